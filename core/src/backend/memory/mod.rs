@@ -1,0 +1,140 @@
+//! The store inside this process: `memory:` for one client, `memory:NAME` shared by all clients of
+//! the process that name it.
+//!
+//! [`store`] is the readable specification of what every backend does; this file only adds the
+//! clock, the sharing and the pushes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::backend::{
+    Answer, Ask, Backend, Capability, Contender, OpenContext, Released, RenewItem, Renewal, Reply,
+};
+use crate::client_info::ClientInfo;
+use crate::clock::{Clock, SystemClock};
+use crate::error::Result;
+use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::policy::fencing::{FenceQuality, FencingToken};
+use crate::wakeups::{Wakeups, unpoisoned};
+
+pub(crate) mod store;
+
+use store::{Now, Push, Store};
+
+#[derive(Debug, Default)]
+struct Shared {
+    store: Mutex<Store>,
+    clients: Mutex<Vec<Weak<Wakeups>>>,
+}
+
+/// One client's view of a store in this process.
+#[derive(Debug)]
+pub(crate) struct MemoryBackend {
+    shared: Arc<Shared>,
+    capability: Capability,
+}
+
+/// Opens the store of this name, or a private one if the name is empty.
+pub(crate) fn open(name: &str, context: &OpenContext) -> Arc<dyn Backend> {
+    static NAMED: OnceLock<Mutex<HashMap<String, Weak<Shared>>>> = OnceLock::new();
+    let shared = if name.is_empty() {
+        Arc::default()
+    } else {
+        let mut named = unpoisoned(NAMED.get_or_init(Mutex::default));
+        match named.get(name).and_then(Weak::upgrade) {
+            Some(shared) => shared,
+            None => {
+                let shared = Arc::<Shared>::default();
+                named.insert(name.to_owned(), Arc::downgrade(&shared));
+                shared
+            }
+        }
+    };
+    unpoisoned(&shared.clients).push(Arc::downgrade(&context.wakeups));
+    Arc::new(MemoryBackend {
+        shared,
+        capability: Capability {
+            backend: "memory",
+            fifo: true,
+            push: true,
+            expiry: true,
+            fencing: FenceQuality::Strict,
+            min_lease: crate::options::MIN_LEASE,
+            max_lease: crate::options::MAX_LEASE,
+        },
+    })
+}
+
+pub(crate) fn now() -> Now {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Now { boot: SystemClock.now(), wall_us: u64::try_from(wall.as_micros()).unwrap_or(0) }
+}
+
+impl MemoryBackend {
+    /// Carries out one step and delivers what it pushed.
+    fn step<T>(&self, step: impl FnOnce(&mut Store, Now) -> (T, Vec<Push>)) -> T {
+        let (result, pushes) = step(&mut unpoisoned(&self.shared.store), now());
+        if !pushes.is_empty() {
+            let mut clients = unpoisoned(&self.shared.clients);
+            clients.retain(|client| client.strong_count() > 0);
+            let clients: Vec<_> = clients.iter().filter_map(Weak::upgrade).collect();
+            for push in pushes {
+                for client in &clients {
+                    match push {
+                        Push::Granted { owner, fence } => client.grant(owner, fence),
+                        Push::Revoked { owner, fence } => client.revoked(owner, fence),
+                    }
+                }
+            }
+        }
+        result
+    }
+}
+
+fn ready<T: Send + 'static>(result: Result<T>) -> Reply<T> {
+    Box::pin(std::future::ready(result))
+}
+
+impl Backend for MemoryBackend {
+    fn capability(&self) -> &Capability {
+        &self.capability
+    }
+
+    fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
+        ready(Ok(self.step(|store, now| store.poll(now, contender, ask))))
+    }
+
+    fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
+        ready(Ok(self.step(|store, now| (items.iter().map(|item| store.renew(now, item)).collect(), vec![]))))
+    }
+
+    fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {
+        ready(Ok(self.step(|store, now| store.release(now, contender, fence.get()))))
+    }
+
+    fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {
+        self.step(|store, now| ((), store.cancel(now, contender)));
+        ready(Ok(()))
+    }
+
+    fn announce(&self, client: &Arc<ClientInfo>) -> Reply<()> {
+        self.step(|store, now| (store.announce(now, client), vec![]));
+        ready(Ok(()))
+    }
+
+    fn snapshot(&self, query: &Query) -> Reply<Snapshot> {
+        let started = Instant::now();
+        let mut snapshot = self.step(|store, now| (store.snapshot(now, query), vec![]));
+        snapshot.round_trip = started.elapsed();
+        ready(Ok(snapshot))
+    }
+
+    fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {
+        ready(Ok(self.step(|store, now| store.break_lease(now, request))))
+    }
+
+    fn close(&self) -> Reply<()> {
+        ready(Ok(()))
+    }
+}

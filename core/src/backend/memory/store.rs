@@ -1,0 +1,387 @@
+//! The readable specification: what each verb does to a store, with time as an argument.
+//!
+//! The scripts and statements of the other backends are compared with this one, step by step.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{
+    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, Ask, Contender, HolderHint, Released, RenewItem, Renewal,
+};
+use crate::client_info::ClientInfo;
+use crate::clock::BootInstant;
+use crate::inspect::{
+    AuditEntry, BreakOutcome, BreakRequest, ClientView, HolderView, LockView, Query, Snapshot, WaiterView,
+};
+use crate::policy::fencing::FencingToken;
+use crate::policy::waiting::WaitAnswer;
+use crate::token::OwnerToken;
+
+/// How many silent waiters one step drops at most, so that no step is long.
+const REAPED_PER_STEP: usize = 64;
+
+/// The time at which a step is carried out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now {
+    /// Decides what has expired.
+    pub boot: BootInstant,
+    /// Floors the fence counter and is shown to people; decides nothing else.
+    pub wall_us: u64,
+}
+
+/// What a step tells a client without being asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Push {
+    Granted { owner: OwnerToken, fence: u64 },
+    Revoked { owner: OwnerToken, fence: u64 },
+}
+
+#[derive(Debug, Clone)]
+struct Holder {
+    contender: Arc<Contender>,
+    fence: u64,
+    acquired: Now,
+    ends_at: BootInstant,
+    renewals: u32,
+    renewed_at: Option<BootInstant>,
+}
+
+#[derive(Debug, Clone)]
+struct Waiter {
+    contender: Arc<Contender>,
+    since: Now,
+    /// Without a sign of life until then it is skipped.
+    silent_at: BootInstant,
+}
+
+#[derive(Debug, Default)]
+struct Lock {
+    holder: Option<Holder>,
+    /// In the order in which they came.
+    line: VecDeque<Waiter>,
+}
+
+/// All locks of one store.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    locks: BTreeMap<String, Lock>,
+    /// The largest number given out, as fence or as ticket. Outlives every lock.
+    counter: u64,
+    clients: BTreeMap<String, (Arc<ClientInfo>, BootInstant)>,
+    audit: VecDeque<AuditEntry>,
+}
+
+impl Store {
+    /// Acquires, confirms, gives a sign of life and polls: see `Backend::poll`.
+    pub(crate) fn poll(&mut self, now: Now, contender: &Arc<Contender>, ask: Ask) -> (Answer, Vec<Push>) {
+        let mut pushes = Vec::new();
+        let name = contender.name.as_str().to_owned();
+        let mut lock = self.take(&name, now);
+
+        let answer = 'answer: {
+            if let Some(holder) = &mut lock.holder
+                && holder.contender.owner == contender.owner
+            {
+                // Never shorten: a poll that arrives late must not undo a renewal.
+                holder.ends_at = holder.ends_at.max(now.boot + contender.first_lease);
+                break 'answer Answer::Held { fence: FencingToken::new(holder.fence) };
+            }
+            if lock.holder.is_none() {
+                let head = lock.live_head(now);
+                if contender.barge || head.is_none_or(|owner| owner == contender.owner) {
+                    lock.leave_line(contender.owner);
+                    let fence = self.grant(&mut lock, contender, now);
+                    break 'answer Answer::Held { fence: FencingToken::new(fence) };
+                }
+                // Helping: whoever finds the lock free grants it to the one whose turn it is.
+                pushes.extend(self.grant_next(&mut lock, now));
+            }
+            if let Ask::Wait { near_heartbeat, far_heartbeat } = ask {
+                self.stand_in_line(&mut lock, contender, now, near_heartbeat, far_heartbeat);
+            }
+            let position = lock.position(contender.owner).unwrap_or(lock.line.len());
+            Answer::Wait {
+                answer: WaitAnswer {
+                    fence: self.counter,
+                    position: Some(position as u32),
+                    holder_left: lock.holder.as_ref().map(|holder| holder.ends_at.since(now.boot)),
+                    poll_within: None,
+                },
+                holder: lock.holder.as_ref().map(|holder| holder.hint(now)),
+            }
+        };
+        self.put(name, lock);
+        (answer, pushes)
+    }
+
+    /// Extends a lease that is still exactly (owner, fence). Never creates one.
+    pub(crate) fn renew(&mut self, now: Now, item: &RenewItem) -> Renewal {
+        let name = item.contender.name.as_str();
+        let mut lock = self.take(name, now);
+        let renewal = match &mut lock.holder {
+            Some(holder) if holder.is(item.contender.owner, item.fence.get()) => {
+                holder.ends_at = now.boot + item.lease;
+                holder.renewals = item.renewals;
+                holder.renewed_at = Some(now.boot);
+                Renewal::Extended
+            }
+            _ => Renewal::NotYours,
+        };
+        self.put(name.to_owned(), lock);
+        renewal
+    }
+
+    /// Frees a lock that is still exactly (owner, fence), and grants it to the next.
+    pub(crate) fn release(&mut self, now: Now, contender: &Contender, fence: u64) -> (Released, Vec<Push>) {
+        let name = contender.name.as_str();
+        let mut lock = self.take(name, now);
+        let mut pushes = Vec::new();
+        let released = if lock.holder.as_ref().is_some_and(|holder| holder.is(contender.owner, fence)) {
+            lock.holder = None;
+            pushes.extend(self.grant_next(&mut lock, now));
+            Released::Released
+        } else {
+            Released::NotHeld
+        };
+        self.put(name.to_owned(), lock);
+        (released, pushes)
+    }
+
+    /// Leaves the line, and releases what the contender owns after all.
+    pub(crate) fn cancel(&mut self, now: Now, contender: &Contender) -> Vec<Push> {
+        let name = contender.name.as_str();
+        let mut lock = self.take(name, now);
+        let mut pushes = Vec::new();
+        lock.leave_line(contender.owner);
+        if lock.holder.as_ref().is_some_and(|holder| holder.contender.owner == contender.owner) {
+            lock.holder = None;
+            pushes.extend(self.grant_next(&mut lock, now));
+        }
+        self.put(name.to_owned(), lock);
+        pushes
+    }
+
+    /// Ends a lease that still has the expected fence.
+    pub(crate) fn break_lease(&mut self, now: Now, request: &BreakRequest) -> (BreakOutcome, Vec<Push>) {
+        let mut lock = self.take(&request.name, now);
+        let mut pushes = Vec::new();
+        let outcome = match &lock.holder {
+            None => BreakOutcome::Free,
+            Some(holder) if holder.fence != request.expected.get() => {
+                BreakOutcome::ChangedHands { present: FencingToken::new(holder.fence) }
+            }
+            Some(holder) => {
+                let victim = holder.clone();
+                lock.holder = None;
+                pushes.push(Push::Revoked { owner: victim.contender.owner, fence: victim.fence });
+                pushes.extend(self.grant_next(&mut lock, now));
+                self.audit.push_front(AuditEntry {
+                    at_ms: now.wall_us / 1000,
+                    name: request.name.clone(),
+                    fencing_token: request.expected,
+                    holder: victim.contender.client.clone(),
+                    by: request.by.clone(),
+                    reason: request.reason.clone(),
+                });
+                self.audit.truncate(AUDIT_LENGTH);
+                BreakOutcome::Broken {
+                    holder: victim.contender.client.clone(),
+                    next: lock.holder.as_ref().map(|next| next.contender.client.clone()),
+                }
+            }
+        };
+        self.put(request.name.clone(), lock);
+        (outcome, pushes)
+    }
+
+    /// Records who a client is.
+    pub(crate) fn announce(&mut self, now: Now, client: &Arc<ClientInfo>) {
+        self.clients.retain(|_, (_, seen)| now.boot.since(*seen) < ANNOUNCE_TTL);
+        self.clients.insert(client.id.as_str().to_owned(), (Arc::clone(client), now.boot));
+    }
+
+    /// Reads everything that the query asks for.
+    pub(crate) fn snapshot(&self, now: Now, query: &Query) -> Snapshot {
+        let wanted = || {
+            self.locks.iter().filter(|(name, lock)| {
+                query.wants(name)
+                    && (query.name.is_some() || !lock.line.is_empty() || lock.live_holder(now).is_some())
+            })
+        };
+        let mut locks: Vec<_> =
+            wanted().take(query.limit()).map(|(name, lock)| lock.view(name, now)).collect();
+        if let Some(name) = &query.name
+            && locks.is_empty()
+        {
+            locks.push(Lock::default().view(name, now));
+        }
+        let clients = self.clients.values().filter(|(_, seen)| now.boot.since(*seen) < ANNOUNCE_TTL).map(
+            |(client, seen)| ClientView {
+                id: client.id.clone(),
+                host: client.host.clone(),
+                pid: client.pid,
+                process_started_at_ms: client.process_started_at_ms,
+                program: client.program.clone(),
+                language: client.language.clone(),
+                version: client.version.clone(),
+                seen_ago_ms: millis(now.boot.since(*seen)),
+            },
+        );
+        Snapshot {
+            backend: "memory",
+            taken_at_ms: now.wall_us / 1000,
+            round_trip: Duration::ZERO,
+            truncated: wanted().count() > query.limit(),
+            locks,
+            clients: clients.collect(),
+            audit: self.audit.iter().filter(|entry| query.wants(&entry.name)).cloned().collect(),
+        }
+    }
+
+    /// Takes a lock out, without a holder whose lease has ended.
+    fn take(&mut self, name: &str, now: Now) -> Lock {
+        let mut lock = self.locks.remove(name).unwrap_or_default();
+        if lock.live_holder(now).is_none() {
+            lock.holder = None;
+        }
+        lock
+    }
+
+    /// Puts a lock back, unless nothing is left of it.
+    fn put(&mut self, name: String, lock: Lock) {
+        if lock.holder.is_some() || !lock.line.is_empty() {
+            self.locks.insert(name, lock);
+        }
+    }
+
+    /// Gives out the next number: never one that was given out before, and at least the wall clock
+    /// in microseconds, so that numbers go on growing after a store has lost its data.
+    fn next_number(&mut self, now: Now) -> u64 {
+        self.counter = (self.counter + 1).max(now.wall_us);
+        self.counter
+    }
+
+    fn grant(&mut self, lock: &mut Lock, contender: &Arc<Contender>, now: Now) -> u64 {
+        let fence = self.next_number(now);
+        lock.holder = Some(Holder {
+            contender: Arc::clone(contender),
+            fence,
+            acquired: now,
+            ends_at: now.boot + contender.first_lease,
+            renewals: 0,
+            renewed_at: None,
+        });
+        fence
+    }
+
+    fn grant_next(&mut self, lock: &mut Lock, now: Now) -> Option<Push> {
+        let owner = lock.live_head(now)?;
+        let waiter = lock.leave_line(owner)?;
+        let fence = self.grant(lock, &waiter.contender, now);
+        Some(Push::Granted { owner, fence })
+    }
+
+    fn stand_in_line(
+        &mut self,
+        lock: &mut Lock,
+        contender: &Arc<Contender>,
+        now: Now,
+        near: Duration,
+        far: Duration,
+    ) {
+        let position = lock.position(contender.owner).unwrap_or_else(|| {
+            // A place in line takes a number, as it does in stores that sort the line by it: a grant
+            // that follows is then certainly newer than the answer that this waiter gets.
+            self.next_number(now);
+            let waiter = Waiter { contender: Arc::clone(contender), since: now, silent_at: now.boot };
+            lock.line.push_back(waiter);
+            lock.line.len() - 1
+        });
+        let is_near = (position as u32) < crate::policy::waiting::WaitTimes::NEAR_POSITIONS;
+        lock.line[position].silent_at = now.boot + if is_near { near } else { far };
+    }
+}
+
+impl Lock {
+    fn live_holder(&self, now: Now) -> Option<&Holder> {
+        self.holder.as_ref().filter(|holder| now.boot < holder.ends_at)
+    }
+
+    /// Drops silent waiters from the front and returns the first live one.
+    fn live_head(&mut self, now: Now) -> Option<OwnerToken> {
+        for _ in 0..REAPED_PER_STEP {
+            let first = self.line.front()?;
+            if now.boot < first.silent_at {
+                return Some(first.contender.owner);
+            }
+            self.line.pop_front();
+        }
+        None
+    }
+
+    fn position(&self, owner: OwnerToken) -> Option<usize> {
+        self.line.iter().position(|waiter| waiter.contender.owner == owner)
+    }
+
+    fn leave_line(&mut self, owner: OwnerToken) -> Option<Waiter> {
+        self.line.remove(self.position(owner)?)
+    }
+
+    fn view(&self, name: &str, now: Now) -> LockView {
+        LockView {
+            name: name.to_owned(),
+            mode: "mutex",
+            holders: self.live_holder(now).map(|holder| holder.view(now)).into_iter().collect(),
+            waiters: self.line.iter().enumerate().map(|(at, waiter)| waiter.view(at as u32, now)).collect(),
+        }
+    }
+}
+
+impl Holder {
+    fn is(&self, owner: OwnerToken, fence: u64) -> bool {
+        self.contender.owner == owner && self.fence == fence
+    }
+
+    fn hint(&self, now: Now) -> HolderHint {
+        HolderHint {
+            client: Some(self.contender.client.clone()),
+            label: self.contender.label.clone(),
+            held_for: Some(now.boot.since(self.acquired.boot)),
+            left: Some(self.ends_at.since(now.boot)),
+        }
+    }
+
+    fn view(&self, now: Now) -> HolderView {
+        HolderView {
+            client: Some(self.contender.client.clone()),
+            label: self.contender.label.clone(),
+            owner_digest: self.contender.owner.digest(),
+            fencing_token: Some(FencingToken::new(self.fence)),
+            acquired_at_ms: Some(self.acquired.wall_us / 1000),
+            held_for_ms: Some(millis(now.boot.since(self.acquired.boot))),
+            lease_ms: Some(millis(self.contender.lease)),
+            remaining_ms: Some(millis(self.ends_at.since(now.boot))),
+            renewals: Some(self.renewals),
+            renewed_ago_ms: self.renewed_at.map(|at| millis(now.boot.since(at))),
+        }
+    }
+}
+
+impl Waiter {
+    fn view(&self, position: u32, now: Now) -> WaiterView {
+        WaiterView {
+            client: self.contender.client.clone(),
+            label: self.contender.label.clone(),
+            owner_digest: self.contender.owner.digest(),
+            position,
+            since_ms: self.since.wall_us / 1000,
+            waited_ms: millis(now.boot.since(self.since.boot)),
+            silent: now.boot >= self.silent_at,
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

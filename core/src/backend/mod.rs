@@ -1,0 +1,210 @@
+//! What every store must be able to do, and the words in which it answers.
+//!
+//! A backend is thin: one atomic step of the store per verb, and every failure mapped to kind,
+//! retry and effect. It decides nothing about waiting, renewing or losing a lease. `memory` is the
+//! readable specification.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client_info::ClientInfo;
+use crate::error::Result;
+use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::name::LockName;
+use crate::policy::fencing::{FenceQuality, FencingToken};
+use crate::policy::waiting::WaitAnswer;
+use crate::token::{ClientId, OwnerToken};
+use crate::wakeups::Wakeups;
+
+pub(crate) mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+
+/// The answer to a verb, on its way.
+///
+/// It borrows nothing, so an acquisition whose caller went away can hand the request in flight to
+/// the background and learn there what came of it. It may be polled on any thread and any executor.
+pub(crate) type Reply<T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'static>>;
+
+/// What a backend can do; shown by inspection and in the README's matrix.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Capability {
+    /// Kind of store, such as `redis`.
+    pub backend: &'static str,
+    /// Waiters are served in the order in which they came.
+    pub fifo: bool,
+    /// A release wakes the next waiter by a message instead of by its next poll.
+    pub push: bool,
+    /// A lease ends by itself when its holder is gone.
+    pub expiry: bool,
+    /// How far the order of fencing tokens can be relied on.
+    pub fencing: FenceQuality,
+    /// Shortest lease that this store can keep.
+    #[serde(serialize_with = "as_millis")]
+    pub min_lease: Duration,
+    /// Longest lease that this store, as configured, can keep.
+    #[serde(serialize_with = "as_millis")]
+    pub max_lease: Duration,
+}
+
+pub(crate) fn as_millis<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// One acquisition that wants a lock: fixed from its first request to its last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Contender {
+    pub name: LockName,
+    /// Fresh and random for every acquisition (rule R1 of [`crate::policy::waiting`]).
+    pub owner: OwnerToken,
+    pub client: ClientId,
+    pub label: String,
+    /// Length of a renewed lease; the store keeps it so that people can see it.
+    pub lease: Duration,
+    /// Length of the lease that a grant starts with. Shorter than `lease` where it is provisional.
+    pub first_lease: Duration,
+    /// May take a free lock although others stand in line before it.
+    pub barge: bool,
+}
+
+/// Whether a contender that does not get the lock stands in line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Answer at once and remember nothing.
+    Try,
+    /// Stand in line, or give a sign of life there. The heartbeats say how long the store keeps a
+    /// silent waiter in line, near the head and further back.
+    Wait { near_heartbeat: Duration, far_heartbeat: Duration },
+}
+
+/// Who holds a lock, as far as an answer to a waiter can tell; for error messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HolderHint {
+    pub client: Option<ClientId>,
+    pub label: String,
+    pub held_for: Option<Duration>,
+    pub left: Option<Duration>,
+}
+
+impl fmt::Display for HolderHint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.client {
+            Some(client) => {
+                write!(f, "held by host {} pid {}", client.host(), client.pid().unwrap_or_default())?;
+            }
+            None => f.write_str("held by a program that is not Polylatch")?,
+        }
+        if !self.label.is_empty() {
+            write!(f, " ({})", self.label)?;
+        }
+        if let Some(held) = self.held_for {
+            write!(f, " for {:.1} s", held.as_secs_f64())?;
+        }
+        if let Some(left) = self.left {
+            write!(f, ", lease ends in {:.1} s unless renewed", left.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}
+
+/// What a store says to a contender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The lock is the contender's, for at least `first_lease` from when this was carried out.
+    Held { fence: FencingToken },
+    /// Somebody else holds it, or stands before this contender.
+    Wait { answer: WaitAnswer, holder: Option<HolderHint> },
+    /// The store restarted or was promoted; no new grants before this time has passed.
+    Withheld { left: Duration },
+}
+
+/// One lease to extend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RenewItem {
+    pub contender: Arc<Contender>,
+    pub fence: FencingToken,
+    /// The new length, counted from when the store carries this out.
+    pub lease: Duration,
+    /// Number of this renewal, from 1, kept by the store for people to see.
+    pub renewals: u32,
+}
+
+/// What came of one renewal. It never creates a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    Extended,
+    NotYours,
+}
+
+/// What came of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Released {
+    Released,
+    /// The store does not name this owner and fence: released before, expired, broken or taken.
+    NotHeld,
+}
+
+/// One store of locks.
+///
+/// Every verb is idempotent for the same owner token, so that a lost reply is asked again. Errors
+/// carry their effect: `none` only if the request was certainly not carried out.
+pub(crate) trait Backend: Send + Sync + 'static {
+    /// Says what this store, as configured, can do.
+    fn capability(&self) -> &Capability;
+
+    /// Acquires, confirms, gives a sign of life and polls, in one atomic step:
+    ///
+    /// - owned by this contender: extend to at least `first_lease` (never shorten), answer `Held`;
+    /// - free: take it if no live waiter stands before the contender, or if it barges; otherwise
+    ///   grant it to the first live waiter;
+    /// - then, if not the owner and asked to wait: stand in line (once, keeping the place).
+    fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer>;
+
+    /// Extends leases that are still exactly (owner, fence). Answers in the order of the items.
+    fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>>;
+
+    /// Frees the lock if it is still exactly (owner, fence), and grants it to the first live waiter.
+    fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released>;
+
+    /// Leaves the line, and releases the lock if this contender owns it after all.
+    fn cancel(&self, contender: &Arc<Contender>) -> Reply<()>;
+
+    /// Records who this client is, with a short lease of its own ([`ANNOUNCE_TTL`]).
+    fn announce(&self, client: &Arc<ClientInfo>) -> Reply<()>;
+
+    /// Reads locks, waiters, clients and recent breaks. Changes nothing, and pages through large stores.
+    fn snapshot(&self, query: &Query) -> Reply<Snapshot>;
+
+    /// Ends somebody's lease if it still has the expected fence, grants the next waiter, and leaves
+    /// an audit entry.
+    fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome>;
+
+    /// Lets go of connections and threads. Nothing is called afterwards.
+    fn close(&self) -> Reply<()>;
+}
+
+/// How often a client that holds or waits says who it is.
+pub(crate) const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);
+
+/// How long a store keeps the record of a client that says nothing.
+pub(crate) const ANNOUNCE_TTL: Duration = Duration::from_secs(20);
+
+/// How many breaks a store remembers for inspection.
+pub(crate) const AUDIT_LENGTH: usize = 200;
+
+/// What a backend gets from its client when it is opened.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenContext {
+    /// Where to drop what the store pushes.
+    pub wakeups: Arc<Wakeups>,
+    /// The client's own runtime: one native thread with timers and I/O. Blocking calls do not belong on it.
+    pub runtime: tokio::runtime::Handle,
+    pub client: ClientId,
+    /// Time limit of one request to the store.
+    pub timeout: Duration,
+}

@@ -1,0 +1,608 @@
+//! The scripts on a real server against the specification, in random order, with time as an argument.
+//!
+//! The backend runs as it is shipped, over a port that only records what it would send. Each script
+//! runs verbatim inside [`STAND_IN`], which gives it another clock, keeps the end of a lease by that
+//! clock and collects what is published. After every step the answer, the pushes and the whole state
+//! of the lock must be what `memory::store` says.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use polylatch_test_services::redis::RedisServer;
+use polylatch_test_services::resp::{self, Reply as Wire};
+use tokio::sync::oneshot;
+
+use super::config::{Address, Guarantee, RedisConfig};
+use super::port::{Acknowledge, Call, ChannelEvent, Data, Listener, Port, ServerFacts};
+use super::records::Keys;
+use super::scripts::{self, Script};
+use super::{RedisBackend, reading};
+use crate::backend::memory::store::{Now, Push, Store};
+use crate::backend::{Ask, Backend, Contender, OpenContext, RenewItem, Reply};
+use crate::clock::BootInstant;
+use crate::error::Result;
+use crate::inspect::{AuditEntry, BreakRequest, LockView, Query};
+use crate::name::LockName;
+use crate::policy::fencing::FencingToken;
+use crate::token::{ClientId, OwnerToken};
+use crate::wakeups::{Wakeups, unpoisoned};
+
+/// How many sequences run unless POLYLATCH_DIFFERENTIAL_SEQUENCES says otherwise.
+const SEQUENCES: u64 = 20_000;
+const STEPS: u64 = 20;
+/// Sequences whose requests are under way at once.
+const PIPELINED: usize = 50;
+const WORKERS: u64 = 2;
+const MAX_LEASE: Duration = Duration::from_secs(3600);
+
+/// What surrounds a script: the last argument is the time in µs; a lock ends by that time.
+const STAND_IN: &str = r"
+local NOW_US = tonumber(table.remove(ARGV))
+local NOW_MS = math.floor(NOW_US / 1000)
+local real, pushes = redis, {}
+local function is_lock(key) return string.sub(key, -5) == ':lock' end
+local function ends(key)
+  local at = is_lock(key) and real.call('GET', key .. '#ends')
+  if at and tonumber(at) <= NOW_MS then
+    real.call('DEL', key, key .. '#ends')
+    at = nil
+  end
+  return at
+end
+local own = {}
+function own.TIME()
+  return {string.format('%d', math.floor(NOW_US / 1000000)), string.format('%d', NOW_US % 1000000)}
+end
+function own.PUBLISH(channel, message)
+  pushes[#pushes + 1] = channel .. ' ' .. message
+  return 1
+end
+function own.GET(key)
+  ends(key)
+  return real.call('GET', key)
+end
+function own.TYPE(key)
+  ends(key)
+  return real.call('TYPE', key)
+end
+function own.SET(key, value, px, ms)
+  if is_lock(key) then
+    assert(px == 'PX', 'a lock without an end')
+    real.call('SET', key .. '#ends', NOW_MS + ms)
+  end
+  return real.call('SET', key, value)
+end
+function own.DEL(key) return real.call('DEL', key, key .. '#ends') end
+function own.PTTL(key)
+  local at = ends(key)
+  return at and at - NOW_MS or real.call('PTTL', key)
+end
+function own.PEXPIRE(key, ms)
+  if not is_lock(key) then return real.call('PEXPIRE', key, ms) end
+  return real.call('SET', key .. '#ends', NOW_MS + ms)
+end
+local redis = {}
+function redis.call(command, ...)
+  if own[command] then return own[command](...) end
+  return real.call(command, ...)
+end
+redis.pcall = redis.call
+local function show(KEYS, ARGV)
+--[[show]]
+end
+local function step()
+--[[step]]
+end
+local answer, shown = step(), {}
+for _, lock in ipairs(KEYS) do
+  if is_lock(lock) then
+    local base = string.sub(lock, 1, -6)
+    shown[#shown + 1] = show({lock, base .. ':line', base .. ':life'}, {'1000'})
+  end
+end
+local listed = -1
+if #KEYS > 5 then listed = real.call('ZSCORE', KEYS[5], ARGV[2]) and 1 or 0 end
+return {answer, pushes, shown, listed}
+";
+
+fn surrounded(script: &Script) -> String {
+    STAND_IN.replace("--[[show]]", &scripts::SHOW.text).replace("--[[step]]", &script.text)
+}
+
+/// Records what the backend would send, and lets the test answer it.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<VecDeque<(Call, oneshot::Sender<Result<Data>>)>>>);
+
+struct RecordingPort {
+    recorder: Recorder,
+    listens: bool,
+}
+
+impl Port for RecordingPort {
+    fn run(&self, calls: Vec<Call>, _: Option<Acknowledge>) -> Reply<Vec<Result<Data>>> {
+        let mut answers = Vec::new();
+        for call in calls {
+            let (answer, asked) = oneshot::channel();
+            unpoisoned(&self.recorder.0).push_back((call, answer));
+            answers.push(asked);
+        }
+        Box::pin(async move {
+            let mut all = Vec::new();
+            for answer in answers {
+                all.push(answer.await.expect("the test answers every call"));
+            }
+            Ok(all)
+        })
+    }
+
+    fn subscribe(&self, _: String, listener: Listener) {
+        listener(if self.listens { ChannelEvent::Subscribed } else { ChannelEvent::Refused("test".into()) });
+    }
+
+    fn facts(&self) -> Reply<ServerFacts> {
+        Box::pin(std::future::ready(Ok(ServerFacts::default())))
+    }
+
+    fn close(&self) {}
+}
+
+/// One client: its backend, and what that would send.
+struct Party {
+    id: ClientId,
+    listens: bool,
+    backend: RedisBackend,
+    recorder: Recorder,
+}
+
+impl Party {
+    fn new(number: u64, listens: bool, runtime: &tokio::runtime::Handle) -> Self {
+        let recorder = Recorder::default();
+        let id = ClientId::from_stored(&format!("host:{number}:c0ffee"));
+        let config = RedisConfig {
+            address: Address::Tcp { host: "recorded".into(), port: 1 },
+            user: None,
+            password: None,
+            database: 0,
+            keys: Keys::new("pl", None).unwrap(),
+            guarantee: Guarantee::BestEffort,
+            max_lease: MAX_LEASE,
+            acknowledge: None,
+            timeout: Duration::from_secs(1),
+        };
+        let context = OpenContext {
+            wakeups: Arc::<Wakeups>::default(),
+            runtime: runtime.clone(),
+            client: id.clone(),
+            timeout: Duration::from_secs(1),
+        };
+        let port = RecordingPort { recorder: recorder.clone(), listens };
+        Self { id, listens, backend: RedisBackend::new(config, context, Box::new(port)), recorder }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Poll(usize),
+    Renew(Vec<(usize, u64, Duration)>),
+    Release(usize, u64),
+    Cancel(usize),
+    Break(usize, u64),
+}
+
+type Check = Box<dyn FnOnce(Data) -> std::result::Result<(), String>>;
+
+/// A step that is under way: what to compare when its reply comes.
+struct Expected {
+    check: Check,
+    pushes: Vec<String>,
+    locks: Vec<LockView>,
+}
+
+/// One sequence of steps with all that its replies must be.
+struct Sequence {
+    seed: u64,
+    contenders: Vec<Arc<Contender>>,
+    told: Vec<(u64, Step)>,
+    expected: VecDeque<Expected>,
+    audit: Vec<AuditEntry>,
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        // xorshift64*: enough to mix operations, and the seed repeats a failure.
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    }
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Answers the recorded call and takes what the backend makes of the answer.
+fn answered<T: Debug + PartialEq + 'static>(
+    mut reply: Reply<T>,
+    answer: oneshot::Sender<Result<Data>>,
+    spec: T,
+) -> Check {
+    Box::new(move |data| {
+        answer.send(Ok(data)).expect("the backend waits for it");
+        match reply.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(ours)) if ours == spec => Ok(()),
+            Poll::Ready(ours) => Err(format!("it answers\n  {ours:?}\nand not\n  {spec:?}")),
+            Poll::Pending => Err("it needs more than one call".into()),
+        }
+    })
+}
+
+/// Carries one step out in the specification, and records the backend's call for it.
+fn record<T: Debug + PartialEq + 'static>(party: &Party, mut reply: Reply<T>, spec: T) -> (Call, Check) {
+    let pending = reply.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+    assert!(pending, "it needs the store");
+    let (call, answer) = unpoisoned(&party.recorder.0).pop_front().expect("it was recorded");
+    (call, answered(reply, answer, spec))
+}
+
+struct Worker {
+    parties: Vec<Party>,
+    stream: UnixStream,
+    received: Vec<u8>,
+    request: Vec<u8>,
+}
+
+impl Worker {
+    fn new(server: &RedisServer, database: u64, runtime: &tokio::runtime::Handle) -> Self {
+        let parties = (0..3).map(|number| Party::new(number, number > 0, runtime)).collect();
+        let stream = UnixStream::connect(server.socket_path()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut worker = Self { parties, stream, received: Vec::new(), request: Vec::new() };
+        worker.ask(&["SELECT", &database.to_string()]);
+        for script in [&scripts::POLL, &scripts::RENEW, &scripts::RELEASE, &scripts::CANCEL, &scripts::BREAK]
+        {
+            worker.ask(&["SCRIPT", "LOAD", &surrounded(script)]);
+        }
+        worker
+    }
+
+    fn ask(&mut self, words: &[&str]) -> Wire {
+        self.stream.write_all(&resp::encode(words)).unwrap();
+        let mut at = 0;
+        let reply = self.reply(&mut at);
+        self.received.drain(..at);
+        assert_eq!(reply.error(), None, "{words:?}");
+        reply
+    }
+
+    /// Reads the reply that starts at `at`, and moves it behind.
+    fn reply(&mut self, at: &mut usize) -> Wire {
+        loop {
+            if let Some((reply, length)) = resp::parse(&self.received[*at..]).unwrap() {
+                *at += length;
+                return reply;
+            }
+            let mut chunk = [0; 256 * 1024];
+            let count = self.stream.read(&mut chunk).expect("a reply within the time limit");
+            assert!(count > 0, "the server hung up");
+            self.received.extend_from_slice(&chunk[..count]);
+        }
+    }
+
+    fn run(&mut self, seeds: impl Iterator<Item = u64>, shas: &Shas) {
+        let mut seeds = seeds.peekable();
+        while seeds.peek().is_some() {
+            let batch: Vec<_> = seeds.by_ref().take(PIPELINED).map(|seed| self.record(seed, shas)).collect();
+            self.stream.write_all(&std::mem::take(&mut self.request)).unwrap();
+            let mut at = 0;
+            for mut sequence in batch {
+                for number in 0..sequence.told.len() {
+                    let expected = sequence.expected.pop_front().expect("one per step");
+                    let reply = self.reply(&mut at);
+                    if let Err(why) = compare(expected, reply) {
+                        panic!("step {number} of {}\n{why}", sequence.describe());
+                    }
+                }
+                let audit: Vec<_> = self
+                    .reply(&mut at)
+                    .texts()
+                    .into_iter()
+                    .map(|entry| reading::audit_entry(entry).unwrap())
+                    .collect();
+                assert_eq!(audit, sequence.audit, "audit of {}", sequence.describe());
+                self.reply(&mut at);
+            }
+            self.received.drain(..at);
+        }
+    }
+
+    /// Draws a sequence, carries it out in the specification, and writes its requests.
+    fn record(&mut self, seed: u64, shas: &Shas) -> Sequence {
+        let mut dice = Dice::new(seed);
+        let contenders: Vec<_> =
+            (0..7).map(|n| contender(n, &self.parties[n as usize % 3].id, &mut dice)).collect();
+        // Who only tries never stands in line: one acquisition asks in one way.
+        let tries: Vec<_> = contenders.iter().map(|_| dice.below(5) == 0).collect();
+        let mut spec = Store::default();
+        let mut fences = vec![1_u64; contenders.len()];
+        let mut boot_ms = 1_000_000;
+        let mut sequence =
+            Sequence { seed, contenders, told: Vec::new(), expected: VecDeque::new(), audit: Vec::new() };
+        for _ in 0..STEPS {
+            boot_ms += match dice.below(10) {
+                0..=3 => 0,
+                4..=6 => dice.below(200),
+                7..=8 => dice.below(1_500),
+                _ => dice.below(4_000),
+            };
+            let now = at(boot_ms);
+            let who = dice.below(sequence.contenders.len() as u64) as usize;
+            let fence = |who: usize, dice: &mut Dice| match dice.below(8) {
+                0 => fences[who] - 1,
+                1 => fences[who] + 1,
+                _ => fences[who],
+            };
+            let step = match dice.below(16) {
+                0..=7 => Step::Poll(who),
+                8..=9 => {
+                    let other = dice.below(sequence.contenders.len() as u64) as usize;
+                    let whom = [who, other].into_iter().take(1 + dice.below(2) as usize);
+                    Step::Renew(
+                        whom.map(|who| (who, fence(who, &mut dice), millis(500 + dice.below(2_000))))
+                            .collect(),
+                    )
+                }
+                10..=12 => Step::Release(who, fence(who, &mut dice)),
+                13..=14 => Step::Cancel(who),
+                _ => Step::Break(who, fence(who, &mut dice)),
+            };
+            let (call, check, pushes) = self.carry_out(&step, &mut spec, now, &sequence.contenders, &tries);
+            for push in &pushes {
+                if let Push::Granted { owner, fence } = push {
+                    let granted = sequence.contenders.iter().position(|c| c.owner == *owner).unwrap();
+                    fences[granted] = *fence;
+                }
+            }
+            let touched = match &step {
+                Step::Renew(items) => items.iter().map(|(who, ..)| *who).collect(),
+                Step::Poll(who) | Step::Release(who, _) | Step::Cancel(who) | Step::Break(who, _) => {
+                    vec![*who]
+                }
+            };
+            let locks: Vec<_> =
+                touched.iter().map(|who| state(&spec, &sequence.contenders[*who].name, now)).collect();
+            // A grant without a push, or one whose contender does not listen, is seen in the state.
+            for (index, contender) in sequence.contenders.iter().enumerate() {
+                for holder in locks.iter().flat_map(|lock| &lock.holders) {
+                    if holder.owner_digest == contender.owner.digest() {
+                        fences[index] = holder.fencing_token.unwrap().get();
+                    }
+                }
+            }
+            let pushes =
+                pushes.iter().filter_map(|push| self.published(push, &sequence.contenders)).collect();
+            self.write(&call, now, shas);
+            sequence.expected.push_back(Expected { check, pushes, locks });
+            sequence.told.push((boot_ms, step));
+        }
+        sequence.audit = spec.snapshot(at(boot_ms), &Query::default()).audit;
+        let keys = Keys::new("pl", None).unwrap();
+        self.request.extend(resp::encode(&["LRANGE", &keys.audit(), "0", "-1"]));
+        let mut used = vec!["DEL".to_owned(), keys.audit()];
+        for name in NAMES {
+            let name = LockName::new(name).unwrap();
+            used.extend(keys.granting(&name));
+            used.push(format!("{}#ends", keys.lock(&name)));
+        }
+        self.request.extend(resp::encode(&used));
+        sequence
+    }
+
+    fn carry_out(
+        &self,
+        step: &Step,
+        spec: &mut Store,
+        now: Now,
+        contenders: &[Arc<Contender>],
+        tries: &[bool],
+    ) -> (Call, Check, Vec<Push>) {
+        let party = |who: usize| &self.parties[who % 3];
+        let token = FencingToken::new;
+        match step {
+            Step::Poll(who) => {
+                let ask = match tries[*who] {
+                    true => Ask::Try,
+                    false => Ask::Wait { near_heartbeat: millis(900), far_heartbeat: millis(2_500) },
+                };
+                let (answer, pushes) = spec.poll(now, &contenders[*who], ask);
+                let (call, check) =
+                    record(party(*who), party(*who).backend.poll(&contenders[*who], ask), answer);
+                (call, check, pushes)
+            }
+            Step::Renew(items) => {
+                let items: Vec<_> = items
+                    .iter()
+                    .map(|(who, fence, lease)| RenewItem {
+                        contender: Arc::clone(&contenders[*who]),
+                        fence: token(*fence),
+                        lease: *lease,
+                        renewals: 7,
+                    })
+                    .collect();
+                let renewals = items.iter().map(|item| spec.renew(now, item)).collect();
+                let (call, check) = record(&self.parties[0], self.parties[0].backend.renew(items), renewals);
+                (call, check, Vec::new())
+            }
+            Step::Release(who, fence) => {
+                let (released, pushes) = spec.release(now, &contenders[*who], *fence);
+                let reply = party(*who).backend.release(&contenders[*who], token(*fence));
+                let (call, check) = record(party(*who), reply, released);
+                (call, check, pushes)
+            }
+            Step::Cancel(who) => {
+                let pushes = spec.cancel(now, &contenders[*who]);
+                let (call, check) = record(party(*who), party(*who).backend.cancel(&contenders[*who]), ());
+                (call, check, pushes)
+            }
+            Step::Break(who, fence) => {
+                let request = BreakRequest {
+                    name: contenders[*who].name.as_str().to_owned(),
+                    expected: token(*fence),
+                    by: "ann@desk".into(),
+                    reason: "it \"hangs\"".into(),
+                };
+                let (outcome, pushes) = spec.break_lease(now, &request);
+                let (call, check) =
+                    record(&self.parties[0], self.parties[0].backend.break_lease(&request), outcome);
+                (call, check, pushes)
+            }
+        }
+    }
+
+    /// How a push looks on the wire; nothing is published to who does not listen.
+    fn published(&self, push: &Push, contenders: &[Arc<Contender>]) -> Option<String> {
+        let (what, owner, fence) = match push {
+            Push::Granted { owner, fence } => ("granted", owner, fence),
+            Push::Revoked { owner, fence } => ("revoked", owner, fence),
+        };
+        let who = contenders.iter().position(|contender| contender.owner == *owner).unwrap();
+        let party = &self.parties[who % 3];
+        (party.listens || what == "revoked")
+            .then(|| format!("pl:inbox:{} {what}|{}|{fence}", party.id, owner.to_hex()))
+    }
+
+    fn write(&mut self, call: &Call, now: Now, shas: &Shas) {
+        let count = call.keys.len().to_string();
+        let time = now.wall_us.to_string();
+        let words: Vec<&str> = ["EVALSHA", shas.of(call.script), count.as_str()]
+            .into_iter()
+            .chain(call.keys.iter().chain(&call.args).map(String::as_str))
+            .chain([time.as_str()])
+            .collect();
+        self.request.extend(resp::encode(&words));
+    }
+}
+
+/// The hashes of the scripts with what surrounds them.
+struct Shas(Vec<(&'static str, String)>);
+
+impl Shas {
+    fn new() -> Self {
+        let all =
+            [&*scripts::POLL, &*scripts::RENEW, &*scripts::RELEASE, &*scripts::CANCEL, &*scripts::BREAK];
+        let sha = |script: &Script| redis::Script::new(&surrounded(script)).get_hash().to_owned();
+        Self(all.into_iter().map(|script| (script.name, sha(script))).collect())
+    }
+
+    fn of(&self, script: &Script) -> &str {
+        &self.0.iter().find(|(name, _)| *name == script.name).expect("all are known").1
+    }
+}
+
+impl Sequence {
+    fn describe(&self) -> String {
+        let mut text = format!("sequence {}:\n", self.seed);
+        for (number, contender) in self.contenders.iter().enumerate() {
+            text += &format!("  contender {number}: {contender:?}\n");
+        }
+        for (number, (ms, step)) in self.told.iter().enumerate() {
+            text += &format!("  {number}: at {ms} ms {step:?}\n");
+        }
+        text
+    }
+}
+
+const NAMES: [&str; 2] = ["orders/{1}", "ö|b"];
+
+fn contender(n: u64, client: &ClientId, dice: &mut Dice) -> Arc<Contender> {
+    Arc::new(Contender {
+        name: LockName::new(NAMES[usize::from(n >= 5)]).unwrap(),
+        owner: OwnerToken::from_hex(&format!("{:032x}", 0xfeed_0000_u64 + n)).unwrap(),
+        client: client.clone(),
+        label: format!("job | {n}%"),
+        lease: millis(1_000 + dice.below(4_000)),
+        first_lease: millis(300 + dice.below(1_200)),
+        barge: dice.below(8) == 0,
+    })
+}
+
+fn at(boot_ms: u64) -> Now {
+    let wall_us = 1_763_000_000_000_000 + boot_ms * 1_000;
+    Now { boot: BootInstant::from_nanos(boot_ms * 1_000_000), wall_us }
+}
+
+fn state(spec: &Store, name: &LockName, now: Now) -> LockView {
+    let query = Query { name: Some(name.as_str().to_owned()), ..Query::default() };
+    comparable(spec.snapshot(now, &query).locks.remove(0))
+}
+
+/// Without what Redis does not store but computes from the full length of a lease.
+fn comparable(mut lock: LockView) -> LockView {
+    for holder in &mut lock.holders {
+        holder.renewed_ago_ms = None;
+    }
+    lock
+}
+
+fn data(wire: &Wire) -> Data {
+    match wire {
+        Wire::Nil => Data::Nil,
+        Wire::Int(number) => Data::Int(*number),
+        Wire::Bulk(bytes) => Data::Bytes(bytes.clone()),
+        Wire::Simple(text) => Data::Bytes(text.clone().into_bytes()),
+        Wire::Array(items) => Data::List(items.iter().map(data).collect()),
+        other => panic!("the stand-in answers {other:?}"),
+    }
+}
+
+fn compare(expected: Expected, reply: Wire) -> std::result::Result<(), String> {
+    let [answer, pushes, shown, listed] = reply.items() else { return Err(format!("the script: {reply:?}")) };
+    (expected.check)(data(answer))?;
+    let pushes = pushes.texts();
+    if pushes != expected.pushes {
+        return Err(format!("it pushes {pushes:?} and not {:?}", expected.pushes));
+    }
+    for (spec, shown) in expected.locks.iter().zip(shown.items()) {
+        let name = LockName::new(&spec.name).map_err(|error| error.to_string())?;
+        let ours = reading::view(&name, data(shown)).map_err(|error| error.to_string())?;
+        let ours = comparable(ours);
+        if ours != *spec {
+            return Err(format!("it leaves\n  {ours:?}\nand not\n  {spec:?}"));
+        }
+    }
+    let used = expected.locks.iter().any(|lock| !lock.holders.is_empty() || !lock.waiters.is_empty());
+    if used && listed.int() == Some(0) {
+        return Err("a lock in use is missing from the index of names".into());
+    }
+    Ok(())
+}
+
+#[test]
+fn every_script_answers_pushes_and_leaves_what_the_specification_says() {
+    let from_env = |key| std::env::var(key).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let first = from_env("POLYLATCH_DIFFERENTIAL_SEED").unwrap_or(1);
+    let last = first + from_env("POLYLATCH_DIFFERENTIAL_SEQUENCES").unwrap_or(SEQUENCES);
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let shas = Shas::new();
+    std::thread::scope(|scope| {
+        for number in 0..WORKERS {
+            let (server, shas, handle) = (&server, &shas, runtime.handle());
+            scope.spawn(move || {
+                let mut worker = Worker::new(server, number, handle);
+                worker.run((first + number..last).step_by(WORKERS as usize), shas);
+            });
+        }
+    });
+}

@@ -1,0 +1,233 @@
+//! A connection whose I/O is done by whoever waits for its answer.
+//!
+//! The redis crate hands out a connection and a *driver*, a future that does its reading and
+//! writing. Usually the driver is a task of its own, and every request costs two wake-ups of another
+//! thread, which on a local network take longer than the network. Here the caller polls the driver
+//! itself while it waits: it writes its request and reads its answer without a hop. A background
+//! task only steps in when nobody waits, or when the one whose turn it is does not get to run.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use crate::wakeups::unpoisoned;
+
+/// How long an answer can lie unread because the caller that was woken for it does not get to run.
+const STEP_IN_AFTER: Duration = Duration::from_millis(25);
+
+type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Lets callers share the driving of one connection.
+#[derive(Clone)]
+pub(crate) struct Driven {
+    driver: Arc<Mutex<Option<Driver>>>,
+    hub: Arc<Hub>,
+}
+
+/// Receives the driver's wake-ups and passes them on to one of those who wait.
+#[derive(Default)]
+struct Hub {
+    /// The driver wants to be polled.
+    woken: AtomicBool,
+    /// Somebody polls it and looks at `woken` before stopping, so nobody else need be woken.
+    driving: AtomicBool,
+    /// The connection has ended.
+    ended: AtomicBool,
+    /// Calls made so far; tells the background whether the connection is in use.
+    calls: AtomicU64,
+    /// The background sleeps until it is woken.
+    background_sleeps: AtomicBool,
+    waiters: Mutex<Waiters>,
+}
+
+#[derive(Default)]
+struct Waiters {
+    next_id: u64,
+    /// Those who wait for an answer, the latest last: it is the most likely to be in cache.
+    callers: Vec<(u64, Waker)>,
+    background: Option<Waker>,
+}
+
+impl Wake for Hub {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::SeqCst);
+        if !self.driving.load(Ordering::SeqCst) {
+            self.pass_on();
+        }
+    }
+}
+
+impl Hub {
+    fn pass_on(&self) {
+        let waker = {
+            let waiters = unpoisoned(&self.waiters);
+            waiters.callers.last().map(|(_, waker)| waker).or(waiters.background.as_ref()).cloned()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn wake_background(&self) {
+        let waker = unpoisoned(&self.waiters).background.clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Driven {
+    pub(crate) fn new(driver: impl Future<Output = ()> + Send + 'static) -> Self {
+        let hub = Arc::new(Hub::default());
+        // Never polled so far, so it has woken nobody: the first poll is due.
+        hub.woken.store(true, Ordering::SeqCst);
+        Self { driver: Arc::new(Mutex::new(Some(Box::pin(driver)))), hub }
+    }
+
+    /// Says whether the connection is known to have ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.hub.ended.load(Ordering::SeqCst)
+    }
+
+    /// How many calls wait for an answer.
+    fn waiting(&self) -> usize {
+        unpoisoned(&self.hub.waiters).callers.len()
+    }
+
+    /// Awaits the answer to a request, driving the connection meanwhile.
+    pub(crate) async fn call<T>(&self, request: impl Future<Output = T>) -> T {
+        let place = Place::new(&self.hub);
+        let mut request = std::pin::pin!(request);
+        poll_fn(|context| {
+            loop {
+                let mut answer = Poll::Pending;
+                let drove = self.drive_around(|| {
+                    if answer.is_pending() {
+                        answer = request.as_mut().poll(context);
+                    }
+                    answer.is_ready()
+                });
+                if !drove {
+                    // Somebody else drives. It sees what this poll sends before it stops.
+                    answer = request.as_mut().poll(context);
+                }
+                if answer.is_ready() {
+                    return answer;
+                }
+                place.wait_with(context.waker());
+                // A wake-up between driving and registering would have gone to somebody else.
+                if !self.hub.woken.load(Ordering::SeqCst) || self.hub.driving.load(Ordering::SeqCst) {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Polls the driver while it wants to be, with `step` before the first and after each round,
+    /// until `step` says that it is done. Returns `false` without doing anything if somebody else
+    /// drives.
+    fn drive_around(&self, mut step: impl FnMut() -> bool) -> bool {
+        loop {
+            let mut driver = match self.driver.try_lock() {
+                Ok(driver) => driver,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return false,
+            };
+            self.hub.driving.store(true, Ordering::SeqCst);
+            let mut done = step();
+            let waker = Waker::from(Arc::clone(&self.hub));
+            while !done && self.hub.woken.swap(false, Ordering::SeqCst) {
+                if let Some(running) = driver.as_mut()
+                    && running.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+                {
+                    // The connection has ended: dropping the driver fails what still waits.
+                    self.hub.ended.store(true, Ordering::SeqCst);
+                    *driver = None;
+                }
+                done = step();
+            }
+            self.hub.driving.store(false, Ordering::SeqCst);
+            drop(driver);
+            // Whoever is done leaves what came in meanwhile to the next: it must not be kept driving
+            // for others. Leaving its place passes the wake-up on.
+            if done || !self.hub.woken.load(Ordering::SeqCst) {
+                return true;
+            }
+        }
+    }
+
+    /// Drives the connection when no caller does, until it ends. Runs on a tokio runtime.
+    pub(crate) async fn background(self) {
+        let mut calls_before = 0;
+        loop {
+            let calls = self.hub.calls.load(Ordering::SeqCst);
+            let in_use = calls != calls_before || self.waiting() > 0;
+            calls_before = calls;
+            let mut asleep = false;
+            let wake_up = poll_fn(|context: &mut Context<'_>| {
+                unpoisoned(&self.hub.waiters).background = Some(context.waker().clone());
+                // After registering, so that the first call after a pause finds somebody to wake.
+                self.hub.background_sleeps.store(!in_use, Ordering::SeqCst);
+                let must_act = self.hub.woken.load(Ordering::SeqCst) && self.waiting() == 0;
+                if must_act || std::mem::replace(&mut asleep, true) { Poll::Ready(()) } else { Poll::Pending }
+            });
+            if in_use {
+                let _ = tokio::time::timeout(STEP_IN_AFTER, wake_up).await;
+            } else {
+                wake_up.await;
+            }
+            self.drive_around(|| false);
+            if self.has_ended() {
+                return;
+            }
+        }
+    }
+}
+
+/// One caller's place among those who wait. Leaving passes on a wake-up that came too late.
+struct Place<'a> {
+    hub: &'a Hub,
+    id: u64,
+}
+
+impl<'a> Place<'a> {
+    fn new(hub: &'a Hub) -> Self {
+        hub.calls.fetch_add(1, Ordering::SeqCst);
+        if hub.background_sleeps.swap(false, Ordering::SeqCst) {
+            hub.wake_background();
+        }
+        let mut waiters = unpoisoned(&hub.waiters);
+        waiters.next_id += 1;
+        Self { hub, id: waiters.next_id }
+    }
+
+    fn wait_with(&self, waker: &Waker) {
+        let mut waiters = unpoisoned(&self.hub.waiters);
+        match waiters.callers.iter_mut().rev().find(|(id, _)| *id == self.id) {
+            Some((_, known)) => known.clone_from(waker),
+            None => waiters.callers.push((self.id, waker.clone())),
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        {
+            let mut waiters = unpoisoned(&self.hub.waiters);
+            if let Some(at) = waiters.callers.iter().rposition(|(id, _)| *id == self.id) {
+                waiters.callers.remove(at);
+            }
+        }
+        if self.hub.woken.load(Ordering::SeqCst) && !self.hub.driving.load(Ordering::SeqCst) {
+            self.hub.pass_on();
+        }
+    }
+}

@@ -1,0 +1,530 @@
+//! The port over the redis crate: a connection for commands on each runtime that calls, and one for
+//! subscriptions.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{
+    AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerError, ServerErrorKind,
+    Value,
+};
+use tokio::runtime::{self, Handle};
+use tokio::sync::Notify;
+
+use crate::backend::Reply;
+use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::driven::Driven;
+use crate::backend::redis::port::{Acknowledge, Call, ChannelEvent, Data, Listener, Port, ServerFacts};
+use crate::backend::redis::scripts::Script;
+use crate::backend::redis::stream::Opener;
+use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::policy::backoff::Backoff;
+use crate::wakeups::unpoisoned;
+
+/// How many requests may wait for the connection's writer before callers are held back.
+const REQUESTS_IN_FLIGHT: usize = 1024;
+
+struct Shared {
+    opener: Opener,
+    login: RedisConnectionInfo,
+    timeout: Duration,
+    /// The client's own runtime.
+    runtime: Handle,
+    /// The present connections. A socket belongs to the event queue of one runtime, so that a caller
+    /// inside a runtime is woken there, without a detour over another thread.
+    present: Mutex<HashMap<runtime::Id, Connection>>,
+    /// Held while connecting, so that callers share one attempt.
+    connecting: tokio::sync::Mutex<u64>,
+    most_replicas: AtomicU32,
+    closed: Notify,
+}
+
+/// One connection for commands.
+#[derive(Clone)]
+struct Connection {
+    number: u64,
+    commands: MultiplexedConnection,
+    driven: Driven,
+}
+
+/// A port over the network.
+pub(crate) struct NativePort(Arc<Shared>);
+
+impl NativePort {
+    /// Reads what the configuration names (certificates). Connects later, when first needed.
+    pub(crate) fn new(config: &RedisConfig, runtime: Handle) -> Result<Self> {
+        let mut login =
+            RedisConnectionInfo::default().set_db(i64::from(config.database)).set_skip_set_lib_name();
+        if let Some(user) = &config.user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = &config.password {
+            login = login.set_password(&password.0);
+        }
+        Ok(Self(Arc::new(Shared {
+            opener: Opener::new(config.address.clone())?,
+            login,
+            timeout: config.timeout,
+            runtime,
+            present: Mutex::default(),
+            connecting: tokio::sync::Mutex::new(0),
+            most_replicas: AtomicU32::new(0),
+            closed: Notify::new(),
+        })))
+    }
+}
+
+impl Shared {
+    async fn connection(self: &Arc<Self>) -> Result<(runtime::Id, Connection)> {
+        // A thread without a runtime uses the client's own.
+        let runtime = Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
+        let id = runtime.id();
+        let present = || {
+            let connection = unpoisoned(&self.present).get(&id).cloned();
+            connection.filter(|connection| !connection.driven.has_ended())
+        };
+        if let Some(connection) = present() {
+            return Ok((id, connection));
+        }
+        let mut number = self.connecting.lock().await;
+        if let Some(connection) = present() {
+            return Ok((id, connection));
+        }
+        let shared = Arc::clone(self);
+        let connecting = AbortOnDrop(runtime.spawn(async move { shared.connect().await }));
+        let (commands, driven) = self.in_time(connecting).await?;
+        *number += 1;
+        let connection = Connection { number: *number, commands, driven };
+        unpoisoned(&self.present).insert(id, connection.clone());
+        Ok((id, connection))
+    }
+
+    /// Awaits a connection attempt, by the timers of the client's own runtime: the caller's may
+    /// stand still.
+    async fn in_time<T>(&self, mut connecting: AbortOnDrop<Result<T>>) -> Result<T> {
+        let limit = {
+            let _context = self.runtime.enter();
+            tokio::time::timeout(self.timeout, &mut connecting.0)
+        };
+        match limit.await {
+            Ok(Ok(result)) => result,
+            Ok(Err(ended)) if ended.is_panic() => Err(Error::new(
+                ErrorKind::InvalidConfig,
+                "the tokio runtime of this call has no I/O; build it with enable_io() or enable_all()",
+            )),
+            Ok(Err(_)) => Err(Error::new(
+                ErrorKind::Canceled,
+                "the runtime was shut down while this client was connecting",
+            )),
+            Err(_) => Err(Error::new(
+                ErrorKind::BackendUnavailable,
+                format!(
+                    "Redis at {} did not answer within {:?}; is the address right, and no TLS wanted there?",
+                    self.opener.place(),
+                    self.timeout
+                ),
+            )),
+        }
+    }
+
+    async fn connect(self: &Arc<Self>) -> Result<(MultiplexedConnection, Driven)> {
+        let stream = self.opener.open().await?;
+        // Time limits are the driver's, so the crate's own are off.
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_connection_timeout(None)
+            .set_pipeline_buffer_size(REQUESTS_IN_FLIGHT);
+        let (commands, driver) = MultiplexedConnection::new_with_config(&self.login, stream, config)
+            .await
+            .map_err(|error| self.login_failed(error))?;
+        let driven = Driven::new(driver);
+        tokio::spawn(driven.clone().background());
+        Ok((commands, driven))
+    }
+
+    fn login_failed(&self, error: RedisError) -> Error {
+        let place = self.opener.place();
+        if error.kind() == redis::ErrorKind::AuthenticationFailed || code(&error) == Some("WRONGPASS") {
+            return Error::new(
+                ErrorKind::BackendRejected,
+                format!("Redis at {place} refused the user name or password; check both in the URL"),
+            );
+        }
+        match code(&error) {
+            Some("NOAUTH") => Error::new(
+                ErrorKind::BackendRejected,
+                format!("Redis at {place} wants a password; write redis://:PASSWORD@HOST or use password_env="),
+            ),
+            Some(_) => classify(&error).with_effect(Effect::None),
+            None => Error::new(
+                ErrorKind::BackendUnavailable,
+                format!(
+                    "Redis at {place} ended the connection at once; does it want TLS (rediss://), or is it no Redis?"
+                ),
+            )
+            .with_source(error),
+        }
+    }
+
+    /// Drops a connection that turned out to be dead, unless it was replaced already.
+    fn discard(&self, id: runtime::Id, number: u64) {
+        let mut present = unpoisoned(&self.present);
+        if present.get(&id).is_some_and(|connection| connection.number == number) {
+            present.remove(&id);
+        }
+    }
+
+    async fn send(self: &Arc<Self>, commands: Vec<Cmd>) -> Result<Vec<Value>> {
+        let (id, mut connection) = self.connection().await?;
+        let driven = connection.driven.clone();
+        let sent = match <[Cmd; 1]>::try_from(commands) {
+            Ok([command]) => {
+                let request = connection.commands.send_packed_command(&command);
+                driven.call(request).await.map(|value| vec![value])
+            }
+            Err(commands) => {
+                let mut pipeline = Pipeline::with_capacity(commands.len());
+                let count = commands.len();
+                for command in commands {
+                    pipeline.add_command(command);
+                }
+                driven.call(connection.commands.send_packed_commands(&pipeline, 0, count)).await
+            }
+        };
+        // A demoted master keeps its connections: look for the master behind the address again.
+        if sent.as_ref().is_ok_and(|replies| replies.iter().any(is_read_only)) {
+            self.discard(id, connection.number);
+        }
+        sent.map_err(|error| {
+            if error.is_unrecoverable_error() || error.is_connection_dropped() || error.is_io_error() {
+                self.discard(id, connection.number);
+            }
+            classify(&error)
+        })
+    }
+
+    async fn run(
+        self: Arc<Self>,
+        calls: Vec<Call>,
+        acknowledge: Option<Acknowledge>,
+    ) -> Result<Vec<Result<Data>>> {
+        let mut commands: Vec<_> =
+            calls.iter().map(|call| command("EVALSHA", &call.script.sha, call)).collect();
+        let needed =
+            acknowledge.map(|ack| (ack, ack.rule.needed(self.most_replicas.load(Ordering::Relaxed))));
+        if let Some((ack, needed)) = needed {
+            commands.push(wait_command(ack, needed));
+        }
+        let mut replies = self.send(commands).await?;
+        let mut acknowledged = needed.map(|_| replies.pop());
+        let unknown: Vec<_> = (0..calls.len()).filter(|at| is_unknown_script(&replies[*at])).collect();
+        if !unknown.is_empty() {
+            // The server was restarted or its scripts were flushed: send the text this time.
+            let mut again: Vec<_> =
+                unknown.iter().map(|at| command("EVAL", &calls[*at].script.text, &calls[*at])).collect();
+            if let Some((ack, needed)) = needed {
+                again.push(wait_command(ack, needed));
+            }
+            let mut answers = self.send(again).await?;
+            if needed.is_some() {
+                acknowledged = Some(answers.pop());
+            }
+            for (at, answer) in unknown.into_iter().zip(answers) {
+                replies[at] = answer;
+            }
+        }
+        if let (Some((ack, needed)), Some(answer)) = (needed, acknowledged) {
+            let confirmed = match answer {
+                Some(Value::Int(count)) => u32::try_from(count).unwrap_or(0),
+                Some(Value::ServerError(error)) => return Err(classify(&error.into())),
+                _ => 0,
+            };
+            if confirmed < needed {
+                return Err(Error::new(
+                    ErrorKind::BackendUnavailable,
+                    format!(
+                        "only {confirmed} of the {needed} replicas that ack= asks for confirmed within {:?}; \
+                         the lock was given back",
+                        ack.within
+                    ),
+                )
+                .with_effect(Effect::Maybe));
+            }
+        }
+        let answers = replies.into_iter().zip(&calls).map(|(reply, call)| match reply {
+            Value::ServerError(error) => {
+                Err(refused_in_script(&error, call.script).unwrap_or_else(|| classify(&error.into())))
+            }
+            reply => data(reply),
+        });
+        Ok(answers.collect())
+    }
+
+    async fn facts(self: Arc<Self>) -> Result<ServerFacts> {
+        let mut replies = self.send(vec![redis::cmd("INFO")]).await?;
+        let facts = match replies.pop() {
+            Some(Value::ServerError(error)) if error.code() == "NOPERM" => {
+                self.send(vec![redis::cmd("PING")])
+                    .await?
+                    .into_iter()
+                    .try_for_each(|reply| data(reply).map(drop))?;
+                ServerFacts::default()
+            }
+            Some(value) => match data(value)? {
+                Data::Bytes(bytes) => parse_info(&String::from_utf8_lossy(&bytes)),
+                _ => ServerFacts::default(),
+            },
+            None => ServerFacts::default(),
+        };
+        let most = self.most_replicas.fetch_max(facts.replicas, Ordering::Relaxed).max(facts.replicas);
+        Ok(ServerFacts { replicas: most, ..facts })
+    }
+
+    /// Listens on one channel until it is confirmed that nobody can, or the connection ends.
+    async fn listen(&self, channel: &str, listener: &Listener) -> Result<()> {
+        let opening = async {
+            let stream = self.opener.open().await?;
+            let mut subscriber =
+                PubSub::new(&self.login, stream).await.map_err(|error| self.login_failed(error))?;
+            subscriber.subscribe(channel).await.map_err(|error| classify(&error))?;
+            Ok(subscriber)
+        };
+        let mut subscriber = tokio::time::timeout(self.timeout, opening).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::BackendUnavailable, "subscribing was not answered in time"))
+        })?;
+        listener(ChannelEvent::Subscribed);
+        let mut messages = subscriber.on_message();
+        while let Some(message) = messages.next().await {
+            listener(ChannelEvent::Message(message.get_payload_bytes().to_vec()));
+        }
+        Ok(())
+    }
+}
+
+impl Port for NativePort {
+    fn run(&self, calls: Vec<Call>, acknowledge: Option<Acknowledge>) -> Reply<Vec<Result<Data>>> {
+        Box::pin(Arc::clone(&self.0).run(calls, acknowledge))
+    }
+
+    fn subscribe(&self, channel: String, listener: Listener) {
+        let shared = Arc::clone(&self.0);
+        self.0.runtime.spawn(async move {
+            let listening = async {
+                let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1), 1);
+                loop {
+                    match shared.listen(&channel, &listener).await {
+                        Ok(()) => {
+                            backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1), 1)
+                        }
+                        Err(error) if error.kind() == ErrorKind::BackendRejected => {
+                            listener(ChannelEvent::Refused(error.to_string()));
+                            return;
+                        }
+                        Err(error) => tracing::debug!(%error, "subscription interrupted; subscribing again"),
+                    }
+                    listener(ChannelEvent::Interrupted);
+                    tokio::time::sleep(backoff.delay()).await;
+                }
+            };
+            tokio::select! {
+                () = listening => {}
+                () = shared.closed.notified() => {}
+            }
+        });
+    }
+
+    fn facts(&self) -> Reply<ServerFacts> {
+        Box::pin(Arc::clone(&self.0).facts())
+    }
+
+    fn close(&self) {
+        unpoisoned(&self.0.present).clear();
+        self.0.closed.notify_waiters();
+    }
+}
+
+impl Drop for NativePort {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A task that ends when nobody waits for it any more.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn command(verb: &str, script: &str, call: &Call) -> Cmd {
+    let mut command = redis::cmd(verb);
+    command.arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
+    command
+}
+
+fn wait_command(acknowledge: Acknowledge, needed: u32) -> Cmd {
+    let mut command = redis::cmd("WAIT");
+    // A limit of 0 would mean to wait for ever.
+    command.arg(needed).arg((acknowledge.within.as_millis() as u64).max(1));
+    command
+}
+
+fn is_unknown_script(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
+}
+
+fn is_read_only(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.code() == "READONLY")
+}
+
+/// Explains what Redis 7.0 says when a script meets a missing permission: neither the code NOPERM nor
+/// the command, but the line of the script.
+fn refused_in_script(error: &ServerError, script: &Script) -> Option<Error> {
+    let detail = error.details()?;
+    let refused = detail.strip_prefix("The user executing the script can't ")?;
+    let missing = if refused.starts_with("run") {
+        let line: usize = detail.rsplit_once("@user_script:")?.1.trim_end_matches('.').parse().ok()?;
+        let line = script.text.lines().nth(line.checked_sub(1)?)?;
+        let commands = line.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
+        let commands: Vec<_> = commands.map(|command| format!("+{}", command.to_lowercase())).collect();
+        commands.join(" or ")
+    } else if refused.starts_with("access") {
+        "a pattern (~) for the keys of this prefix".to_owned()
+    } else {
+        "a pattern (&) for the channels of this prefix".to_owned()
+    };
+    Some(
+        Error::new(
+            ErrorKind::BackendRejected,
+            format!(
+                "the Redis user lacks a permission: {missing}; see the list of needed commands, keys and channels \
+                 in the documentation of the Redis backend"
+            ),
+        )
+        .with_effect(Effect::Maybe),
+    )
+}
+
+fn data(value: Value) -> Result<Data> {
+    Ok(match value {
+        Value::Nil => Data::Nil,
+        Value::Int(number) => Data::Int(number),
+        Value::BulkString(bytes) => Data::Bytes(bytes),
+        Value::SimpleString(text) => Data::Bytes(text.into_bytes()),
+        Value::VerbatimString { text, .. } => Data::Bytes(text.into_bytes()),
+        Value::Okay => Data::Bytes(b"OK".to_vec()),
+        Value::Boolean(yes) => Data::Int(i64::from(yes)),
+        Value::Array(items) | Value::Set(items) => {
+            Data::List(items.into_iter().map(data).collect::<Result<_>>()?)
+        }
+        Value::ServerError(error) => return Err(classify(&error.into())),
+        other => {
+            return Err(Error::new(
+                ErrorKind::Internal,
+                format!("Redis answered with an unexpected type; please report this: {other:?}"),
+            ));
+        }
+    })
+}
+
+fn code(error: &RedisError) -> Option<&str> {
+    error.code()
+}
+
+/// Maps what the redis crate reports to kind and effect.
+fn classify(error: &RedisError) -> Error {
+    // The text of a script's error may repeat its arguments, among them an owner token: only the
+    // code and our own words go into the message.
+    let known = |kind, message: String| Error::new(kind, message);
+    match code(error) {
+        Some("WRONGTYPE") => known(
+            ErrorKind::NameConflict,
+            "the key of this lock holds foreign data of another type, which was left alone; use another name or \
+             another prefix"
+                .into(),
+        ),
+        Some("NOPERM") => known(
+            ErrorKind::BackendRejected,
+            format!(
+                "the Redis user lacks a permission: {}; see the list of needed commands, keys and channels in the \
+                 documentation of the Redis backend",
+                error.detail().unwrap_or("no detail")
+            ),
+        ),
+        Some("NOAUTH" | "WRONGPASS") => {
+            known(ErrorKind::BackendRejected, "Redis refused the user name or password".into())
+        }
+        Some("READONLY") => known(
+            ErrorKind::BackendUnavailable,
+            "this Redis is a replica and refuses writes; connect to the master, or wait until the promotion is over"
+                .into(),
+        ),
+        Some("OOM") => known(
+            ErrorKind::BackendUnavailable,
+            "the memory of Redis is full (maxmemory), so it grants nothing; free memory or raise the limit".into(),
+        ),
+        Some("MISCONF") => known(
+            ErrorKind::BackendUnavailable,
+            "Redis refuses writes because it cannot save its data (is its disk full?)".into(),
+        ),
+        Some("NOREPLICAS") => known(
+            ErrorKind::BackendUnavailable,
+            "Redis refuses writes because too few replicas are connected (min-replicas-to-write)".into(),
+        ),
+        Some(code @ ("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "BUSY" | "TRYAGAIN")) => {
+            known(ErrorKind::BackendUnavailable, format!("Redis is not ready ({code}); it was not asked"))
+        }
+        Some(code @ ("MOVED" | "ASK" | "CROSSSLOT")) => known(
+            ErrorKind::BackendRejected,
+            format!("this Redis belongs to a cluster ({code}), but the URL names a single server"),
+        ),
+        Some(code) => known(ErrorKind::BackendRejected, format!("Redis refused the request ({code})"))
+            .with_effect(Effect::Maybe),
+        None => known(ErrorKind::BackendUnavailable, "the connection to Redis broke".into())
+            .with_effect(Effect::Maybe)
+            .with_source(error.to_string()),
+    }
+}
+
+fn parse_info(text: &str) -> ServerFacts {
+    let field =
+        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
+    let number = |name| field(name).and_then(|text| text.parse().ok());
+    ServerFacts {
+        version: field("redis_version").map(str::to_owned),
+        epoch: match (field("run_id"), field("master_replid")) {
+            (Some(run), Some(replication)) => Some(format!("{run}:{replication}")),
+            _ => None,
+        },
+        is_replica: field("role") == Some("slave"),
+        replicas: number("connected_slaves").unwrap_or(0),
+        // Redis tells the number of good replicas only where min-replicas-to-write is set.
+        min_replicas_to_write: number("min_slaves_good_slaves"),
+        max_memory: field("maxmemory").and_then(|text| text.parse().ok()),
+        eviction_policy: field("maxmemory_policy").map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn info_tells_epoch_replicas_and_eviction() {
+        let facts = parse_info(
+            "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n# Memory\r\nmaxmemory:1024\r\n\
+             maxmemory_policy:allkeys-lru\r\n# Replication\r\nrole:master\r\nconnected_slaves:2\r\n\
+             master_replid:def\r\n",
+        );
+        assert_eq!(facts.epoch.as_deref(), Some("abc:def"));
+        assert_eq!((facts.replicas, facts.max_memory, facts.is_replica), (2, Some(1024), false));
+        assert_eq!(facts.eviction_policy.as_deref(), Some("allkeys-lru"));
+        assert_eq!(parse_info("").epoch, None);
+    }
+}

@@ -1,0 +1,166 @@
+//! The small door to a Redis server: run scripts, subscribe, say what server it is.
+//!
+//! The backend knows nothing else of its transport, so the same scripts run over the native client,
+//! over a transport that a host program supplies, and over a simulated one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Reply;
+use crate::backend::redis::scripts::Script;
+use crate::error::{Error, ErrorKind, Result};
+
+/// One script call.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub script: &'static Script,
+    pub keys: Vec<String>,
+    pub args: Vec<String>,
+}
+
+/// What a script answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Data {
+    Nil,
+    Int(i64),
+    Bytes(Vec<u8>),
+    List(Vec<Data>),
+}
+
+impl Data {
+    pub(crate) fn list(self) -> Result<Vec<Data>> {
+        match self {
+            Self::List(items) => Ok(items),
+            other => Err(other.unexpected("a list")),
+        }
+    }
+
+    pub(crate) fn text(&self) -> Result<String> {
+        match self {
+            Self::Bytes(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+            Self::Int(number) => Ok(number.to_string()),
+            other => Err(other.unexpected("a text")),
+        }
+    }
+
+    pub(crate) fn int(&self) -> Result<i64> {
+        match self {
+            Self::Int(number) => Ok(*number),
+            Self::Bytes(bytes) => std::str::from_utf8(bytes)
+                .ok()
+                .and_then(|text| text.parse().ok())
+                .ok_or_else(|| self.unexpected("a number")),
+            other => Err(other.unexpected("a number")),
+        }
+    }
+
+    pub(crate) fn uint(&self) -> Result<u64> {
+        u64::try_from(self.int()?).map_err(|_| self.unexpected("a number that is not negative"))
+    }
+
+    fn unexpected(&self, wanted: &str) -> Error {
+        Error::new(
+            ErrorKind::Internal,
+            format!("a script answered something else than {wanted}; please report this: {self:?}"),
+        )
+    }
+}
+
+/// How many replicas have to confirm what a call wrote, and within which time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Acknowledge {
+    pub rule: AckRule,
+    pub within: Duration,
+}
+
+/// Which share of the replicas has to confirm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AckRule {
+    /// One replica.
+    Any,
+    /// So many that, with the master, more than half of the servers have it.
+    Majority,
+    /// Every replica that the server has had since this client knows it.
+    All,
+    /// This many.
+    Count(u32),
+}
+
+impl AckRule {
+    pub(crate) fn needed(self, replicas: u32) -> u32 {
+        match self {
+            Self::Any => 1,
+            Self::Majority => replicas.div_ceil(2).max(1),
+            Self::All => replicas.max(1),
+            Self::Count(count) => count,
+        }
+    }
+}
+
+/// What a server says about itself; `None` where this user may not ask.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ServerFacts {
+    pub version: Option<String>,
+    /// Changes with every restart and every promotion.
+    pub epoch: Option<String>,
+    pub is_replica: bool,
+    /// The most replicas seen on this server so far.
+    pub replicas: u32,
+    pub min_replicas_to_write: Option<u32>,
+    pub max_memory: Option<u64>,
+    pub eviction_policy: Option<String>,
+}
+
+/// What happens on a subscribed channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ChannelEvent {
+    /// The server has confirmed the subscription: messages from before may be missing.
+    Subscribed,
+    /// The connection is gone; the port subscribes again by itself.
+    Interrupted,
+    /// The server refuses this subscription for good.
+    Refused(String),
+    Message(Vec<u8>),
+}
+
+/// Hears what happens on a channel. Called on the client's service thread; must not block.
+pub(crate) type Listener = Arc<dyn Fn(ChannelEvent) + Send + Sync>;
+
+/// A connection to one Redis server.
+pub(crate) trait Port: Send + Sync + 'static {
+    /// Runs scripts in order, without anything of this client between them, and answers each.
+    ///
+    /// With `acknowledge`, waits for replicas after the last one; too few are an error whose effect
+    /// is `maybe`. A script that the server does not know yet is loaded.
+    fn run(&self, calls: Vec<Call>, acknowledge: Option<Acknowledge>) -> Reply<Vec<Result<Data>>>;
+
+    /// Subscribes for the life of the port, and subscribes again after every interruption.
+    fn subscribe(&self, channel: String, listener: Listener);
+
+    /// Asks the server what it is. Connects if need be.
+    fn facts(&self) -> Reply<ServerFacts>;
+
+    /// Closes all connections.
+    fn close(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_rule_counts_replicas_and_never_zero() {
+        for (rule, replicas, needed) in [
+            (AckRule::Any, 3, 1),
+            (AckRule::Majority, 2, 1),
+            (AckRule::Majority, 3, 2),
+            (AckRule::Majority, 4, 2),
+            (AckRule::All, 3, 3),
+            (AckRule::All, 0, 1),
+            (AckRule::Majority, 0, 1),
+            (AckRule::Count(2), 5, 2),
+        ] {
+            assert_eq!(rule.needed(replicas), needed, "{rule:?} of {replicas}");
+        }
+    }
+}

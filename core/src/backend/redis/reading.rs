@@ -1,0 +1,182 @@
+//! Reads locks, waiters, clients and breaks for people. Pages through large stores.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::backend::redis::port::{Call, Data, Port};
+use crate::backend::redis::records::{Keys, LockValue, foreign_view, waiter_view};
+use crate::backend::redis::scripts;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inspect::{AuditEntry, ClientView, LockView, Query, Snapshot};
+use crate::name::LockName;
+use crate::policy::fencing::FencingToken;
+use crate::token::ClientId;
+
+/// Names read from the index by one call.
+const NAMES_PER_PAGE: usize = 1000;
+
+/// Locks looked at by one pipeline.
+const LOCKS_PER_PAGE: usize = 100;
+
+/// Waiters read of one lock.
+const WAITERS: usize = 1000;
+
+pub(super) async fn read(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Snapshot> {
+    let mut locks = Vec::new();
+    let mut truncated = false;
+    let names = match &query.name {
+        Some(name) => vec![LockName::new(name)?],
+        None => names(port, keys, query).await?,
+    };
+    for page in names.chunks(LOCKS_PER_PAGE) {
+        if locks.len() >= query.limit() {
+            truncated = true;
+            break;
+        }
+        let calls = page
+            .iter()
+            .map(|name| {
+                let mut keys = keys.granting(name);
+                keys.truncate(3);
+                Call { script: &scripts::SHOW, keys, args: vec![WAITERS.to_string()] }
+            })
+            .collect();
+        for (name, answer) in page.iter().zip(port.run(calls, None).await?) {
+            let lock = view(name, answer?)?;
+            // The index may still name what has expired meanwhile.
+            if query.name.is_some() || !lock.holders.is_empty() || !lock.waiters.is_empty() {
+                locks.push(lock);
+            }
+        }
+    }
+    if locks.len() > query.limit() {
+        locks.truncate(query.limit());
+        truncated = true;
+    }
+    let (taken_at_ms, clients, mut audit) = people(port, keys).await?;
+    audit.retain(|entry| query.wants(&entry.name));
+    Ok(Snapshot {
+        backend: "redis",
+        taken_at_ms,
+        round_trip: Duration::ZERO,
+        locks,
+        clients,
+        audit,
+        truncated,
+    })
+}
+
+async fn names(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Vec<LockName>> {
+    // A set, because entries that move between two pages may be read twice.
+    let mut names = BTreeSet::new();
+    let mut first = 0;
+    loop {
+        let call = Call {
+            script: &scripts::LIST,
+            keys: vec![keys.index()],
+            args: vec![first.to_string(), (first + NAMES_PER_PAGE - 1).to_string()],
+        };
+        let page = one(port, call).await?.list()?;
+        for item in &page {
+            let escaped = item.text()?;
+            let name = percent_encoding::percent_decode_str(&escaped).decode_utf8_lossy();
+            if query.wants(&name)
+                && let Ok(name) = LockName::new(&name)
+            {
+                names.insert(name);
+            }
+        }
+        if page.len() < NAMES_PER_PAGE {
+            return Ok(names.into_iter().collect());
+        }
+        first += NAMES_PER_PAGE;
+    }
+}
+
+pub(super) fn view(name: &LockName, answer: Data) -> Result<LockView> {
+    let answer = answer.list()?;
+    let field = |at: usize| answer.get(at).ok_or_else(short);
+    let now_ms = field(0)?.uint()? / 1000;
+    let kind = field(1)?.text()?;
+    let value = field(2)?.text()?;
+    let left = u64::try_from(field(3)?.int()?).ok().map(Duration::from_millis);
+    let (mode, holders) = match (kind.as_str(), LockValue::parse(&value)) {
+        ("none", _) => ("mutex", vec![]),
+        (_, Some(value)) => ("mutex", vec![value.view(now_ms, left)]),
+        (_, None) => ("foreign", vec![foreign_view(left)]),
+    };
+    let (Data::List(line), Data::List(signs)) = (field(4)?, field(5)?) else { return Err(short()) };
+    let mut waiters = Vec::with_capacity(signs.len());
+    for (at, sign) in signs.iter().enumerate() {
+        let record = line.get(2 * at).ok_or_else(short)?.text()?;
+        let ticket = number(line.get(2 * at + 1).ok_or_else(short)?)?;
+        waiters.extend(waiter_view(&record, at as u32, ticket, number(sign)?, now_ms));
+    }
+    Ok(LockView { name: name.as_str().to_owned(), mode, holders, waiters })
+}
+
+async fn people(port: &dyn Port, keys: &Keys) -> Result<(u64, Vec<ClientView>, Vec<AuditEntry>)> {
+    let call = Call {
+        script: &scripts::PEOPLE,
+        keys: vec![keys.clients(), keys.audit()],
+        args: vec![keys.client_before()],
+    };
+    let answer = one(port, call).await?.list()?;
+    let [now, Data::List(clients), Data::List(audit)] = answer.as_slice() else { return Err(short()) };
+    let now_ms = now.uint()? / 1000;
+    let mut views = BTreeMap::new();
+    for entry in clients {
+        let Data::List(entry) = entry else { return Err(short()) };
+        let [id, Data::List(record)] = entry.as_slice() else { return Err(short()) };
+        let mut fields = BTreeMap::new();
+        for pair in record.chunks_exact(2) {
+            fields.insert(pair[0].text()?, pair[1].text()?);
+        }
+        let id = id.text()?;
+        let mut take = |field: &str| fields.remove(field).unwrap_or_default();
+        let seen_ms: u64 = take("seen_ms").parse().unwrap_or(0);
+        views.insert(
+            id.clone(),
+            ClientView {
+                id: ClientId::from_stored(&id),
+                host: take("host"),
+                pid: take("pid").parse().unwrap_or(0),
+                process_started_at_ms: take("started_ms").parse().ok(),
+                program: take("program"),
+                language: take("language"),
+                version: take("version"),
+                seen_ago_ms: now_ms.saturating_sub(seen_ms),
+            },
+        );
+    }
+    let audit = audit.iter().filter_map(|entry| audit_entry(&entry.text().ok()?)).collect();
+    Ok((now_ms, views.into_values().collect(), audit))
+}
+
+pub(super) fn audit_entry(json: &str) -> Option<AuditEntry> {
+    let entry: serde_json::Value = serde_json::from_str(json).ok()?;
+    let text = |field: &str| Some(entry.get(field)?.as_str()?.to_owned());
+    Some(AuditEntry {
+        // The script's JSON encoder writes numbers as doubles.
+        at_ms: entry.get("at_ms")?.as_f64()? as u64,
+        name: text("name")?,
+        fencing_token: FencingToken::new(text("fencing_token")?.parse().ok()?),
+        holder: ClientId::from_stored(&text("holder")?),
+        by: text("by")?,
+        reason: text("reason")?,
+    })
+}
+
+async fn one(port: &dyn Port, call: Call) -> Result<Data> {
+    port.run(vec![call], None).await?.pop().unwrap_or_else(|| Err(short()))
+}
+
+/// A score: an integer, though Redis may write it as a double.
+fn number(data: &Data) -> Result<u64> {
+    let text = data.text()?;
+    text.parse::<f64>().map(|number| number as u64).map_err(|_| short())
+}
+
+fn short() -> Error {
+    Error::new(ErrorKind::Internal, "a reading script answered in an unknown form; please report this")
+}

@@ -1,0 +1,283 @@
+//! What stands in Redis: key names, lock values, waiter records. See `core/docs/wire-format.md`.
+
+use std::time::Duration;
+
+use crate::backend::{Contender, HolderHint};
+use crate::error::{Error, ErrorKind, Result};
+use crate::inspect::{HolderView, WaiterView};
+use crate::name::{LockName, escape_field, unescape_field};
+use crate::policy::fencing::FencingToken;
+use crate::token::{ClientId, OwnerToken};
+
+/// How this client spells keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Keys {
+    prefix: String,
+    lock_before: String,
+    lock_after: String,
+}
+
+impl Keys {
+    /// `template` says how a lock's own key is spelled, with `{name}` where the name goes.
+    pub(crate) fn new(prefix: &str, template: Option<&str>) -> Result<Self> {
+        if prefix.is_empty()
+            || prefix.len() > 128
+            || prefix.chars().any(|c| c.is_control() || c.is_whitespace() || "{}*?[]%".contains(c))
+        {
+            return Err(Error::new(
+                ErrorKind::InvalidConfig,
+                format!(
+                    "the option prefix={prefix:?} must be 1 to 128 bytes without spaces and without {{ }} * ? [ ] %"
+                ),
+            ));
+        }
+        let (lock_before, lock_after) = match template {
+            None => (format!("{prefix}:{{"), "}:lock".to_owned()),
+            Some(template) => match template.split_once("{name}") {
+                Some((before, after)) if !after.contains("{name}") => (before.into(), after.into()),
+                _ => {
+                    return Err(Error::new(
+                        ErrorKind::InvalidConfig,
+                        format!(
+                            "the option lock_key={template:?} must contain {{name}} exactly once, for example \
+                             redlock:{{name}}"
+                        ),
+                    ));
+                }
+            },
+        };
+        Ok(Self { prefix: prefix.to_owned(), lock_before, lock_after })
+    }
+
+    pub(crate) fn lock(&self, name: &LockName) -> String {
+        format!("{}{}{}", self.lock_before, name.escaped_for_redis(), self.lock_after)
+    }
+
+    /// The six keys of every script that can grant, in its order.
+    pub(crate) fn granting(&self, name: &LockName) -> Vec<String> {
+        let escaped = name.escaped_for_redis();
+        let prefix = &self.prefix;
+        vec![
+            self.lock(name),
+            format!("{prefix}:{{{escaped}}}:line"),
+            format!("{prefix}:{{{escaped}}}:life"),
+            self.counter(),
+            self.index(),
+            format!("{prefix}:epoch"),
+        ]
+    }
+
+    pub(crate) fn counter(&self) -> String {
+        format!("{}:fence", self.prefix)
+    }
+
+    pub(crate) fn index(&self) -> String {
+        format!("{}:locks", self.prefix)
+    }
+
+    pub(crate) fn audit(&self) -> String {
+        format!("{}:audit", self.prefix)
+    }
+
+    pub(crate) fn clients(&self) -> String {
+        format!("{}:clients", self.prefix)
+    }
+
+    pub(crate) fn client_before(&self) -> String {
+        format!("{}:client:", self.prefix)
+    }
+
+    pub(crate) fn inbox_before(&self) -> String {
+        format!("{}:inbox:", self.prefix)
+    }
+
+    /// What stands before and after a name in the keys of a lock and of its line.
+    pub(crate) fn around_names(&self) -> [String; 4] {
+        [
+            self.lock_before.clone(),
+            self.lock_after.clone(),
+            format!("{}:{{", self.prefix),
+            "}:line".to_owned(),
+        ]
+    }
+}
+
+/// The record of a contender: what a releaser needs to grant it the lock.
+pub(crate) fn waiter_record(contender: &Contender, listens: bool) -> String {
+    format!(
+        "{}|{}|{}|{}|{}|{}",
+        contender.owner.to_hex(),
+        contender.client,
+        contender.first_lease.as_millis(),
+        contender.lease.as_millis(),
+        u8::from(listens),
+        escape_field(&contender.label),
+    )
+}
+
+/// What a lock key of ours says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LockValue {
+    pub owner: OwnerToken,
+    pub renewals: u32,
+    pub fence: u64,
+    pub acquired_ms: u64,
+    pub first: Duration,
+    pub lease: Duration,
+    pub client: ClientId,
+    pub label: String,
+}
+
+impl LockValue {
+    /// Reads a value; `None` if it is not one of ours.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.splitn(9, '|');
+        let owner = OwnerToken::from_hex(fields.next()?)?;
+        if fields.next()? != "pl1" {
+            return None;
+        }
+        Some(Self {
+            owner,
+            renewals: fields.next()?.parse().ok()?,
+            fence: fields.next()?.parse().ok()?,
+            acquired_ms: fields.next()?.parse().ok()?,
+            first: Duration::from_millis(fields.next()?.parse().ok()?),
+            lease: Duration::from_millis(fields.next()?.parse().ok()?),
+            client: ClientId::from_stored(fields.next()?),
+            label: unescape_field(fields.next()?),
+        })
+    }
+
+    /// How long ago the lease was last extended. A renewal sets the time left to the full lease, so
+    /// what is missing from it is the age.
+    fn renewed_ago(&self, left: Duration) -> Option<Duration> {
+        (self.renewals > 0).then(|| self.lease.saturating_sub(left))
+    }
+
+    pub(crate) fn hint(&self, now_ms: u64, left: Option<Duration>) -> HolderHint {
+        HolderHint {
+            client: Some(self.client.clone()),
+            label: self.label.clone(),
+            held_for: Some(Duration::from_millis(now_ms.saturating_sub(self.acquired_ms))),
+            left,
+        }
+    }
+
+    pub(crate) fn view(&self, now_ms: u64, left: Option<Duration>) -> HolderView {
+        HolderView {
+            client: Some(self.client.clone()),
+            label: self.label.clone(),
+            owner_digest: self.owner.digest(),
+            fencing_token: Some(FencingToken::new(self.fence)),
+            acquired_at_ms: Some(self.acquired_ms),
+            held_for_ms: Some(now_ms.saturating_sub(self.acquired_ms)),
+            lease_ms: Some(millis(self.lease)),
+            remaining_ms: left.map(millis),
+            renewals: Some(self.renewals),
+            renewed_ago_ms: left.and_then(|left| self.renewed_ago(left)).map(millis),
+        }
+    }
+}
+
+/// Another program's lock under a key of ours: all that can be said of it.
+pub(crate) fn foreign_view(left: Option<Duration>) -> HolderView {
+    HolderView {
+        client: None,
+        label: String::new(),
+        owner_digest: String::new(),
+        fencing_token: None,
+        acquired_at_ms: None,
+        held_for_ms: None,
+        lease_ms: None,
+        remaining_ms: left.map(millis),
+        renewals: None,
+        renewed_ago_ms: None,
+    }
+}
+
+/// Shows a waiter record; `None` if it is not one of ours.
+pub(crate) fn waiter_view(
+    record: &str,
+    position: u32,
+    ticket_us: u64,
+    silent_at_ms: u64,
+    now_ms: u64,
+) -> Option<WaiterView> {
+    let mut fields = record.splitn(6, '|');
+    let owner = OwnerToken::from_hex(fields.next()?)?;
+    let client = ClientId::from_stored(fields.next()?);
+    let label = unescape_field(fields.nth(3)?);
+    // A ticket is at least the server's time in µs when it was drawn, and seldom more.
+    let since_ms = (ticket_us / 1000).min(now_ms);
+    Some(WaiterView {
+        client,
+        label,
+        owner_digest: owner.digest(),
+        position,
+        since_ms,
+        waited_ms: now_ms - since_ms,
+        silent: silent_at_ms <= now_ms,
+    })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALUE: &str = "00112233445566778899aabbccddeeff|pl1|00000002|1763680000000001|1763680000000|3000|15000|web-1:42:0a0b0c0d|nightly %7C import";
+
+    #[test]
+    fn a_golden_lock_value_stays_readable() {
+        let value = LockValue::parse(VALUE).unwrap();
+        assert_eq!(value.fence, 1_763_680_000_000_001);
+        assert_eq!(value.client.pid(), Some(42));
+        assert_eq!(value.label, "nightly | import");
+        let view = value.view(1_763_680_010_000, Some(Duration::from_secs(11)));
+        assert_eq!(view.held_for_ms, Some(10_000));
+        assert_eq!(view.renewed_ago_ms, Some(4_000));
+        assert_eq!(view.renewals, Some(2));
+    }
+
+    #[test]
+    fn other_libraries_values_are_not_ours() {
+        for value in ["", "00112233445566778899aabbccddeeff", "a|pl1|0|0|0|0|0|c|l", "uuid-1234"] {
+            assert_eq!(LockValue::parse(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn keys_carry_one_hash_tag_and_the_prefix() {
+        let keys = Keys::new("polylatch", None).unwrap();
+        let name = LockName::new("orders/{42}").unwrap();
+        assert_eq!(keys.lock(&name), "polylatch:{orders/%7B42%7D}:lock");
+        assert_eq!(keys.granting(&name)[1], "polylatch:{orders/%7B42%7D}:line");
+        let other = Keys::new("polylatch", Some("redlock:{name}")).unwrap();
+        assert_eq!(other.lock(&LockName::new("a").unwrap()), "redlock:a");
+        for (prefix, template) in
+            [("", None), ("a b", None), ("a{", None), ("p", Some("no-name")), ("p", Some("{name}{name}"))]
+        {
+            assert_eq!(Keys::new(prefix, template).unwrap_err().code(), "invalid_config");
+        }
+    }
+
+    #[test]
+    fn a_waiter_record_shows_itself() {
+        let contender = Contender {
+            name: LockName::new("n").unwrap(),
+            owner: OwnerToken::from_hex("00112233445566778899aabbccddeeff").unwrap(),
+            client: ClientId::from_stored("h:1:x"),
+            label: "a|b".into(),
+            lease: Duration::from_secs(15),
+            first_lease: Duration::from_secs(3),
+            barge: false,
+        };
+        let record = waiter_record(&contender, true);
+        assert_eq!(record, "00112233445566778899aabbccddeeff|h:1:x|3000|15000|1|a%7Cb");
+        let view = waiter_view(&record, 1, 5_000_000, 9_000, 7_000).unwrap();
+        assert_eq!((view.label.as_str(), view.waited_ms, view.silent), ("a|b", 2_000, false));
+    }
+}

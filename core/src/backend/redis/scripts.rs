@@ -1,0 +1,44 @@
+//! The scripts, with the prelude that those which grant share.
+
+use std::sync::LazyLock;
+
+/// One script: its text and the SHA-1 under which a server keeps it.
+pub(crate) struct Script {
+    pub(crate) name: &'static str,
+    pub(crate) text: String,
+    pub(crate) sha: String,
+}
+
+impl std::fmt::Debug for Script {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Script({})", self.name)
+    }
+}
+
+impl Script {
+    fn new(name: &'static str, text: String) -> Self {
+        let sha = redis::Script::new(&text).get_hash().to_owned();
+        Self { name, text, sha }
+    }
+}
+
+macro_rules! scripts {
+    ($($constant:ident = $name:literal $(after $prelude:literal)?;)*) => {
+        $(pub(crate) static $constant: LazyLock<Script> = LazyLock::new(|| {
+            let text = concat!($(include_str!(concat!("scripts/", $prelude, ".lua")),)? include_str!(concat!("scripts/", $name, ".lua")));
+            Script::new($name, text.to_owned())
+        });)*
+    };
+}
+
+scripts! {
+    POLL = "poll" after "common";
+    RELEASE = "release" after "common";
+    CANCEL = "cancel" after "common";
+    BREAK = "break" after "common";
+    RENEW = "renew";
+    ANNOUNCE = "announce";
+    LIST = "list";
+    SHOW = "show";
+    PEOPLE = "people";
+}

@@ -1,0 +1,117 @@
+-- Shared by every script that can grant. Invariants:
+--   * the lock key names at most one (owner, fence), is made by one SET with an expiry, and is
+--     never made by anything but a grant;
+--   * a number from the counter is never given out twice, and never lies behind the server's clock;
+--   * only the server's clock decides what is live; loops are bounded; and because scripts do not
+--     roll back, every prefix of the writes leaves a state that the next poll repairs.
+-- KEYS: 1 lock (string), 2 line (zset waiter -> ticket), 3 signs of life (zset waiter -> ms),
+--       4 counter (string), 5 index of names (zset), 6 epoch gate (string)
+-- ARGV: 1 inbox channel prefix, 2 name in the index, 3 1 under guarantee=strict, 4 longest lease ms
+local LOCK, LINE, LIFE, COUNTER, INDEX, GATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local INBOX, NAME, STRICT, LONGEST = ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
+local REAPED, UNHEARD = 64, 4
+
+local clock_us
+local function now_us()
+  if not clock_us then
+    local time = redis.call('TIME')
+    clock_us = time[1] * 1000000 + time[2]
+  end
+  return clock_us
+end
+local function now_ms() return math.floor(now_us() / 1000) end
+local function text(number) return string.format('%.0f', number) end
+
+local function next_number()
+  local number = text(math.max(tonumber(redis.call('GET', COUNTER) or '0') + 1, now_us()))
+  redis.call('SET', COUNTER, number)
+  return number
+end
+
+-- Returns owner and fence of a lock value of ours, nothing for any other text.
+local function holder_of(value)
+  local owner, fence = string.match(value, '^(%x+)|pl1|%d+|(%d+)|')
+  return owner, fence
+end
+
+-- Changes with every restart and every promotion. Read here, in the step that grants: what a client
+-- remembers of it may be from before.
+local function epoch()
+  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  local history = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+  return run .. ':' .. history
+end
+
+-- After a restart, a promotion or a loss of data (a new epoch) nothing is granted until every lease
+-- from before has ended. Returns how many ms are left; 0 when grants are allowed.
+local function withheld_ms()
+  if not STRICT then return 0 end
+  local now_is, gate = epoch(), redis.call('GET', GATE)
+  if gate == now_is .. '|open' then return 0 end
+  local until_ms = gate and string.match(gate, '^' .. now_is .. '|(%d+)$')
+  if not until_ms then
+    redis.call('SET', GATE, now_is .. '|' .. text(now_ms() + LONGEST))
+    return LONGEST
+  end
+  local left = tonumber(until_ms) - now_ms()
+  if left > 0 then return left end
+  redis.call('SET', GATE, now_is .. '|open')
+  return 0
+end
+
+-- Drops silent waiters from the front; returns the first live one.
+local function live_head()
+  for _ = 1, REAPED do
+    local first = redis.call('ZRANGE', LINE, 0, 0)[1]
+    if not first then return nil end
+    local silent_at = redis.call('ZSCORE', LIFE, first)
+    if silent_at and tonumber(silent_at) > now_ms() then return first end
+    redis.call('ZREM', LINE, first)
+    redis.call('ZREM', LIFE, first)
+  end
+  return nil
+end
+
+-- waiter = owner|client|first lease ms|lease ms|1 if it listens|label
+local function hold(waiter)
+  local owner, client, first, lease, listens, label =
+    string.match(waiter, '^(%x+)|([^|]*)|(%d+)|(%d+)|(%d)|([^|]*)$')
+  local fence = next_number()
+  local value = owner .. '|pl1|00000000|' .. fence .. '|' .. text(now_ms()) .. '|' .. first .. '|'
+    .. lease .. '|' .. client .. '|' .. label
+  redis.call('SET', LOCK, value, 'PX', first)
+  return fence, owner, client, listens == '1'
+end
+
+-- Pre: the lock key is absent. Post: it names a live waiter, or nobody live waits, or grants are
+-- withheld. A waiter that listens but whom no message reached is probably gone: the next one gets
+-- it, and it keeps its place in case it lives. If nobody is reached, the first one gets it.
+local function grant_next()
+  local head = live_head()
+  if not head or withheld_ms() > 0 then return nil end
+  local candidates = redis.call('ZRANGE', LINE, 0, UNHEARD - 1)
+  for at, waiter in ipairs(candidates) do
+    local silent_at = redis.call('ZSCORE', LIFE, waiter)
+    if silent_at and tonumber(silent_at) > now_ms() then
+      -- The lock is set before the push leaves: a push must never speak of a grant that failed.
+      local fence, owner, client, listens = hold(waiter)
+      local heard = listens and redis.pcall('PUBLISH', INBOX .. client, 'granted|' .. owner .. '|' .. fence)
+      -- A refused publish (a table) says nothing about the waiter, which will find out by its poll.
+      if not listens or type(heard) == 'table' or heard > 0 then
+        redis.call('ZREM', LINE, waiter)
+        redis.call('ZREM', LIFE, waiter)
+        return client
+      end
+      redis.call('DEL', LOCK)
+    end
+  end
+  redis.call('ZREM', LINE, head)
+  redis.call('ZREM', LIFE, head)
+  local _, _, client = hold(head)
+  return client
+end
+
+-- After a lock became free for good, nothing needs to be listed under its name.
+local function unlist_if_free(next_client)
+  if not next_client and redis.call('EXISTS', LINE) == 0 then redis.call('ZREM', INDEX, NAME) end
+end

@@ -1,0 +1,25 @@
+-- Extends leases that are still exactly (owner, fence).
+-- Invariant: never creates a lock, touches no key but the locks named, and extends by a bare PEXPIRE
+-- before anything else, which works on a server whose memory is full. One lock whose key holds
+-- foreign data by now does not keep the others from being extended.
+-- KEYS: the locks. ARGV: for each its 'owner|pl1|', its fence, the lease in ms, and the number of
+-- this renewal in eight digits.
+local answers = {}
+for at, lock in ipairs(KEYS) do
+  local base = (at - 1) * 4
+  local value = redis.pcall('GET', lock)
+  if type(value) == 'table' then
+    if not string.find(value.err, 'WRONGTYPE', 1, true) then return value end
+    value = false
+  end
+  local answer = 0
+  if value and string.sub(value, 1, #ARGV[base + 1]) == ARGV[base + 1]
+    and string.match(value, '^%x+|pl1|%d+|(%d+)|') == ARGV[base + 2] then
+    redis.call('PEXPIRE', lock, ARGV[base + 3])
+    -- For people only, so a refusal (memory is full) does not matter.
+    redis.pcall('SETRANGE', lock, #ARGV[base + 1], ARGV[base + 4])
+    answer = 1
+  end
+  answers[at] = answer
+end
+return answers

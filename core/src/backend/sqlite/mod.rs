@@ -1,0 +1,266 @@
+//! The embedded store: one SQLite file that the processes of one host share. The default.
+//!
+//! - Every verb that writes is one `BEGIN IMMEDIATE` transaction, so its step is atomic among all
+//!   processes. A process that dies in it has done nothing.
+//! - Time is the host's boot clock, which no wall-clock step touches and which runs during sleep. A
+//!   restart of the host voids all leases: the file says in which boot it was written.
+//! - Fences and tickets come from one counter for all names, so rows of free locks need not stay.
+//! - One native thread per client owns the connection. Callers send it steps and await the answers,
+//!   so no caller's thread ever blocks on the disk; steps that queue up share one transaction.
+//! - Grants by the same process are pushed after their commit; those by other processes are noticed
+//!   by looking at the file every 1 to 8 ms while somebody of this client waits.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::backend::{
+    Answer, Ask, Backend, Capability, Contender, OpenContext, Released, RenewItem, Renewal, Reply,
+};
+use crate::client_info::ClientInfo;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::options::{MAX_LEASE, MIN_LEASE, Params};
+use crate::policy::fencing::{FenceQuality, FencingToken};
+
+mod blocker;
+mod errors;
+mod host;
+mod open;
+mod read;
+mod store;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod tidy;
+mod units;
+mod watch;
+
+use store::{Sql, Store};
+use thread::{Asked, Database, Job, Message};
+
+/// How far ahead of the numbers in use the synced reservation is kept: ten minutes, because numbers
+/// follow the wall clock in microseconds.
+const RESERVE_US: i64 = 600_000_000;
+
+/// What a URL can say about the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SqliteOptions {
+    /// How long a request waits for the transactions of other processes, 2 s by default. Shorter
+    /// reports a blocked file sooner; longer rides out a backup or an open database shell.
+    pub busy_timeout: Duration,
+    /// Use the file even where it seems to be on a network or shared file system. Off by default:
+    /// file locks that do not work there give one lock to two holders.
+    pub allow_network_file_system: bool,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { busy_timeout: Duration::from_secs(2), allow_network_file_system: false }
+    }
+}
+
+impl SqliteOptions {
+    /// Takes the options of this store out of a URL's parameters.
+    pub(crate) fn from_params(params: &mut Params) -> Result<Self> {
+        let default = Self::default();
+        Ok(Self {
+            busy_timeout: params.duration(
+                "busy_timeout",
+                default.busy_timeout,
+                Duration::from_millis(10),
+                Duration::from_secs(60),
+            )?,
+            allow_network_file_system: params.choice(
+                "allow_network_file_system",
+                &[("yes", true), ("no", false)],
+                default.allow_network_file_system,
+            )?,
+        })
+    }
+}
+
+/// Opens the file at `path`, or makes it.
+///
+/// Errors: `invalid_config` if the path cannot name a lock file (a directory, a missing folder, a
+/// network file system); `backend_rejected` if it is read-only, damaged, no database, or of a newer
+/// version; `name_conflict` if it is another program's database; `backend_unavailable` if the disk is
+/// full or the file locked. A file that is not ours is left as it is.
+pub(crate) async fn open(
+    path: PathBuf,
+    options: SqliteOptions,
+    context: OpenContext,
+) -> Result<Arc<dyn Backend>> {
+    let (queue, requests) = mpsc::channel();
+    let (opened, is_open) = oneshot::channel();
+    let timeout = context.timeout;
+    std::thread::Builder::new()
+        .name("polylatch-sqlite".into())
+        .spawn(move || match Database::open(path, &options, &context.client, context.wakeups) {
+            // If nobody waits for it any more, the queue is closed and the thread ends.
+            Ok(database) => {
+                let _ = opened.send(Ok(()));
+                database.serve(requests);
+            }
+            Err(error) => {
+                let _ = opened.send(Err(error));
+            }
+        })
+        .map_err(|error| {
+            Error::new(
+                ErrorKind::BackendUnavailable,
+                "the operating system gave no thread for the lock file; check its limit on threads",
+            )
+            .with_source(error)
+        })?;
+    is_open.await.unwrap_or_else(|_| Err(thread_ended()))?;
+    Ok(Arc::new(SqliteBackend {
+        queue,
+        closed: Arc::default(),
+        timeout,
+        capability: Capability {
+            backend: "sqlite",
+            fifo: true,
+            push: true,
+            expiry: true,
+            fencing: FenceQuality::Strict,
+            min_lease: MIN_LEASE,
+            max_lease: MAX_LEASE,
+        },
+    }))
+}
+
+/// Makes the directory of the default file, for its user only (mode 0700), with its parents. One that
+/// exists is left as it is.
+pub(crate) fn make_state_directory(directory: &Path) -> Result<()> {
+    open::make_private_directory(directory).map_err(|error| {
+        Error::new(
+            ErrorKind::InvalidConfig,
+            format!(
+                "the folder {} for the embedded store cannot be made; make it, or name a file elsewhere with \
+                 POLYLATCH_URL=sqlite:PATH",
+                directory.display()
+            ),
+        )
+        .with_source(error)
+    })
+}
+
+/// A client's end of its database thread. Dropping it lets the thread finish what was asked and end.
+struct SqliteBackend {
+    queue: mpsc::Sender<Message>,
+    /// Set before the thread is told to end: what is answered by nobody afterwards was not started.
+    closed: Arc<AtomicBool>,
+    timeout: Duration,
+    capability: Capability,
+}
+
+impl fmt::Debug for SqliteBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteBackend").field("capability", &self.capability).finish_non_exhaustive()
+    }
+}
+
+impl SqliteBackend {
+    /// Sends a step to the database thread. It leaves now, not when the reply is first polled.
+    fn ask<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        writes: bool,
+        step: impl FnMut(&mut Store<'_>) -> Sql<T> + Send + 'static,
+    ) -> Reply<T> {
+        let (reply, answer) = oneshot::channel();
+        let job = Job {
+            deadline: SystemClock.now() + self.timeout,
+            writes,
+            work: Box::new(Asked { step, result: None, reply }),
+        };
+        // If the thread has ended, the job is dropped, and its answer says so.
+        let _ = self.queue.send(Message::Job(job));
+        let closed = Arc::clone(&self.closed);
+        Box::pin(async move {
+            let answer = match answer.await {
+                Ok(answer) => answer,
+                Err(_) if closed.load(Ordering::SeqCst) => Err(client_closed()),
+                Err(_) => Err(thread_ended()),
+            };
+            answer.map_err(|error| error.during("sqlite", operation))
+        })
+    }
+}
+
+impl Backend for SqliteBackend {
+    fn capability(&self) -> &Capability {
+        &self.capability
+    }
+
+    fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
+        let contender = Arc::clone(contender);
+        self.ask("acquire", true, move |store| store.poll(&contender, ask))
+    }
+
+    fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
+        self.ask("renew", true, move |store| items.iter().map(|item| store.renew(item)).collect())
+    }
+
+    fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {
+        let contender = Arc::clone(contender);
+        self.ask("release", true, move |store| store.release(&contender, fence))
+    }
+
+    fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {
+        let contender = Arc::clone(contender);
+        self.ask("cancel", true, move |store| store.cancel(&contender))
+    }
+
+    fn announce(&self, client: &Arc<ClientInfo>) -> Reply<()> {
+        let client = Arc::clone(client);
+        self.ask("announce", true, move |store| store.announce(&client))
+    }
+
+    fn snapshot(&self, query: &Query) -> Reply<Snapshot> {
+        let query = query.clone();
+        let asked = Instant::now();
+        let reply = self.ask("snapshot", false, move |store| read::snapshot(store.conn, store.now, &query));
+        Box::pin(async move {
+            let mut snapshot = reply.await?;
+            snapshot.round_trip = asked.elapsed();
+            Ok(snapshot)
+        })
+    }
+
+    fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {
+        let request = request.clone();
+        self.ask("break", true, move |store| store.break_lease(&request))
+    }
+
+    fn close(&self) -> Reply<()> {
+        let (reply, closed) = oneshot::channel();
+        self.closed.store(true, Ordering::SeqCst);
+        let sent = self.queue.send(Message::Close(reply)).is_ok();
+        Box::pin(async move {
+            if sent {
+                // The thread may have ended on its own; it is gone either way.
+                let _ = closed.await;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn client_closed() -> Error {
+    Error::new(ErrorKind::Canceled, "this client was closed; connect a new one")
+}
+
+fn thread_ended() -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        "the thread of the lock file ended before it answered; please report this, with what it printed",
+    )
+    .with_effect(Effect::Maybe)
+}

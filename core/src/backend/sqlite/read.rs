@@ -1,0 +1,149 @@
+//! Reading the whole store for inspection, inside one read transaction: changes nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rusqlite::{Connection, Row, params};
+
+use super::host::Now;
+use super::store::Sql;
+use super::units::{ceil_ms, token, unsigned};
+use crate::backend::ANNOUNCE_TTL;
+use crate::inspect::{AuditEntry, ClientView, HolderView, LockView, Query, Snapshot, WaiterView};
+use crate::token::{ClientId, OwnerToken};
+
+/// Reads everything that the query asks for. The caller has checked the boot and the time.
+pub(super) fn snapshot(conn: &Connection, now: Now, query: &Query) -> Sql<Snapshot> {
+    let (locks, truncated) = locks(conn, now, query)?;
+    Ok(Snapshot {
+        backend: "sqlite",
+        taken_at_ms: unsigned(now.wall_us / 1000),
+        round_trip: Duration::ZERO,
+        locks,
+        clients: clients(conn, now)?,
+        audit: audit(conn, query)?,
+        truncated,
+    })
+}
+
+/// Merges two scans in name order. Each stops behind the limit, so that a large store costs no more
+/// than what is shown: the first names of the union are among the first names of both.
+fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool)> {
+    let limit = query.limit();
+    let from = query.name.as_deref().or(query.prefix.as_deref()).unwrap_or_default();
+    let mut found: BTreeMap<String, LockView> = BTreeMap::new();
+
+    let mut statement = conn.prepare_cached(
+        "SELECT name, owner, fence, client, label, lease_ms, acquired_wall_ms, acquired_ms, ends_ms, \
+         renewals, renewed_ms FROM lease WHERE name >= ?1 AND ends_ms > ?2 ORDER BY name",
+    )?;
+    let mut rows = statement.query(params![from, now.boot_ms])?;
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(0)?;
+        if !query.wants(&name) || found.len() > limit {
+            break;
+        }
+        found.insert(name.clone(), LockView { holders: vec![holder(row, now)?], ..free(name) });
+    }
+
+    let mut statement = conn.prepare_cached(
+        "SELECT name, owner, client, label, since_wall_ms, since_ms, silent_ms FROM waiter \
+         WHERE name >= ?1 ORDER BY name, ticket",
+    )?;
+    let mut rows = statement.query(params![from])?;
+    let mut names = 0;
+    let mut last = String::new();
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(0)?;
+        if name != last {
+            names += 1;
+            last.clone_from(&name);
+        }
+        if !query.wants(&name) || names > limit + 1 {
+            break;
+        }
+        let lock = found.entry(name.clone()).or_insert_with(|| free(name));
+        let position = u32::try_from(lock.waiters.len()).unwrap_or(u32::MAX);
+        lock.waiters.push(waiter(row, position, now)?);
+    }
+
+    if let Some(name) = &query.name {
+        found.entry(name.clone()).or_insert_with(|| free(name.clone()));
+    }
+    let truncated = found.len() > limit;
+    Ok((found.into_values().take(limit).collect(), truncated))
+}
+
+fn free(name: String) -> LockView {
+    LockView { name, mode: "mutex", holders: Vec::new(), waiters: Vec::new() }
+}
+
+fn holder(row: &Row<'_>, now: Now) -> Sql<HolderView> {
+    let ago = |at_ms: i64| unsigned(now.boot_ms - at_ms);
+    let renewed_ms: Option<i64> = row.get(10)?;
+    Ok(HolderView {
+        client: Some(ClientId::from_stored(&row.get::<_, String>(3)?)),
+        label: row.get(4)?,
+        owner_digest: digest(&row.get::<_, String>(1)?),
+        fencing_token: Some(token(row.get(2)?)),
+        acquired_at_ms: Some(unsigned(row.get(6)?)),
+        held_for_ms: Some(ago(row.get(7)?)),
+        lease_ms: Some(unsigned(row.get(5)?)),
+        remaining_ms: Some(unsigned(row.get::<_, i64>(8)? - now.boot_ms)),
+        renewals: Some(row.get(9)?),
+        renewed_ago_ms: renewed_ms.map(ago),
+    })
+}
+
+fn waiter(row: &Row<'_>, position: u32, now: Now) -> Sql<WaiterView> {
+    Ok(WaiterView {
+        client: ClientId::from_stored(&row.get::<_, String>(2)?),
+        label: row.get(3)?,
+        owner_digest: digest(&row.get::<_, String>(1)?),
+        position,
+        since_ms: unsigned(row.get(4)?),
+        waited_ms: unsigned(now.boot_ms - row.get::<_, i64>(5)?),
+        silent: now.boot_ms >= row.get::<_, i64>(6)?,
+    })
+}
+
+fn digest(owner: &str) -> String {
+    OwnerToken::from_hex(owner).map(OwnerToken::digest).unwrap_or_default()
+}
+
+fn clients(conn: &Connection, now: Now) -> Sql<Vec<ClientView>> {
+    conn.prepare_cached(
+        "SELECT id, host, pid, process_started_wall_ms, program, language, version, seen_ms FROM client \
+         WHERE seen_ms > ?1 ORDER BY id",
+    )?
+    .query_map(params![now.boot_ms - ceil_ms(ANNOUNCE_TTL)], |row| {
+        Ok(ClientView {
+            id: ClientId::from_stored(&row.get::<_, String>(0)?),
+            host: row.get(1)?,
+            pid: row.get(2)?,
+            process_started_at_ms: row.get::<_, Option<i64>>(3)?.map(unsigned),
+            program: row.get(4)?,
+            language: row.get(5)?,
+            version: row.get(6)?,
+            seen_ago_ms: unsigned(now.boot_ms - row.get::<_, i64>(7)?),
+        })
+    })?
+    .collect()
+}
+
+fn audit(conn: &Connection, query: &Query) -> Sql<Vec<AuditEntry>> {
+    let entries = conn
+        .prepare_cached("SELECT wall_ms, name, fence, client, by, reason FROM audit ORDER BY id DESC")?
+        .query_map([], |row| {
+            Ok(AuditEntry {
+                at_ms: unsigned(row.get(0)?),
+                name: row.get(1)?,
+                fencing_token: token(row.get(2)?),
+                holder: ClientId::from_stored(&row.get::<_, String>(3)?),
+                by: row.get(4)?,
+                reason: row.get(5)?,
+            })
+        })?
+        .collect::<Sql<Vec<_>>>()?;
+    Ok(entries.into_iter().filter(|entry| query.wants(&entry.name)).collect())
+}

@@ -1,0 +1,73 @@
+-- Invariant: every time that ends in _ms without a "wall" in its name was read from the boot clock of
+-- the boot that `store.boot` names. Whoever finds another boot there deletes leases, waiters and
+-- clients before anything else, so a lease never outlives the boot that it was granted in.
+-- Invariant: `store.counter` is at least every fence and every ticket ever given out, for all names,
+-- so rows may go without a number ever coming back. `store.reserved` is on the disk (synced) before a
+-- number at or above it is given out.
+
+CREATE TABLE store (
+    id       INTEGER PRIMARY KEY CHECK (id = 1),
+    counter  INTEGER NOT NULL,
+    reserved INTEGER NOT NULL,
+    boot     TEXT    NOT NULL
+) STRICT;
+
+INSERT INTO store (id, counter, reserved, boot) VALUES (1, 0, 0, '');
+
+-- At most one row per lock, hence at most one holder. A row whose `ends_ms` has passed is no holder.
+CREATE TABLE lease (
+    name             TEXT    NOT NULL PRIMARY KEY,
+    owner            TEXT    NOT NULL,
+    fence            INTEGER NOT NULL,
+    client           TEXT    NOT NULL,
+    label            TEXT    NOT NULL,
+    lease_ms         INTEGER NOT NULL,
+    acquired_wall_ms INTEGER NOT NULL,
+    acquired_ms      INTEGER NOT NULL,
+    ends_ms          INTEGER NOT NULL,
+    renewals         INTEGER NOT NULL DEFAULT 0,
+    renewed_ms       INTEGER
+) STRICT, WITHOUT ROWID;
+
+-- Finds what a client was granted since it last looked.
+CREATE INDEX lease_of_client ON lease (client, fence);
+
+-- One row per waiting acquisition; the line of a lock is its rows by ticket.
+CREATE TABLE waiter (
+    owner         TEXT    NOT NULL PRIMARY KEY,
+    name          TEXT    NOT NULL,
+    ticket        INTEGER NOT NULL,
+    client        TEXT    NOT NULL,
+    label         TEXT    NOT NULL,
+    lease_ms      INTEGER NOT NULL,
+    first_ms      INTEGER NOT NULL,
+    since_wall_ms INTEGER NOT NULL,
+    since_ms      INTEGER NOT NULL,
+    silent_ms     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX waiter_line ON waiter (name, ticket);
+
+-- Who the clients are, for people; a client that says nothing for a while is deleted.
+CREATE TABLE client (
+    id                      TEXT    NOT NULL PRIMARY KEY,
+    host                    TEXT    NOT NULL,
+    pid                     INTEGER NOT NULL,
+    process_started_wall_ms INTEGER,
+    program                 TEXT    NOT NULL,
+    language                TEXT    NOT NULL,
+    version                 TEXT    NOT NULL,
+    seen_ms                 INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Broken leases, the newest ones only. `id` grows, so a client sees which breaks are new to it.
+CREATE TABLE audit (
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
+    wall_ms INTEGER NOT NULL,
+    name    TEXT    NOT NULL,
+    owner   TEXT    NOT NULL,
+    fence   INTEGER NOT NULL,
+    client  TEXT    NOT NULL,
+    by      TEXT    NOT NULL,
+    reason  TEXT    NOT NULL
+) STRICT;

@@ -1,0 +1,176 @@
+//! The SQL steps against the specification, in random order, with time as an argument.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::backend::memory::store::{Now as SpecNow, Push as SpecPush, Store as Spec};
+use crate::backend::sqlite::host::Now;
+use crate::backend::sqlite::read;
+use crate::backend::sqlite::store::{Push, Sql, Store};
+use crate::backend::sqlite::tidy::SweepMark;
+use crate::backend::{Ask, Contender, RenewItem};
+use crate::client_info::ClientInfo;
+use crate::clock::BootInstant;
+use crate::inspect::{BreakRequest, Query};
+use crate::name::LockName;
+use crate::policy::fencing::FencingToken;
+use crate::token::{ClientId, OwnerToken};
+
+/// A file and its counter, as the database thread keeps them.
+struct File {
+    conn: Connection,
+    counter: i64,
+    sweep_mark: SweepMark,
+}
+
+impl File {
+    fn step<T>(&mut self, now: Now, step: impl FnOnce(&mut Store<'_>) -> Sql<T>) -> (T, Vec<Push>) {
+        let mut store = Store {
+            conn: &self.conn,
+            now,
+            counter: self.counter,
+            pushes: Vec::new(),
+            sweep_mark: &mut self.sweep_mark,
+        };
+        let result = step(&mut store).unwrap();
+        self.counter = store.counter;
+        (result, store.pushes)
+    }
+}
+
+fn same(pushes: &[Push], spec: &[SpecPush]) -> bool {
+    let ours: Vec<_> = pushes
+        .iter()
+        .map(|push| match *push {
+            Push::Granted { owner, fence } => SpecPush::Granted { owner, fence },
+            Push::Revoked { owner, fence } => SpecPush::Revoked { owner, fence },
+        })
+        .collect();
+    ours == spec
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        // xorshift64*: enough to mix operations, and the seed repeats a failure.
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    }
+}
+
+#[test]
+fn every_step_answers_as_the_specification_does() {
+    for seed in 1..=60 {
+        compare(seed);
+    }
+}
+
+fn compare(seed: u64) {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let conn = Connection::open_in_memory().unwrap();
+    conn.execute_batch(include_str!("../schema.sql")).unwrap();
+    let mut file = File { conn, counter: 0, sweep_mark: SweepMark::default() };
+    let mut spec = Spec::default();
+    let clients: Vec<_> =
+        (0..3).map(|_| Arc::new(ClientInfo::of_this_process(None, "rust", "0").unwrap())).collect();
+    let contenders: Vec<_> = (0..12).map(|n| contender(n, &clients[n as usize % 3].id)).collect();
+    let mut fences = vec![1_u64; contenders.len()];
+    let mut boot_ms: i64 = 1_000_000;
+    let mut wall_us: i64 = 1_700_000_000_000_000;
+
+    for step in 0..600 {
+        boot_ms += dice.below(700) as i64 * i64::from(dice.below(3) > 0);
+        // The wall clock stands, runs, and steps back now and then.
+        wall_us += [0, 700_000, 1, -5_000_000][dice.below(4) as usize];
+        let now = Now { boot_ms, begun_ms: boot_ms, wall_us };
+        let spec_now =
+            SpecNow { boot: BootInstant::from_nanos(boot_ms as u64 * 1_000_000), wall_us: wall_us as u64 };
+        let at = dice.below(contenders.len() as u64) as usize;
+        let who = &contenders[at];
+        let fence = FencingToken::new(fences[at]);
+        let told = format!("seed {seed}, step {step}");
+        match dice.below(12) {
+            0..=5 => {
+                let ask = match dice.below(4) {
+                    0 => Ask::Try,
+                    _ => Ask::Wait {
+                        near_heartbeat: Duration::from_millis(900),
+                        far_heartbeat: Duration::from_millis(2_500),
+                    },
+                };
+                let (ours, pushes) = file.step(now, |store| store.poll(who, ask));
+                let (theirs, expected) = spec.poll(spec_now, who, ask);
+                assert_eq!(ours, theirs, "{told}: poll");
+                assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
+                if let crate::backend::Answer::Held { fence } = ours {
+                    fences[at] = fence.get();
+                }
+            }
+            6 | 7 => {
+                let item = RenewItem {
+                    contender: Arc::clone(who),
+                    fence,
+                    lease: Duration::from_millis(500 + dice.below(2_000)),
+                    renewals: dice.below(9) as u32,
+                };
+                let (ours, _) = file.step(now, |store| store.renew(&item));
+                assert_eq!(ours, spec.renew(spec_now, &item), "{told}: renew");
+            }
+            8 => {
+                let (ours, pushes) = file.step(now, |store| store.release(who, fence));
+                let (theirs, expected) = spec.release(spec_now, who, fence.get());
+                assert_eq!(ours, theirs, "{told}: release");
+                assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
+            }
+            9 => {
+                let ((), pushes) = file.step(now, |store| store.cancel(who));
+                let expected = spec.cancel(spec_now, who);
+                assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
+            }
+            10 => {
+                let request = BreakRequest {
+                    name: who.name.as_str().to_owned(),
+                    expected: fence,
+                    by: "operator".into(),
+                    reason: "test".into(),
+                };
+                let (ours, pushes) = file.step(now, |store| store.break_lease(&request));
+                let (theirs, expected) = spec.break_lease(spec_now, &request);
+                assert_eq!(ours, theirs, "{told}: break");
+                assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
+            }
+            _ => {
+                let client = &clients[dice.below(3) as usize];
+                file.step(now, |store| store.announce(client));
+                spec.announce(spec_now, client);
+            }
+        }
+        let query = match dice.below(5) {
+            0 => Query { name: Some("orders/1".into()), ..Query::default() },
+            1 => Query { prefix: Some("orders/".into()), limit: Some(1), ..Query::default() },
+            2 => Query { limit: Some(2), ..Query::default() },
+            _ => Query::default(),
+        };
+        let mut ours = read::snapshot(&file.conn, now, &query).unwrap();
+        let theirs = spec.snapshot(spec_now, &query);
+        ours.backend = theirs.backend;
+        assert_eq!(ours, theirs, "{told}: {query:?}");
+    }
+}
+
+fn contender(n: u64, client: &ClientId) -> Arc<Contender> {
+    Arc::new(Contender {
+        name: LockName::new(["a", "orders/1", "orders/2", "ordersß"][n as usize % 4]).unwrap(),
+        owner: OwnerToken::random().unwrap(),
+        client: client.clone(),
+        label: format!("job {n}"),
+        lease: Duration::from_secs(5),
+        first_lease: Duration::from_millis(800 + 100 * n),
+        barge: n == 7,
+    })
+}

@@ -1,0 +1,177 @@
+//! The same locks for threads: every call blocks until it is done.
+//!
+//! Calls are carried out on the calling thread; only renewal and other background work happens on
+//! the client's own thread. Do not use this from inside an async task: it would block its executor.
+
+use std::time::Duration;
+
+use crate::backend::Capability;
+use crate::clock::BootInstant;
+use crate::error::{LostReason, Result};
+use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::policy::fencing::{FenceQuality, FencingToken};
+
+/// One client of one store; see [`crate::Polylatch`].
+#[derive(Debug, Clone)]
+pub struct Polylatch(crate::Polylatch);
+
+impl Polylatch {
+    /// Connects; see [`crate::Polylatch::connect`].
+    pub fn connect(url: &str) -> Result<Self> {
+        pollster::block_on(crate::Polylatch::connect(url)).map(Self)
+    }
+
+    /// Connects to `POLYLATCH_URL` or the embedded default; see [`crate::Polylatch::builder`].
+    pub fn connect_default() -> Result<Self> {
+        pollster::block_on(crate::Polylatch::builder().connect()).map(Self)
+    }
+
+    /// Wraps an async client; both share everything.
+    pub fn from_async(client: crate::Polylatch) -> Self {
+        Self(client)
+    }
+
+    /// Names a lock; see [`crate::Polylatch::lock`].
+    pub fn lock(&self, name: impl Into<String>) -> Lock {
+        Lock(self.0.lock(name))
+    }
+
+    /// Returns what this store can do.
+    pub fn capability(&self) -> &Capability {
+        self.0.capability()
+    }
+
+    /// Reads who holds and who waits.
+    pub fn list(&self, query: &Query) -> Result<Snapshot> {
+        pollster::block_on(self.0.inspect().list(query))
+    }
+
+    /// Ends somebody's lease; see [`crate::inspect::Inspector::break_lease`].
+    pub fn break_lease(&self, request: &BreakRequest) -> Result<BreakOutcome> {
+        pollster::block_on(self.0.inspect().break_lease(request))
+    }
+
+    /// Releases what is held and waits until the store knows; see [`crate::Polylatch::close`].
+    pub fn close(&self) {
+        pollster::block_on(self.0.close());
+    }
+}
+
+/// A lock to acquire; see [`crate::Lock`] for what each option means.
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock(crate::Lock);
+
+impl Lock {
+    /// See [`crate::Lock::lease`].
+    pub fn lease(self, lease: Duration) -> Self {
+        Self(self.0.lease(lease))
+    }
+
+    /// See [`crate::Lock::wait`].
+    pub fn wait(self, wait: Duration) -> Self {
+        Self(self.0.wait(wait))
+    }
+
+    /// See [`crate::Lock::no_wait`].
+    pub fn no_wait(self) -> Self {
+        Self(self.0.no_wait())
+    }
+
+    /// See [`crate::Lock::label`].
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self(self.0.label(label))
+    }
+
+    /// See [`crate::Lock::owner`].
+    pub fn owner(self, owner: impl Into<String>) -> Self {
+        Self(self.0.owner(owner))
+    }
+
+    /// See [`crate::Lock::max_hold`].
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self(self.0.max_hold(max_hold))
+    }
+
+    /// See [`crate::Lock::beat_every`].
+    pub fn beat_every(self, beat_every: Duration) -> Self {
+        Self(self.0.beat_every(beat_every))
+    }
+
+    /// See [`crate::Lock::fifo`].
+    pub fn fifo(self, fifo: bool) -> Self {
+        Self(self.0.fifo(fifo))
+    }
+
+    /// See [`crate::Lock::renew`].
+    pub fn renew(self, renew: bool) -> Self {
+        Self(self.0.renew(renew))
+    }
+
+    /// Acquires; see [`crate::Lock::acquire`].
+    pub fn acquire(&self) -> Result<Guard> {
+        pollster::block_on(self.0.acquire()).map(Guard)
+    }
+
+    /// Acquires without waiting; see [`crate::Lock::try_acquire`].
+    pub fn try_acquire(&self) -> Result<Option<Guard>> {
+        Ok(pollster::block_on(self.0.try_acquire())?.map(Guard))
+    }
+}
+
+/// A held lock; see [`crate::Guard`].
+#[derive(Debug)]
+#[must_use = "dropping a guard releases its lock"]
+pub struct Guard(crate::Guard);
+
+impl Guard {
+    /// Returns the lock's name.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Returns the number to hand to the protected resource.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.0.fencing_token()
+    }
+
+    /// Returns how far the order of fencing tokens can be relied on.
+    pub fn fence_quality(&self) -> FenceQuality {
+        self.0.fence_quality()
+    }
+
+    /// Returns until when the lease may be relied on.
+    pub fn valid_until(&self) -> BootInstant {
+        self.0.valid_until()
+    }
+
+    /// Returns for how long the lease may be relied on from now.
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// Says whether the lock is still held, by the clock, now.
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+
+    /// Fails unless the lock is still held; see [`crate::Guard::check`].
+    pub fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+
+    /// Tells the watchdog that the protected work moves on.
+    pub fn beat(&self) {
+        self.0.beat();
+    }
+
+    /// Blocks until the lease is lost. After a release it blocks for ever: call it on a thread of its own.
+    pub fn wait_until_lost(&self) -> LostReason {
+        pollster::block_on(self.0.lost())
+    }
+
+    /// Gives the lock back; see [`crate::Guard::release`].
+    pub fn release(&self) -> Result<()> {
+        pollster::block_on(self.0.release())
+    }
+}

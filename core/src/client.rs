@@ -1,0 +1,137 @@
+//! One client of one store.
+
+use std::sync::Arc;
+
+use crate::backend::Capability;
+use crate::client_info::ClientInfo;
+use crate::clock::SystemClock;
+use crate::driver::Core;
+use crate::error::Result;
+use crate::inspect::Inspector;
+use crate::lock::Lock;
+use crate::registry::{self, Opened};
+use crate::service::Service;
+use crate::token::ClientId;
+use crate::wakeups::Wakeups;
+
+/// One client of one store of locks. Cheap to clone; one per process is enough.
+///
+/// It owns one native thread that renews leases and tells losses, whatever the host program does
+/// with its own threads. The thread ends after the last clone and the last guard are gone.
+#[derive(Clone)]
+pub struct Polylatch {
+    core: Arc<Core>,
+    url: Arc<str>,
+}
+
+impl std::fmt::Debug for Polylatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Polylatch").field("url", &self.url).field("id", &self.core.client.id).finish()
+    }
+}
+
+impl Polylatch {
+    /// Connects to the store at `url`, such as `sqlite:locks.db`, `redis://localhost` or `memory:`.
+    ///
+    /// The store is asked once, so a wrong password or an unreachable host is an error here.
+    /// Options are query parameters; unknown ones are errors.
+    ///
+    /// Errors: `invalid_config`, `backend_unavailable` within the time limit, `backend_rejected`,
+    /// `name_conflict`.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder().url(url).connect().await
+    }
+
+    /// Starts a client whose URL comes from `POLYLATCH_URL`, or else is the embedded SQLite file in
+    /// the user's state directory.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Names a lock. Nothing is sent before it is acquired.
+    pub fn lock(&self, name: impl Into<String>) -> Lock {
+        Lock::new(Arc::clone(&self.core), name.into())
+    }
+
+    /// Returns the view on who holds and who waits.
+    pub fn inspect(&self) -> Inspector {
+        Inspector::new(Arc::clone(&self.core))
+    }
+
+    /// Returns what this store, as configured, can do.
+    pub fn capability(&self) -> &Capability {
+        self.core.backend.capability()
+    }
+
+    /// Returns the id under which this client stands in the store.
+    pub fn id(&self) -> &ClientId {
+        &self.core.client.id
+    }
+
+    /// Returns the store's URL without its secrets.
+    pub fn url_for_display(&self) -> &str {
+        &self.url
+    }
+
+    /// Ends waiting, releases what is held, and waits (at most 5 s) until the store knows.
+    ///
+    /// Guards that are still around become released. Later acquisitions fail with `canceled`.
+    pub async fn close(&self) {
+        self.core.close().await;
+    }
+}
+
+/// How to connect; see [`Polylatch::builder`].
+#[derive(Clone, Default)]
+pub struct ClientBuilder {
+    url: Option<String>,
+    program: Option<String>,
+    binding: Option<(String, String)>,
+}
+
+impl std::fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The URL may hold a password.
+        f.debug_struct("ClientBuilder").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+impl ClientBuilder {
+    /// Sets the store's URL with its options.
+    #[must_use]
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// Sets the program name that people see beside held locks; the executable's name by default.
+    #[must_use]
+    pub fn program(mut self, program: impl Into<String>) -> Self {
+        self.program = Some(program.into());
+        self
+    }
+
+    /// Says which language's binding this is, and its version; `rust` and this crate's by default.
+    #[must_use]
+    pub fn language(mut self, language: impl Into<String>, version: impl Into<String>) -> Self {
+        self.binding = Some((language.into(), version.into()));
+        self
+    }
+
+    /// Connects. Errors: as [`Polylatch::connect`].
+    pub async fn connect(self) -> Result<Polylatch> {
+        let url = match self.url {
+            Some(url) => url,
+            None => registry::default_url()?,
+        };
+        let (language, version) =
+            self.binding.unwrap_or_else(|| ("rust".into(), env!("CARGO_PKG_VERSION").into()));
+        let client = ClientInfo::of_this_process(self.program, &language, &version)?;
+        let service = Service::start()?;
+        let wakeups = Arc::<Wakeups>::default();
+        let Opened { backend, settings, display } =
+            registry::open(&url, &service, &wakeups, &client.id).await?;
+        let core = Core::start(backend, Arc::new(SystemClock), service, wakeups, client, settings);
+        Ok(Polylatch { core, url: display.into() })
+    }
+}

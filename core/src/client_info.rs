@@ -1,0 +1,98 @@
+//! Who this process is, as people at a stuck lock need to know it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::error::Result;
+use crate::token::ClientId;
+
+/// What a client says about itself in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClientInfo {
+    pub id: ClientId,
+    pub host: String,
+    pub pid: u32,
+    pub process_started_at_ms: Option<u64>,
+    pub program: String,
+    pub language: String,
+    pub version: String,
+}
+
+impl ClientInfo {
+    pub(crate) fn of_this_process(program: Option<String>, language: &str, version: &str) -> Result<Self> {
+        let host = host_name();
+        let pid = std::process::id();
+        Ok(Self {
+            id: ClientId::new(&host, pid)?,
+            host,
+            pid,
+            process_started_at_ms: process_started_at_ms(),
+            program: shorten(&program.unwrap_or_else(program_name)),
+            language: shorten(language),
+            version: shorten(version),
+        })
+    }
+}
+
+/// Returns this machine's host name, or `unknown`.
+pub(crate) fn host_name() -> String {
+    #[cfg(unix)]
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(not(unix))]
+    let name = std::env::var("COMPUTERNAME").unwrap_or_default();
+    let name = shorten(&name);
+    if name.is_empty() { "unknown".into() } else { name }
+}
+
+fn program_name() -> String {
+    std::env::args_os()
+        .next()
+        .and_then(|path| {
+            std::path::Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned())
+        })
+        .unwrap_or_else(|| "unknown".into())
+}
+
+/// Records are shown to people: bounded, and without control characters.
+fn shorten(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(128).collect()
+}
+
+/// When this process started, by the wall clock: the boot time plus field 22 of `/proc/self/stat`
+/// (proc_pid_stat(5): clock ticks since boot).
+fn process_started_at_ms() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+        // The program name in parentheses may contain spaces; fields count from behind it.
+        let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+        let per_second = 100; // USER_HZ, fixed for user space on Linux
+        let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let since_boot = Duration::new(boot.tv_sec.try_into().ok()?, boot.tv_nsec.try_into().ok()?);
+        let started = Duration::from_millis(ticks * 1000 / per_second);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from((now - since_boot.checked_sub(started)?).as_millis()).ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        // The library is loaded early in most programs: good enough to tell a reused pid.
+        static FIRST_ASKED: std::sync::OnceLock<SystemTime> = std::sync::OnceLock::new();
+        let at = FIRST_ASKED.get_or_init(SystemTime::now);
+        let since: Duration = at.duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from(since.as_millis()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_knows_itself() {
+        let info = ClientInfo::of_this_process(Some("night\u{1b}ly".into()), "rust", "0.1.0").unwrap();
+        assert_eq!(info.program, "nightly");
+        assert_eq!(info.id.pid(), Some(std::process::id()));
+        let started = info.process_started_at_ms.unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+        assert!(started <= now && started > now - 3_600_000, "{started} against {now}");
+    }
+}

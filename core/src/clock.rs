@@ -1,0 +1,134 @@
+//! Time as a holder must count it: monotonic, and running while the machine sleeps.
+//!
+//! `std::time::Instant` stops during suspend on Linux and macOS, so a laptop that slept for an hour
+//! would believe in a lease that ended long ago. [`SystemClock`] reads the clock that goes on.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A point on a suspend-aware monotonic clock, counted from an arbitrary start (usually the boot).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BootInstant(u64);
+
+impl BootInstant {
+    /// Makes an instant from nanoseconds since the clock's start.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Returns the nanoseconds since the clock's start.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the time from `earlier` to here, zero if `earlier` is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for BootInstant {
+    type Output = Self;
+    fn add(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(by)))
+    }
+}
+
+impl Sub<Duration> for BootInstant {
+    type Output = Self;
+    fn sub(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(by)))
+    }
+}
+
+impl fmt::Debug for BootInstant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "boot+{:?}", Duration::from_nanos(self.0))
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A source of suspend-aware monotonic time.
+pub trait Clock: Send + Sync + fmt::Debug + 'static {
+    /// Returns the present instant. It never goes back.
+    fn now(&self) -> BootInstant;
+}
+
+/// The operating system's suspend-aware clock.
+///
+/// Source: `CLOCK_BOOTTIME` of clock_gettime(2) on Linux and Android. On macOS `CLOCK_MONOTONIC`
+/// counts sleep (its manual page says so), unlike the clock that std uses there. Elsewhere std's
+/// clock is used.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[cfg(unix)]
+    fn now(&self) -> BootInstant {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+        let time = rustix::time::clock_gettime(CLOCK);
+        let secs = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+        BootInstant(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
+    }
+
+    #[cfg(not(unix))]
+    fn now(&self) -> BootInstant {
+        use std::sync::OnceLock;
+        use std::time::Instant;
+        static START: OnceLock<Instant> = OnceLock::new();
+        BootInstant(nanos(START.get_or_init(Instant::now).elapsed()))
+    }
+}
+
+/// A clock that only moves when told to, for tests of what depends on time.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
+
+impl ManualClock {
+    /// Makes a clock that stands at `start`.
+    pub fn starting_at(start: BootInstant) -> Self {
+        Self(AtomicU64::new(start.0))
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(nanos(by), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> BootInstant {
+        BootInstant(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_moves_forward() {
+        let first = SystemClock.now();
+        let second = SystemClock.now();
+        assert!(second >= first);
+        assert!(first.as_nanos() > 0);
+    }
+
+    #[test]
+    fn arithmetic_saturates_instead_of_wrapping() {
+        let early = BootInstant::from_nanos(5);
+        assert_eq!(early - Duration::from_secs(1), BootInstant::from_nanos(0));
+        let far = BootInstant::from_nanos(u64::MAX);
+        assert_eq!(far + Duration::from_secs(1), far);
+        assert_eq!(early.since(far), Duration::ZERO);
+    }
+}

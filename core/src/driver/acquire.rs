@@ -1,0 +1,254 @@
+//! The waiting loop: asks the store, sleeps, enters on a push, gives up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Answer, Ask, Contender, HolderHint};
+use crate::clock::BootInstant;
+use crate::driver::undo::Undo;
+use crate::driver::{Core, HeldLease};
+use crate::error::{Error, ErrorKind, Result, Retry};
+use crate::options::{AcquireOptions, Wait};
+use crate::policy::backoff::Backoff;
+use crate::policy::fencing::FencingToken;
+use crate::policy::lease::{Lease, valid_until};
+use crate::policy::waiting::{Next, Waiting};
+use crate::token::OwnerToken;
+
+/// Acquires as the options say. `None` only if they say not to wait and somebody else holds it.
+///
+/// Cancellation: dropping the future at any await undoes what it may have done at the store, in the
+/// background.
+pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<Option<Arc<HeldLease>>> {
+    core.check_open()?;
+    let Some(owner) = options.owner.clone() else {
+        return Acquisition::new(core, options)?.run().await;
+    };
+    // One acquisition at a time for one owner of one lock: the others re-enter when it holds.
+    let slot = core.owner_slot(&options.name, &owner);
+    let started = core.clock.now();
+    let mut place = match options.wait {
+        Wait::Forever => slot.lock().await,
+        Wait::No => match slot.try_lock() {
+            Ok(place) => place,
+            Err(_) => return Ok(None),
+        },
+        Wait::For(wait) => match core.service.within(wait, async { Ok(slot.lock().await) }).await {
+            Ok(place) => place,
+            Err(_) => {
+                return Err(Error::new(
+                    ErrorKind::WaitTimeout,
+                    format!("{} was still being acquired for the same owner", options.name),
+                )
+                .on_lock(options.name.as_str()));
+            }
+        },
+    };
+    if let Some(lease) = place.upgrade()
+        && lease.enter_again()
+    {
+        return Ok(Some(lease));
+    }
+    let mut options = options;
+    if let Wait::For(wait) = options.wait {
+        options.wait = Wait::For(wait.saturating_sub(core.clock.now().since(started)));
+    }
+    let lease = Acquisition::new(core, options)?.run().await?;
+    if let Some(lease) = &lease {
+        *place = Arc::downgrade(lease);
+    }
+    Ok(lease)
+}
+
+/// One acquisition under way.
+struct Acquisition {
+    core: Arc<Core>,
+    options: AcquireOptions,
+    contender: Arc<Contender>,
+    started: BootInstant,
+    polls: u32,
+    seed: u64,
+    /// What to tell if the wait ends without the lock.
+    last_seen: LastSeen,
+}
+
+#[derive(Default)]
+struct LastSeen {
+    holder: Option<HolderHint>,
+    position: Option<u32>,
+    error: Option<Error>,
+    withheld: Option<Duration>,
+}
+
+impl Acquisition {
+    fn new(core: Arc<Core>, options: AcquireOptions) -> Result<Self> {
+        let owner = OwnerToken::random()?;
+        let contender = Arc::new(Contender {
+            name: options.name.clone(),
+            owner,
+            client: core.client.id.clone(),
+            label: options.label.clone(),
+            lease: options.plan.lease,
+            first_lease: options.plan.first,
+            barge: options.barge,
+        });
+        let started = core.clock.now();
+        let seed = owner.jitter_seed();
+        Ok(Self { core, options, contender, started, polls: 0, seed, last_seen: LastSeen::default() })
+    }
+
+    async fn run(mut self) -> Result<Option<Arc<HeldLease>>> {
+        let waits = self.options.wait != Wait::No;
+        let deadline = match self.options.wait {
+            Wait::No => Some(self.started),
+            Wait::For(wait) => Some(self.started + wait),
+            Wait::Forever => None,
+        };
+        let times = self.options.times;
+        let ask = if waits {
+            Ask::Wait { near_heartbeat: times.near_heartbeat(), far_heartbeat: times.far_heartbeat() }
+        } else {
+            Ask::Try
+        };
+        // The undo is declared first, so that it is dropped last: after the place in the wake list.
+        let mut undo = Undo::new(Arc::clone(&self.core), Arc::clone(&self.contender));
+        let place = waits.then(|| self.core.wakeups.register(self.contender.owner));
+        self.core.watchdog.somebody_is_active();
+        let mut waiting = Waiting::new(times, self.options.plan.first, deadline, self.started, self.seed);
+        let mut backoff = Backoff::new(Duration::from_millis(20), times.near, self.seed);
+
+        // The first poll comes before any thought of giving up: a wait of zero still asks once.
+        let mut next = Next::Poll;
+        loop {
+            match next {
+                Next::Poll => {
+                    let sent_at = self.core.clock.now();
+                    self.polls += 1;
+                    let answer = undo.ask(self.core.backend.poll(&self.contender, ask)).await;
+                    let now = self.core.clock.now();
+                    match answer {
+                        Ok(Answer::Held { fence }) => {
+                            if now < valid_until(sent_at, self.options.plan.first) {
+                                undo.disarm();
+                                return Ok(Some(self.held(fence, sent_at, now, false)));
+                            }
+                            // The answer took longer than the lease: the next poll confirms it.
+                            if deadline.is_some_and(|deadline| now >= deadline) {
+                                return Err(self.in_context(too_slow(self.options.plan.first)));
+                            }
+                        }
+                        Ok(Answer::Wait { answer, holder }) => {
+                            if !waits {
+                                undo.disarm();
+                                return Ok(None);
+                            }
+                            self.last_seen =
+                                LastSeen { holder, position: answer.position, ..LastSeen::default() };
+                            waiting.told_to_wait(sent_at, now, answer);
+                        }
+                        Ok(Answer::Withheld { left }) => {
+                            if !waits {
+                                undo.disarm();
+                                return Err(self.in_context(withheld(left)));
+                            }
+                            self.last_seen = LastSeen { withheld: Some(left), ..LastSeen::default() };
+                            waiting.could_not_ask(now, left.min(times.near));
+                        }
+                        Err(error) if waits && error.retry() == Retry::AfterBackoff => {
+                            tracing::warn!(lock = %self.options.name, %error, "could not ask the store; trying again");
+                            waiting.could_not_ask(now, backoff.delay());
+                            self.last_seen = LastSeen { error: Some(error), ..LastSeen::default() };
+                        }
+                        Err(error) => return Err(self.in_context(error)),
+                    }
+                }
+                Next::Enter { fence, anchor } => {
+                    undo.disarm();
+                    let now = self.core.clock.now();
+                    return Ok(Some(self.held(FencingToken::new(fence), anchor, now, true)));
+                }
+                Next::Sleep(until) => {
+                    let left = until.since(self.core.clock.now());
+                    if let Some(place) = &place {
+                        tokio::select! {
+                            biased;
+                            () = place.changed() => {}
+                            () = self.core.service.sleep(left) => {}
+                        }
+                    }
+                }
+                Next::GiveUp => return Err(self.give_up()),
+            }
+            self.core.check_open().map_err(|error| error.on_lock(self.options.name.as_str()))?;
+            let now = self.core.clock.now();
+            if let Some(place) = &place {
+                let pushed = place.take();
+                if let Some(fence) = pushed.grant {
+                    waiting.pushed_grant(fence);
+                }
+                if pushed.hint {
+                    waiting.hinted(now);
+                }
+            }
+            next = waiting.next(now);
+        }
+    }
+
+    fn held(
+        &self,
+        fence: FencingToken,
+        sent_at: BootInstant,
+        now: BootInstant,
+        at_once: bool,
+    ) -> Arc<HeldLease> {
+        let machine = Lease::granted(self.options.plan, sent_at, now, at_once, self.seed);
+        HeldLease::start(Arc::clone(&self.core), Arc::clone(&self.contender), fence, machine)
+    }
+
+    fn in_context(&self, error: Error) -> Error {
+        let elapsed = self.core.clock.now().since(self.started);
+        error
+            .during(self.core.backend.capability().backend, "acquire")
+            .on_lock(self.options.name.as_str())
+            .after(self.polls, elapsed)
+    }
+
+    fn give_up(&mut self) -> Error {
+        let last = std::mem::take(&mut self.last_seen);
+        if let Some(error) = last.error {
+            return self.in_context(error);
+        }
+        if let Some(left) = last.withheld {
+            return self.in_context(withheld(left));
+        }
+        let waited = self.core.clock.now().since(self.started);
+        let mut message = format!("{} was not free within {:.1} s", self.options.name, waited.as_secs_f64());
+        if let Some(holder) = last.holder {
+            message.push_str(&format!(": {holder}"));
+        }
+        if let Some(position @ 1..) = last.position {
+            message.push_str(&format!("; {position} waited before this one"));
+        }
+        Error::new(ErrorKind::WaitTimeout, message)
+            .during(self.core.backend.capability().backend, "acquire")
+            .on_lock(self.options.name.as_str())
+    }
+}
+
+fn withheld(left: Duration) -> Error {
+    Error::new(
+        ErrorKind::BackendUnavailable,
+        format!(
+            "the store was restarted, promoted or emptied, so under guarantee=strict it grants nothing for \
+             another {:.1} s, until every lease from before has ended; wait that long",
+            left.as_secs_f64()
+        ),
+    )
+}
+
+fn too_slow(lease: Duration) -> Error {
+    Error::new(
+        ErrorKind::BackendUnavailable,
+        format!("the store answered later than the lease of {lease:?} lasts; use a longer lease"),
+    )
+}

@@ -1,0 +1,267 @@
+//! A held lease: its state machine, its signals, and its release.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::backend::{Contender, Released};
+use crate::clock::BootInstant;
+use crate::driver::Core;
+use crate::error::{Effect, Error, LostReason, Result, Retry};
+use crate::policy::backoff::Backoff;
+use crate::policy::fencing::FencingToken;
+use crate::policy::lease::{Due, Lease, LeaseState, RenewalOutcome};
+use crate::wakeups::unpoisoned;
+
+/// One lease that this client holds, or held.
+pub(crate) struct HeldLease {
+    pub(super) id: u64,
+    pub(crate) core: Arc<Core>,
+    pub(crate) contender: Arc<Contender>,
+    pub(crate) fence: FencingToken,
+    machine: Mutex<Lease>,
+    signal: watch::Sender<LeaseState>,
+    /// How many guards share it (reentrancy).
+    guards: Mutex<usize>,
+}
+
+impl fmt::Debug for HeldLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldLease")
+            .field("lock", &self.contender.name)
+            .field("fence", &self.fence)
+            .field("machine", &self.machine)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HeldLease {
+    /// Makes a lease with one guard and hands it to the watchdog.
+    pub(super) fn start(
+        core: Arc<Core>,
+        contender: Arc<Contender>,
+        fence: FencingToken,
+        machine: Lease,
+    ) -> Arc<Self> {
+        let lease = Arc::new(Self {
+            id: core.watchdog.next_id(),
+            core,
+            contender,
+            fence,
+            machine: Mutex::new(machine),
+            signal: watch::Sender::new(LeaseState::Held),
+            guards: Mutex::new(1),
+        });
+        lease.core.watchdog.watch(&lease);
+        lease
+    }
+
+    /// Judges the lease by the clock, now.
+    pub(crate) fn judge(&self) -> LeaseState {
+        let now = self.core.clock.now();
+        self.with_machine(|machine| machine.judge(now))
+    }
+
+    /// Returns an error that says why, unless the lease is still held.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.judge() {
+            LeaseState::Held | LeaseState::Endangered => Ok(()),
+            LeaseState::Lost(reason) => Err(self.lost_error(reason)),
+            LeaseState::Released => Err(Error::new(
+                crate::error::ErrorKind::InvalidArgument,
+                format!("the lease of {} was released; acquire a new one", self.contender.name),
+            )
+            .on_lock(self.contender.name.as_str())),
+        }
+    }
+
+    pub(crate) fn valid_until(&self) -> BootInstant {
+        unpoisoned(&self.machine).valid_until()
+    }
+
+    pub(crate) fn renewals(&self) -> u32 {
+        unpoisoned(&self.machine).renewals()
+    }
+
+    pub(crate) fn beat(&self) {
+        let now = self.core.clock.now();
+        self.with_machine(|machine| machine.beat(now));
+    }
+
+    /// Follows the lease's state.
+    pub(crate) fn signal(&self) -> watch::Receiver<LeaseState> {
+        self.signal.subscribe()
+    }
+
+    pub(super) fn due(&self, now: BootInstant) -> Due {
+        self.with_machine(|machine| machine.due(now))
+    }
+
+    pub(super) fn renewal_sent(&self) -> u32 {
+        self.with_machine(Lease::renewal_sent)
+    }
+
+    pub(super) fn renewal_done(
+        &self,
+        sent_at: BootInstant,
+        asked: Duration,
+        now: BootInstant,
+        outcome: RenewalOutcome,
+    ) {
+        self.with_machine(|machine| machine.renewal_done(sent_at, asked, now, outcome));
+    }
+
+    pub(super) fn lose(&self, reason: LostReason) {
+        let now = self.core.clock.now();
+        self.with_machine(|machine| machine.lose(now, reason));
+    }
+
+    /// Adds a guard, unless the lease is over or being given back.
+    pub(super) fn enter_again(&self) -> bool {
+        let mut guards = unpoisoned(&self.guards);
+        if *guards == 0 || self.judge().is_over() {
+            return false;
+        }
+        *guards += 1;
+        true
+    }
+
+    /// Takes a guard away. Returns whether it was the last one.
+    pub(crate) fn leave(&self) -> bool {
+        let mut guards = unpoisoned(&self.guards);
+        *guards = guards.saturating_sub(1);
+        *guards == 0
+    }
+
+    /// Gives the lock back, trying again until the request time limit of the client is over.
+    ///
+    /// Lost replies: asked again; "not yours" after a lost reply counts as released. If the store
+    /// cannot be reached, the background goes on trying until the lease ends, and this returns the
+    /// error. Cancellation: the background finishes the release.
+    pub(crate) async fn release(self: &Arc<Self>) -> Result<()> {
+        match self.judge() {
+            LeaseState::Released => return Ok(()),
+            LeaseState::Lost(reason) => return Err(self.lost_error(reason)),
+            LeaseState::Held | LeaseState::Endangered => {}
+        }
+        self.with_machine(Lease::release_started);
+        let mut unfinished = FinishRelease(Some(Arc::clone(self)));
+        let result = self.release_before(self.core.clock.now() + self.core.settings.timeout).await;
+        if !matches!(&result, Err(error) if error.retry() == Retry::AfterBackoff) {
+            unfinished.0 = None;
+        }
+        result
+    }
+
+    /// Gives the lock back in the background, until the store has answered or the lease has ended.
+    pub(crate) fn release_in_background(self: &Arc<Self>) {
+        if self.judge().is_over() {
+            self.core.watchdog.forget(self.id);
+            return;
+        }
+        self.with_machine(Lease::release_started);
+        let lease = Arc::clone(self);
+        self.core.service.spawn_job(async move {
+            let end = unpoisoned(&lease.machine).server_end(lease.core.clock.now());
+            match lease.release_before(end).await {
+                Ok(()) => {}
+                Err(error) if error.lost_reason().is_some() => {
+                    tracing::warn!(lock = %lease.contender.name, %error, "released too late");
+                }
+                Err(error) => tracing::warn!(
+                    lock = %lease.contender.name,
+                    %error,
+                    "could not release; the lock is freed when its lease ends"
+                ),
+            }
+        });
+    }
+
+    async fn release_before(&self, end: BootInstant) -> Result<()> {
+        let core = &self.core;
+        let started = core.clock.now();
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1), self.fence.get());
+        let mut reply_was_lost = false;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let request = core.backend.release(&self.contender, self.fence);
+            let now = core.clock.now();
+            let error = match core.service.within(core.settings.timeout, request).await {
+                Ok(Released::Released) => {
+                    self.finish(None);
+                    return Ok(());
+                }
+                Ok(Released::NotHeld) if reply_was_lost => {
+                    self.finish(None);
+                    return Ok(());
+                }
+                Ok(Released::NotHeld) => {
+                    let reason = match self.judge() {
+                        LeaseState::Lost(reason) => reason,
+                        LeaseState::Released => return Ok(()),
+                        _ => LostReason::Superseded,
+                    };
+                    self.finish(Some(reason));
+                    return Err(self.lost_error(reason));
+                }
+                Err(error) => error,
+            };
+            reply_was_lost |= error.effect() == Effect::Maybe;
+            let pause = backoff.delay();
+            if error.retry() != Retry::AfterBackoff || now + pause >= end {
+                return Err(error
+                    .during(core.backend.capability().backend, "release")
+                    .on_lock(self.contender.name.as_str())
+                    .after(tries, core.clock.now().since(started)));
+            }
+            core.service.sleep(pause).await;
+        }
+    }
+
+    fn finish(&self, lost: Option<LostReason>) {
+        let now = self.core.clock.now();
+        self.with_machine(|machine| match lost {
+            None => {
+                machine.released(now);
+            }
+            Some(reason) => machine.lose(now, reason),
+        });
+        *unpoisoned(&self.guards) = 0;
+        self.core.watchdog.forget(self.id);
+    }
+
+    fn lost_error(&self, reason: LostReason) -> Error {
+        Error::lost(reason, self.contender.name.as_str())
+    }
+
+    /// Changes the machine and tells whoever follows, in that order.
+    fn with_machine<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
+        let mut machine = unpoisoned(&self.machine);
+        let result = change(&mut machine);
+        let state = machine.last_judged();
+        // Inside the lock, so that two changes cannot be told in the wrong order.
+        self.signal.send_if_modified(|told| {
+            let changed = *told != state && !told.is_over();
+            if changed {
+                *told = state;
+            }
+            changed
+        });
+        drop(machine);
+        result
+    }
+}
+
+/// Hands a release that its caller abandoned to the background.
+struct FinishRelease(Option<Arc<HeldLease>>);
+
+impl Drop for FinishRelease {
+    fn drop(&mut self) {
+        if let Some(lease) = self.0.take() {
+            lease.release_in_background();
+        }
+    }
+}

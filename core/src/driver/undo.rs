@@ -1,0 +1,78 @@
+//! What a cancelled, dropped or timed-out acquisition leaves behind is undone here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Answer, Contender, Reply};
+use crate::driver::Core;
+use crate::error::{Result, Retry};
+use crate::policy::backoff::Backoff;
+
+/// Owns the request in flight of one acquisition, and sees to it that a contender which goes away
+/// neither keeps a place in line nor becomes a holder that nobody knows of.
+pub(super) struct Undo {
+    core: Arc<Core>,
+    contender: Arc<Contender>,
+    in_flight: Option<Reply<Answer>>,
+    armed: bool,
+}
+
+impl Undo {
+    pub(super) fn new(core: Arc<Core>, contender: Arc<Contender>) -> Self {
+        Self { core, contender, in_flight: None, armed: false }
+    }
+
+    /// Sends a request whose effect would have to be undone.
+    pub(super) async fn ask(&mut self, request: Reply<Answer>) -> Result<Answer> {
+        // Armed before the request can leave, so that no await lies between its effect and us.
+        self.armed = true;
+        let request = self.in_flight.insert(request);
+        let answer = self.core.service.within(self.core.settings.timeout, request).await;
+        self.in_flight = None;
+        answer
+    }
+
+    /// Nothing is left to undo: the contender holds the lock, or the store remembers nothing of it.
+    pub(super) fn disarm(&mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if self.armed {
+            let core = Arc::clone(&self.core);
+            let contender = Arc::clone(&self.contender);
+            let in_flight = self.in_flight.take();
+            self.core.service.spawn_job(undo(core, contender, in_flight));
+        }
+    }
+}
+
+/// Cancels at the store until it has answered, or until the lease would have ended by itself.
+async fn undo(core: Arc<Core>, contender: Arc<Contender>, in_flight: Option<Reply<Answer>>) {
+    if let Some(request) = in_flight {
+        // First let the request arrive: a cancellation that overtakes it would find nothing, and the
+        // request would then leave an orphan in line.
+        let _ = core.service.within(core.settings.timeout, request).await;
+    }
+    let end = core.clock.now() + contender.lease.max(contender.first_lease);
+    let mut backoff =
+        Backoff::new(Duration::from_millis(20), Duration::from_secs(1), u64::from(core.client.pid));
+    loop {
+        match core.service.within(core.settings.timeout, core.backend.cancel(&contender)).await {
+            Ok(()) => return,
+            Err(error) if error.retry() == Retry::AfterBackoff && core.clock.now() < end => {
+                core.service.sleep(backoff.delay()).await;
+            }
+            Err(error) => {
+                tracing::warn!(
+                    lock = contender.name.as_str(),
+                    %error,
+                    "a cancelled acquisition could not be undone; what it left ends with its lease"
+                );
+                return;
+            }
+        }
+    }
+}

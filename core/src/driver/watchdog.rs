@@ -1,0 +1,260 @@
+//! One watchdog per client: renews in batches, tells losses by the clock, announces the client.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::backend::{ANNOUNCE_EVERY, Backend, RenewItem, Renewal};
+use crate::client_info::ClientInfo;
+use crate::clock::{BootInstant, Clock};
+use crate::driver::HeldLease;
+use crate::error::LostReason;
+use crate::policy::lease::{Due, RenewalOutcome};
+use crate::policy::watchdog::{BATCH_SIZE, Schedule};
+use crate::token::OwnerToken;
+use crate::wakeups::{Wakeups, unpoisoned};
+
+/// How long the watchdog sleeps at most while it has leases: a resume from suspend is noticed within
+/// this time even if the runtime's timers stood still.
+const LOOK_AT_CLOCK_EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Default)]
+struct State {
+    schedule: Schedule,
+    leases: HashMap<u64, Weak<HeldLease>>,
+}
+
+pub(super) struct Watchdog {
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    handle: Handle,
+    wakeups: Arc<Wakeups>,
+    client: Arc<ClientInfo>,
+    timeout: Duration,
+    state: Mutex<State>,
+    wake: Notify,
+    next_id: AtomicU64,
+    announced_at: AtomicU64,
+    stopped: AtomicBool,
+}
+
+impl Watchdog {
+    pub(super) fn new(
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        handle: Handle,
+        wakeups: Arc<Wakeups>,
+        client: Arc<ClientInfo>,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            backend,
+            clock,
+            handle,
+            wakeups,
+            client,
+            timeout,
+            state: Mutex::default(),
+            wake: Notify::new(),
+            next_id: AtomicU64::new(0),
+            announced_at: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Takes a lease into its care.
+    pub(super) fn watch(&self, lease: &Arc<HeldLease>) {
+        let now = self.clock.now();
+        unpoisoned(&self.state).leases.insert(lease.id, Arc::downgrade(lease));
+        self.look_again(lease, now);
+        if self.stopped.load(Ordering::SeqCst) {
+            lease.lose(LostReason::Unverifiable);
+        }
+    }
+
+    /// Lets go of a lease that is over.
+    pub(super) fn forget(&self, id: u64) {
+        let mut state = unpoisoned(&self.state);
+        state.leases.remove(&id);
+        state.schedule.remove(id);
+    }
+
+    /// The leases in its care.
+    pub(super) fn leases(&self) -> Vec<Arc<HeldLease>> {
+        unpoisoned(&self.state).leases.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Somebody acquires: say who this client is, unless that was said lately.
+    pub(super) fn somebody_is_active(&self) {
+        if self.announcement_is_due(self.clock.now()) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// The store says that an operator broke this lease.
+    pub(super) fn revoked(&self, owner: OwnerToken, fence: u64) {
+        for lease in self.leases() {
+            if lease.contender.owner == owner && lease.fence.get() == fence {
+                lease.lose(LostReason::Broken);
+            }
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.wake.notify_one();
+    }
+
+    fn announcement_is_due(&self, now: BootInstant) -> bool {
+        let before = self.announced_at.load(Ordering::Relaxed);
+        before == 0 || now.since(BootInstant::from_nanos(before)) >= ANNOUNCE_EVERY
+    }
+
+    /// Puts a lease into the schedule for when it next needs attention.
+    fn look_again(&self, lease: &HeldLease, now: BootInstant) {
+        let at = match lease.due(now) {
+            Due::Renew(_) => now,
+            Due::Nothing(at) => at,
+            Due::Over => return self.forget(lease.id),
+        };
+        if unpoisoned(&self.state).schedule.add(at, lease.id) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Does what is due and returns how long to sleep.
+    fn turn(self: &Arc<Self>) -> Duration {
+        let now = self.clock.now();
+        let due: Vec<_> = {
+            let mut state = unpoisoned(&self.state);
+            let ids = state.schedule.take_due(now);
+            ids.iter().filter_map(|id| state.leases.get(id).and_then(Weak::upgrade)).collect()
+        };
+        // What lies within the batch window counts as due, so that it leaves together.
+        let soon = now + crate::policy::watchdog::BATCH_WINDOW / 2;
+        let mut batch = Vec::new();
+        for lease in due {
+            match lease.due(soon.min(lease.valid_until() - Duration::from_nanos(1)).max(now)) {
+                Due::Renew(asked) => batch.push((lease, asked)),
+                Due::Nothing(at) => {
+                    unpoisoned(&self.state).schedule.add(at, lease.id);
+                }
+                Due::Over => self.forget(lease.id),
+            }
+        }
+        while !batch.is_empty() {
+            let rest = batch.split_off(batch.len().min(BATCH_SIZE));
+            self.handle.spawn(renew(Arc::clone(self), std::mem::replace(&mut batch, rest), now));
+        }
+
+        let (idle, until) = {
+            let mut state = unpoisoned(&self.state);
+            let idle = state.leases.is_empty();
+            let longest = if idle { ANNOUNCE_EVERY } else { LOOK_AT_CLOCK_EVERY };
+            (idle, state.schedule.fall_asleep(now, longest))
+        };
+        let waiting = self.wakeups.waiting() > 0;
+        if (!idle || waiting) && self.announcement_is_due(now) {
+            self.announced_at.store(now.as_nanos(), Ordering::Relaxed);
+            self.handle.spawn(announce(Arc::clone(self)));
+        }
+        until.since(now)
+    }
+}
+
+/// Runs until the client is gone. If it ends in any other way, no lease can be vouched for any more.
+pub(super) async fn run(watchdog: Arc<Watchdog>) {
+    struct FailClosed(Arc<Watchdog>);
+    impl Drop for FailClosed {
+        fn drop(&mut self) {
+            self.0.stopped.store(true, Ordering::SeqCst);
+            for lease in self.0.leases() {
+                lease.lose(LostReason::Unverifiable);
+            }
+        }
+    }
+    let watched = FailClosed(watchdog);
+    while !watched.0.stopped.load(Ordering::SeqCst) {
+        let pause = watched.0.turn();
+        tokio::select! {
+            () = watched.0.wake.notified() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Extends one batch of leases.
+async fn renew(watchdog: Arc<Watchdog>, batch: Vec<(Arc<HeldLease>, Duration)>, sent_at: BootInstant) {
+    let items: Vec<_> = batch
+        .iter()
+        .map(|(lease, asked)| RenewItem {
+            contender: Arc::clone(&lease.contender),
+            fence: lease.fence,
+            lease: *asked,
+            renewals: lease.renewal_sent(),
+        })
+        .collect();
+    for (lease, _) in &batch {
+        // While the request is under way the verdict of the clock still has to be told in time.
+        watchdog.look_again(lease, sent_at);
+    }
+    let shortest = batch.iter().map(|(_, asked)| *asked).min().unwrap_or_default();
+    // Three tries have to fit between the first at a third of the lease and its end.
+    let limit = watchdog.timeout.min(shortest / 5).max(Duration::from_millis(20));
+    let mut reply = watchdog.backend.renew(items);
+    let first = tokio::time::timeout(limit, &mut reply).await;
+    let late = first.is_err();
+    settle(&watchdog, &batch, sent_at, first.ok());
+    if late {
+        // Tries go on, but an answer that comes late still counts from when its request left.
+        let answer = tokio::time::timeout(watchdog.timeout, reply).await;
+        if let Ok(answer @ Ok(_)) = answer {
+            settle(&watchdog, &batch, sent_at, Some(answer));
+        }
+    }
+}
+
+fn settle(
+    watchdog: &Watchdog,
+    batch: &[(Arc<HeldLease>, Duration)],
+    sent_at: BootInstant,
+    answer: Option<crate::error::Result<Vec<Renewal>>>,
+) {
+    let now = watchdog.clock.now();
+    let renewals = match answer {
+        Some(Ok(renewals)) => Some(renewals),
+        Some(Err(error)) => {
+            tracing::warn!(leases = batch.len(), %error, "renewal failed; trying again");
+            None
+        }
+        None => {
+            tracing::warn!(leases = batch.len(), "renewal not answered yet; trying again");
+            None
+        }
+    };
+    for (index, (lease, asked)) in batch.iter().enumerate() {
+        let outcome = match renewals.as_ref().map(|renewals| renewals.get(index)) {
+            Some(Some(Renewal::Extended)) => RenewalOutcome::Extended,
+            Some(Some(Renewal::NotYours)) => RenewalOutcome::NotYours,
+            Some(None) | None => RenewalOutcome::Failed,
+        };
+        lease.renewal_done(sent_at, *asked, now, outcome);
+        watchdog.look_again(lease, now);
+    }
+}
+
+async fn announce(watchdog: Arc<Watchdog>) {
+    let announced = tokio::time::timeout(watchdog.timeout, watchdog.backend.announce(&watchdog.client)).await;
+    if let Ok(Err(error)) = announced {
+        // Only people miss it; the locks do not depend on it.
+        tracing::debug!(%error, "could not record who this client is");
+    }
+}

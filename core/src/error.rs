@@ -1,0 +1,348 @@
+//! The one error type: what went wrong, whether to try again, and whether anything may have happened.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+/// Shorthand for results of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong. [`ErrorKind::code`] is the stable text that every language uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A URL, option or environment variable is wrong. Nothing was sent.
+    InvalidConfig,
+    /// An argument of a call is wrong. Nothing was sent.
+    InvalidArgument,
+    /// This store cannot do what was asked; its capability says so.
+    Unsupported,
+    /// Somebody else still held the lock when the wait was over.
+    WaitTimeout,
+    /// The caller, or the closing of the client, ended the wait.
+    Canceled,
+    /// The lease is over; [`Error::lost_reason`] says why.
+    LeaseLost,
+    /// A guarded resource has seen a newer fencing token.
+    StaleToken,
+    /// The name holds data that is not ours; it was left as it is.
+    NameConflict,
+    /// Too many nodes failed to decide.
+    QuorumUnreachable,
+    /// The store refused the connection, did not answer in time, or is not ready.
+    BackendUnavailable,
+    /// The store refused for good: credentials, permission, schema, read-only.
+    BackendRejected,
+    /// A bug in this library.
+    Internal,
+}
+
+impl ErrorKind {
+    /// Returns the stable code, the same in every language.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::InvalidConfig => "invalid_config",
+            Self::InvalidArgument => "invalid_argument",
+            Self::Unsupported => "unsupported",
+            Self::WaitTimeout => "wait_timeout",
+            Self::Canceled => "canceled",
+            Self::LeaseLost => "lease_lost",
+            Self::StaleToken => "stale_token",
+            Self::NameConflict => "name_conflict",
+            Self::QuorumUnreachable => "quorum_unreachable",
+            Self::BackendUnavailable => "backend_unavailable",
+            Self::BackendRejected => "backend_rejected",
+            Self::Internal => "internal",
+        }
+    }
+
+    fn retry(self) -> Retry {
+        match self {
+            Self::WaitTimeout => Retry::CallerDecides,
+            Self::LeaseLost => Retry::AcquireAnew,
+            Self::QuorumUnreachable | Self::BackendUnavailable => Retry::AfterBackoff,
+            _ => Retry::Never,
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// Whether the same call may help if it is made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Retry {
+    /// It will fail the same way.
+    Never,
+    /// Nothing is broken; whether to wait longer is the caller's business.
+    CallerDecides,
+    /// Try again after a pause.
+    AfterBackoff,
+    /// This lease is over; acquire a new one.
+    AcquireAnew,
+}
+
+impl Retry {
+    /// Returns the stable code, the same in every language.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::CallerDecides => "caller_decides",
+            Self::AfterBackoff => "after_backoff",
+            Self::AcquireAnew => "acquire_anew",
+        }
+    }
+}
+
+/// Whether the failed request may have changed the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Certainly not.
+    None,
+    /// The request may have been carried out; its reply is missing.
+    Maybe,
+}
+
+impl Effect {
+    /// Returns the stable code, the same in every language.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Maybe => "maybe",
+        }
+    }
+}
+
+/// Why a lease ended without being released by its holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The validity ran out: no renewal was confirmed in time, or the process or machine was paused.
+    Expired,
+    /// The store answered that the lock is free or somebody else's.
+    Superseded,
+    /// The session that the lease hung on has ended.
+    SessionEnded,
+    /// An operator broke the lease.
+    Broken,
+    /// The hold limit (`max_hold`) was reached.
+    HoldLimit,
+    /// No progress beat arrived in time (`beat_every`).
+    NoProgress,
+    /// The part that watches the lease has stopped, so nothing can be said for it any more.
+    Unverifiable,
+}
+
+impl LostReason {
+    /// Returns the stable code, the same in every language.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Superseded => "superseded",
+            Self::SessionEnded => "session_ended",
+            Self::Broken => "broken",
+            Self::HoldLimit => "hold_limit",
+            Self::NoProgress => "no_progress",
+            Self::Unverifiable => "unverifiable",
+        }
+    }
+
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::Expired => "no renewal was confirmed before the lease ended",
+            Self::Superseded => "the store no longer names this holder",
+            Self::SessionEnded => "the session it hung on has ended",
+            Self::Broken => "an operator broke the lease",
+            Self::HoldLimit => "the hold limit was reached",
+            Self::NoProgress => "no progress beat arrived in time",
+            Self::Unverifiable => "the watchdog of this client has stopped",
+        }
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// Where an error happened. Unknown parts are `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ErrorContext {
+    /// Kind of store, such as `redis`.
+    pub backend: Option<&'static str>,
+    /// What was being done, such as `acquire`.
+    pub operation: Option<&'static str>,
+    /// The lock's name.
+    pub lock: Option<String>,
+    /// How many tries were made.
+    pub attempt: Option<u32>,
+    /// How long the call had taken.
+    pub elapsed: Option<Duration>,
+}
+
+/// What went wrong, whether to try again, and whether anything may have happened.
+///
+/// The message names the input, the rule and the way out. It never contains a secret: no passwords,
+/// no owner tokens, no connection strings.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    effect: Effect,
+    message: Cow<'static, str>,
+    lost: Option<LostReason>,
+    context: ErrorContext,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// Makes an error whose request certainly had no effect.
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            effect: Effect::None,
+            message: message.into(),
+            lost: None,
+            context: ErrorContext::default(),
+            source: None,
+        }))
+    }
+
+    pub(crate) fn lost(reason: LostReason, lock: &str) -> Self {
+        let mut error = Self::new(
+            ErrorKind::LeaseLost,
+            format!(
+                "the lease of {lock:?} is lost: {}; stop the protected work and acquire anew",
+                reason.sentence()
+            ),
+        );
+        error.0.lost = Some(reason);
+        error.0.context.lock = Some(lock.to_owned());
+        error
+    }
+
+    /// Says whether the request may have been carried out.
+    #[must_use]
+    pub fn with_effect(mut self, effect: Effect) -> Self {
+        self.0.effect = effect;
+        self
+    }
+
+    /// Attaches the underlying cause. It must not contain a secret.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    pub(crate) fn during(mut self, backend: &'static str, operation: &'static str) -> Self {
+        self.0.context.backend.get_or_insert(backend);
+        self.0.context.operation.get_or_insert(operation);
+        self
+    }
+
+    pub(crate) fn on_lock(mut self, lock: &str) -> Self {
+        self.0.context.lock.get_or_insert_with(|| lock.to_owned());
+        self
+    }
+
+    pub(crate) fn after(mut self, attempt: u32, elapsed: Duration) -> Self {
+        self.0.context.attempt.get_or_insert(attempt);
+        self.0.context.elapsed.get_or_insert(elapsed);
+        self
+    }
+
+    /// Returns what went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Returns the stable code, the same in every language.
+    pub fn code(&self) -> &'static str {
+        self.0.kind.code()
+    }
+
+    /// Returns whether the same call may help if it is made again.
+    pub fn retry(&self) -> Retry {
+        self.0.kind.retry()
+    }
+
+    /// Returns whether the failed request may have changed the store.
+    pub fn effect(&self) -> Effect {
+        self.0.effect
+    }
+
+    /// Returns why the lease was lost, if this is [`ErrorKind::LeaseLost`].
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.0.lost
+    }
+
+    /// Returns where it happened.
+    pub fn context(&self) -> &ErrorContext {
+        &self.0.context
+    }
+
+    /// Returns the sentence alone, without context and cause.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)?;
+        if let Some(source) = &self.0.source {
+            write!(f, ": {source}")?;
+        }
+        let context = &self.0.context;
+        let mut parts = Vec::new();
+        if let (Some(backend), Some(operation)) = (context.backend, context.operation) {
+            parts.push(format!("{backend} {operation}"));
+        }
+        if let Some(lock) = &context.lock
+            && !self.0.message.contains(lock.as_str())
+        {
+            parts.push(format!("lock {lock:?}"));
+        }
+        if let Some(attempt) = context.attempt
+            && attempt > 1
+        {
+            parts.push(format!("{attempt} tries"));
+        }
+        if let Some(elapsed) = context.elapsed
+            && elapsed >= Duration::from_millis(1)
+        {
+            parts.push(format!("after {elapsed:.1?}"));
+        }
+        if !parts.is_empty() {
+            write!(f, " ({})", parts.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("code", &self.code())
+            .field("message", &self.0.message)
+            .field("retry", &self.retry())
+            .field("effect", &self.0.effect)
+            .field("lost", &self.0.lost)
+            .field("context", &self.0.context)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        // Display already prints the source, so a chain printer starts behind it.
+        self.0.source.as_ref().and_then(|source| source.source())
+    }
+}

@@ -1,0 +1,115 @@
+//! The asking side of inspection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::Core;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inspect::{BreakOutcome, BreakRequest, Event, Query, Snapshot, changes};
+use crate::name::LockName;
+
+/// Longest reason for a break, in bytes.
+const MAX_REASON_BYTES: usize = 256;
+
+/// Reads who holds and who waits, and ends leases. Cheap to clone.
+#[derive(Clone)]
+pub struct Inspector {
+    core: Arc<Core>,
+}
+
+impl std::fmt::Debug for Inspector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inspector").finish_non_exhaustive()
+    }
+}
+
+impl Inspector {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
+    /// Reads the locks that the query asks for. Changes nothing in the store.
+    ///
+    /// Errors: `invalid_argument` for an impossible name, `backend_unavailable`, `backend_rejected`.
+    /// Cancellation: safe.
+    pub async fn list(&self, query: &Query) -> Result<Snapshot> {
+        if let Some(name) = &query.name {
+            LockName::new(name)?;
+        }
+        let request = self.core.backend.snapshot(query);
+        // Large stores are read in many pages, each of which has the client's time limit.
+        let limit = self.core.settings.timeout * 10;
+        self.core
+            .service
+            .within(limit, request)
+            .await
+            .map_err(|error| error.during(self.core.backend.capability().backend, "list"))
+    }
+
+    /// Follows the store by reading it again and again; see [`Watch::next`].
+    pub fn watch(&self, query: Query, every: Duration) -> Watch {
+        Watch { inspector: self.clone(), query, every, before: None }
+    }
+
+    /// Ends somebody's lease, if it still has the expected fencing token.
+    ///
+    /// The next waiter gets the lock at once, an audit entry is left, and the old holder is told: at
+    /// once where the store can push, else by its next renewal. It may still be at work until then,
+    /// so what it protects must check fencing tokens.
+    ///
+    /// Errors: `invalid_argument` for an impossible name or a reason that is empty, longer than 256
+    /// bytes or has control characters. A lock that is free or changed hands is an outcome.
+    pub async fn break_lease(&self, request: &BreakRequest) -> Result<BreakOutcome> {
+        LockName::new(&request.name)?;
+        for (what, text) in [("reason", &request.reason), ("author", &request.by)] {
+            if text.trim().is_empty() || text.len() > MAX_REASON_BYTES || text.chars().any(char::is_control) {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!(
+                        "the {what} of a break must be 1 to {MAX_REASON_BYTES} bytes without control characters"
+                    ),
+                )
+                .on_lock(&request.name));
+            }
+        }
+        let core = &self.core;
+        core.service
+            .within(core.settings.timeout, core.backend.break_lease(request))
+            .await
+            .map_err(|error| error.during(core.backend.capability().backend, "break").on_lock(&request.name))
+    }
+}
+
+/// Follows a store; made by [`Inspector::watch`].
+#[derive(Debug)]
+pub struct Watch {
+    inspector: Inspector,
+    query: Query,
+    every: Duration,
+    before: Option<Snapshot>,
+}
+
+/// One look at a store, and what has happened since the look before.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// The store now.
+    pub snapshot: Snapshot,
+    /// What changed. Empty at the first look. What came and went between two looks is not seen.
+    pub events: Vec<Event>,
+}
+
+impl Watch {
+    /// Waits for the interval (not before the first look), reads the store and compares.
+    ///
+    /// Errors: as [`Inspector::list`]; after one, the next call tries again and compares with the
+    /// last good look. Cancellation: safe.
+    pub async fn next(&mut self) -> Result<Observation> {
+        if self.before.is_some() {
+            self.inspector.core.service.sleep(self.every).await;
+        }
+        let snapshot = self.inspector.list(&self.query).await?;
+        let events = self.before.as_ref().map_or_else(Vec::new, |before| changes(before, &snapshot));
+        self.before = Some(snapshot.clone());
+        Ok(Observation { snapshot, events })
+    }
+}

@@ -1,0 +1,252 @@
+//! Who holds, who waits, and whether renewal is alive: reading a store, watching it, breaking a lease.
+//!
+//! Everything here comes from the store alone; nothing is asked of the processes that hold or wait.
+//! What a store cannot say is `None`, never invented. Times are the store's own clock, in
+//! milliseconds since the Unix epoch; ages come ready-made so that nobody compares two clocks.
+
+mod changes;
+mod inspector;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::backend::as_millis;
+use crate::policy::fencing::FencingToken;
+use crate::token::ClientId;
+
+pub use changes::changes;
+pub use inspector::{Inspector, Observation, Watch};
+
+/// Which locks to read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Query {
+    /// Only this lock, also if it is free.
+    pub name: Option<String>,
+    /// Only locks whose name starts with this.
+    pub prefix: Option<String>,
+    /// At most this many locks; `None` means 10 000.
+    pub limit: Option<usize>,
+}
+
+impl Query {
+    /// How many locks a query reads if it does not say.
+    pub const DEFAULT_LIMIT: usize = 10_000;
+
+    /// Returns the limit in force.
+    pub fn limit(&self) -> usize {
+        self.limit.unwrap_or(Self::DEFAULT_LIMIT)
+    }
+
+    /// Says whether a lock of this name is asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        match (&self.name, &self.prefix) {
+            (Some(exact), _) => exact == name,
+            (None, Some(prefix)) => name.starts_with(prefix.as_str()),
+            (None, None) => true,
+        }
+    }
+}
+
+/// A store's locks at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// Kind of store, such as `redis`.
+    pub backend: &'static str,
+    /// When this was read, on the store's clock.
+    pub taken_at_ms: u64,
+    /// How long the reading took.
+    #[serde(rename = "round_trip_ms", serialize_with = "as_millis")]
+    pub round_trip: Duration,
+    /// Held or waited-for locks, sorted by name.
+    pub locks: Vec<LockView>,
+    /// The client processes that hold or wait, sorted by id.
+    pub clients: Vec<ClientView>,
+    /// Recent breaks, newest first.
+    pub audit: Vec<AuditEntry>,
+    /// More locks existed than the query's limit.
+    pub truncated: bool,
+}
+
+/// One lock.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LockView {
+    /// The lock's name.
+    pub name: String,
+    /// What kind of lock: `mutex`, or `foreign` for data that another program keeps there.
+    pub mode: &'static str,
+    /// Who holds it; empty if it is free.
+    pub holders: Vec<HolderView>,
+    /// Who waits, in line.
+    pub waiters: Vec<WaiterView>,
+}
+
+/// One held lease.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HolderView {
+    /// The client that holds it; `None` for another program's lock.
+    pub client: Option<ClientId>,
+    /// What the holder says it is doing.
+    pub label: String,
+    /// Digest of the owner token: tells two acquisitions apart, reveals nothing.
+    pub owner_digest: String,
+    /// The fencing token of this grant; what `break_lease` expects.
+    pub fencing_token: Option<FencingToken>,
+    /// When it was granted, on the store's clock.
+    pub acquired_at_ms: Option<u64>,
+    /// How long it has been held.
+    pub held_for_ms: Option<u64>,
+    /// Length of a renewed lease.
+    pub lease_ms: Option<u64>,
+    /// What is left of the lease. `None` if it never ends, or if the store cannot say.
+    pub remaining_ms: Option<u64>,
+    /// How often it was renewed.
+    pub renewals: Option<u32>,
+    /// How long ago it was last renewed.
+    pub renewed_ago_ms: Option<u64>,
+}
+
+/// One waiter.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WaiterView {
+    /// The client that waits.
+    pub client: ClientId,
+    /// What the waiter says it wants to do.
+    pub label: String,
+    /// Digest of the owner token it will hold with.
+    pub owner_digest: String,
+    /// Place in line, 0 for the next.
+    pub position: u32,
+    /// When it came, on the store's clock.
+    pub since_ms: u64,
+    /// How long it has waited.
+    pub waited_ms: u64,
+    /// Its last sign of life is too old: it is skipped at the next hand-off.
+    pub silent: bool,
+}
+
+/// One client process.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClientView {
+    /// Its id, as in holders and waiters.
+    pub id: ClientId,
+    /// Host name.
+    pub host: String,
+    /// Process id on that host.
+    pub pid: u32,
+    /// When that process started, by its own wall clock; tells a reused pid from the same process.
+    pub process_started_at_ms: Option<u64>,
+    /// Program name.
+    pub program: String,
+    /// Language of the binding.
+    pub language: String,
+    /// Version of the binding.
+    pub version: String,
+    /// How long ago it last said so.
+    pub seen_ago_ms: u64,
+}
+
+/// One broken lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AuditEntry {
+    /// When, on the store's clock.
+    pub at_ms: u64,
+    /// The lock.
+    pub name: String,
+    /// The fencing token of the broken lease.
+    pub fencing_token: FencingToken,
+    /// Whose lease it was.
+    pub holder: ClientId,
+    /// Who broke it: user and host.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// An order to end somebody's lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BreakRequest {
+    /// The lock.
+    pub name: String,
+    /// The fencing token of the lease that was looked at. A lock that changed hands since is left alone.
+    pub expected: FencingToken,
+    /// Who breaks it: user and host.
+    pub by: String,
+    /// Why; at most 256 bytes.
+    pub reason: String,
+}
+
+/// What came of an order to break a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum BreakOutcome {
+    /// The lease is over.
+    Broken {
+        /// Whose it was.
+        holder: ClientId,
+        /// Who has the lock now, if somebody waited.
+        next: Option<ClientId>,
+    },
+    /// The lock was free.
+    Free,
+    /// Somebody else holds it now, under this fencing token; nothing was changed.
+    ChangedHands {
+        /// The token of the present lease.
+        present: FencingToken,
+    },
+}
+
+/// A change between two readings of one store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum EventKind {
+    /// A contender stands in line.
+    Waiting {
+        /// Place in line.
+        position: u32,
+    },
+    /// A waiter left the line without the lock.
+    StoppedWaiting,
+    /// A lease began.
+    Granted {
+        /// Its fencing token.
+        fencing_token: Option<FencingToken>,
+    },
+    /// A lease was extended.
+    Renewed {
+        /// How often so far.
+        renewals: u32,
+    },
+    /// No renewal for more than half of the lease.
+    Endangered {
+        /// What is left.
+        remaining_ms: u64,
+    },
+    /// A lease ended while time was left: given back.
+    Released,
+    /// A lease ended because its time was up.
+    Expired,
+    /// An operator ended the lease.
+    Broken {
+        /// Who.
+        by: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Something that happened to a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Event {
+    /// When it was seen, on the store's clock.
+    pub at_ms: u64,
+    /// The lock.
+    pub lock: String,
+    /// The client concerned, if known.
+    pub client: Option<ClientId>,
+    /// What the client says it is doing.
+    pub label: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}

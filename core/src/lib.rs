@@ -1,0 +1,72 @@
+//! Distributed locks whose holder always knows, conservatively, whether it still holds them.
+//!
+//! ```
+//! # async fn story() -> polylatch::Result<()> {
+//! use std::time::Duration;
+//!
+//! let client = polylatch::Polylatch::connect("memory:").await?;
+//! let guard = client.lock("orders/42").wait(Duration::from_secs(5)).acquire().await?;
+//! // Hand the token to whatever is protected: it refuses writes of holders from before.
+//! println!("held until {:?}, token {}", guard.valid_until(), guard.fencing_token());
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! # pollster::block_on(story()).unwrap();
+//! ```
+//!
+//! # What is promised
+//!
+//! - **A truthful local deadline.** [`Guard::valid_until`] counts from before the request left, on a
+//!   clock that also runs while the machine sleeps. [`Guard::check`] and [`Guard::lost`] go by this
+//!   clock, with or without any answer from the store.
+//! - **A fencing token on every grant**, strictly larger than any before ([`FencingToken`]), and a
+//!   gate that checks it at the resource ([`TokenGate`]).
+//! - **First come, first served**, and the next waiter is woken by a message, not by polling.
+//! - **Everything is visible** in the store: holders, waiters, renewals ([`inspect`]).
+//! - **Renewal on a native thread** that the host program cannot starve, with a stop for work that
+//!   hangs ([`Lock::max_hold`], [`Lock::beat_every`]).
+//!
+//! # What is not promised
+//!
+//! A lease can end while its holder is paused. The holder learns of it at its first instruction
+//! after the pause, but a request that had already left cannot be called back. Where that matters,
+//! the resource must check fencing tokens.
+//!
+//! # How to read the code
+//!
+//! `backend/memory/store.rs` (what every store does), `policy/lease.rs` and `policy/waiting.rs` (the
+//! decisions, without I/O), `driver/` (which carries them out), `guard.rs`.
+
+mod backend;
+pub mod blocking;
+mod client;
+mod client_info;
+mod clock;
+mod driver;
+mod error;
+mod guard;
+pub mod inspect;
+mod lock;
+mod name;
+mod options;
+mod policy;
+mod registry;
+mod service;
+mod token;
+mod wakeups;
+
+pub use backend::Capability;
+pub use client::{ClientBuilder, Polylatch};
+pub use clock::{BootInstant, Clock, ManualClock, SystemClock};
+pub use error::{Effect, Error, ErrorContext, ErrorKind, LostReason, Result, Retry};
+pub use guard::Guard;
+pub use lock::Lock;
+pub use name::{LockName, MAX_LABEL_BYTES, MAX_NAME_BYTES};
+pub use options::{DEFAULT_LEASE, MAX_LEASE, MIN_LEASE, parse_duration};
+pub use policy::fencing::{FenceQuality, FencingToken, TokenGate};
+pub use token::ClientId;
+
+/// Compiles and runs the README's code.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

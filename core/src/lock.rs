@@ -1,0 +1,148 @@
+//! A lock that may be acquired: a name and options.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::{self, Core};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::Guard;
+use crate::options::{AcquireOptions, Asked, Wait};
+
+/// A lock to acquire: a name and options. Nothing is sent, and nothing is checked, before
+/// [`Lock::acquire`] or [`Lock::try_acquire`].
+#[derive(Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    core: Arc<Core>,
+    asked: Asked,
+}
+
+impl std::fmt::Debug for Lock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lock").field("asked", &self.asked).finish_non_exhaustive()
+    }
+}
+
+impl Lock {
+    pub(crate) fn new(core: Arc<Core>, name: String) -> Self {
+        let asked = Asked {
+            name,
+            lease: None,
+            wait: Wait::Forever,
+            label: String::new(),
+            owner: None,
+            max_hold: None,
+            beat_every: None,
+            fifo: true,
+            renew: true,
+        };
+        Self { core, asked }
+    }
+
+    /// Sets the length of the lease: 100 ms to 24 h, 15 s unless the client says otherwise.
+    ///
+    /// Shorter: a dead holder is noticed sooner, but a slow network or a pause loses the lock
+    /// sooner. Longer: the reverse. Renewal happens at a third.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.asked.lease = Some(lease);
+        self
+    }
+
+    /// Waits at most this long, 0 to a year, for a lock that somebody else holds.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.asked.wait = Wait::For(wait);
+        self
+    }
+
+    /// Waits as long as it takes. This is the default.
+    pub fn wait_forever(mut self) -> Self {
+        self.asked.wait = Wait::Forever;
+        self
+    }
+
+    /// Does not wait: [`Lock::acquire`] fails with `wait_timeout` if somebody else holds the lock.
+    pub fn no_wait(mut self) -> Self {
+        self.asked.wait = Wait::No;
+        self
+    }
+
+    /// Says what the lock is wanted for, for whoever looks at it: at most 256 bytes, no secrets.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.asked.label = label.into();
+        self
+    }
+
+    /// Makes the lock reentrant for this owner id, 1 to 128 bytes, within this client.
+    ///
+    /// Whoever acquires with the same id while it is held enters at once, without a request, under
+    /// the same lease and fencing token. The lock is released when the last guard is.
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.asked.owner = Some(owner.into());
+        self
+    }
+
+    /// Never holds the lock for longer than this, however healthy the process is: 100 ms to a year,
+    /// unlimited by default. The guard is lost, reason `hold_limit`, when the time is over.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.asked.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Renews only while the work says through [`Guard::beat`] that it moves on, at least this often:
+    /// 100 ms to a year, off by default. Otherwise the guard is lost, reason `no_progress`.
+    pub fn beat_every(mut self, beat_every: Duration) -> Self {
+        self.asked.beat_every = Some(beat_every);
+        self
+    }
+
+    /// With `false`, may take a free lock although others wait in line: faster under heavy load,
+    /// and unfair. `true` by default.
+    pub fn fifo(mut self, fifo: bool) -> Self {
+        self.asked.fifo = fifo;
+        self
+    }
+
+    /// With `false`, the lease is never renewed and ends after its full length. `true` by default.
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.asked.renew = renew;
+        self
+    }
+
+    /// Acquires the lock, waiting as long as the options say.
+    ///
+    /// Errors: `wait_timeout` with who holds it; `invalid_argument` before anything is sent;
+    /// `name_conflict` if foreign data stands under the name; `backend_unavailable` or
+    /// `backend_rejected` if the store fails. While waiting, an unreachable store is asked again
+    /// until the wait is over.
+    /// Cancellation: dropping the future undoes what it may have done, in the background. It may be
+    /// awaited on any executor.
+    pub async fn acquire(&self) -> Result<Guard> {
+        match self.enter(self.asked.wait).await? {
+            Some(guard) => Ok(guard),
+            None => Err(Error::new(
+                ErrorKind::WaitTimeout,
+                format!(
+                    "the lock {:?} is held by somebody else, and no_wait says not to wait",
+                    self.asked.name
+                ),
+            )
+            .on_lock(&self.asked.name)),
+        }
+    }
+
+    /// Acquires the lock if it is free and nobody stands in line, without waiting.
+    ///
+    /// Returns `None` if somebody else holds it: contention is a result, not an error. Errors and
+    /// cancellation: as [`Lock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Guard>> {
+        self.enter(Wait::No).await
+    }
+
+    async fn enter(&self, wait: Wait) -> Result<Option<Guard>> {
+        let mut options =
+            AcquireOptions::check(&self.asked, &self.core.settings, self.core.backend.capability())?;
+        options.wait = wait;
+        let lease = driver::acquire(Arc::clone(&self.core), options).await?;
+        Ok(lease.map(Guard::new))
+    }
+}

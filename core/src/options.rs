@@ -1,0 +1,343 @@
+//! What a caller can ask of an acquisition and of a client: parsed and validated once, then trusted.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::backend::Capability;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{LockName, check_label};
+use crate::policy::lease::LeasePlan;
+use crate::policy::waiting::WaitTimes;
+
+/// Shortest lease: a hundred milliseconds leave time for a renewal over a local network.
+pub const MIN_LEASE: Duration = Duration::from_millis(100);
+
+/// Longest lease: a day.
+pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The lease of a lock that does not say. Cheap batched renewal lets it be shorter than the usual 30 s.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(15);
+
+/// Longest wait and longest hold limit: a year.
+const MAX_WAIT: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// How long an acquisition waits for a held lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    No,
+    For(Duration),
+    Forever,
+}
+
+/// What a caller asked for, as it was given.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub name: String,
+    pub lease: Option<Duration>,
+    pub wait: Wait,
+    pub label: String,
+    pub owner: Option<String>,
+    pub max_hold: Option<Duration>,
+    pub beat_every: Option<Duration>,
+    pub fifo: bool,
+    pub renew: bool,
+}
+
+/// What a caller asked for, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct AcquireOptions {
+    pub name: LockName,
+    pub wait: Wait,
+    pub label: String,
+    pub owner: Option<String>,
+    pub barge: bool,
+    pub plan: LeasePlan,
+    pub times: WaitTimes,
+}
+
+impl AcquireOptions {
+    /// Checks what was asked against the rules and against what the store can do.
+    pub(crate) fn check(asked: &Asked, settings: &Settings, capability: &Capability) -> Result<Self> {
+        let name = LockName::new(&asked.name)?;
+        let lock = |error: Error| error.on_lock(name.as_str());
+        check_label(&asked.label).map_err(lock)?;
+        let lease = asked.lease.unwrap_or(settings.lease);
+        in_range("lease", lease, capability.min_lease, capability.max_lease).map_err(lock)?;
+        if let Wait::For(wait) = asked.wait {
+            in_range("wait", wait, Duration::ZERO, MAX_WAIT).map_err(lock)?;
+        }
+        for (option, value) in [("max_hold", asked.max_hold), ("beat_every", asked.beat_every)] {
+            if let Some(value) = value {
+                in_range(option, value, MIN_LEASE, MAX_WAIT).map_err(lock)?;
+                if !asked.renew {
+                    return Err(lock(Error::new(
+                        ErrorKind::InvalidArgument,
+                        format!("{option} limits renewals, but renew is off; leave one of them out"),
+                    )));
+                }
+            }
+        }
+        if let Some(owner) = &asked.owner
+            && (owner.is_empty() || owner.len() > 128)
+        {
+            return Err(lock(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("the owner id has {} bytes; 1 to 128 are allowed", owner.len()),
+            )));
+        }
+        let provisional = if asked.renew { settings.provisional.min(lease) } else { lease };
+        let first = [asked.max_hold, asked.beat_every].into_iter().flatten().fold(provisional, Duration::min);
+        // A grant whose push is lost must be found by a poll before it ends: C ≥ 2P + a round trip.
+        let near = settings.poll.min(first / 3).max(Duration::from_millis(10));
+        Ok(Self {
+            name,
+            wait: asked.wait,
+            label: asked.label.clone(),
+            owner: asked.owner.clone(),
+            barge: !asked.fifo,
+            plan: LeasePlan {
+                lease,
+                first,
+                renew: asked.renew,
+                max_hold: asked.max_hold,
+                beat_every: asked.beat_every,
+            },
+            times: WaitTimes::every(near, settings.enter_on_push),
+        })
+    }
+}
+
+/// What holds for a whole client; every one is an option of the URL and of the builder.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Lease of a lock that does not say.
+    pub lease: Duration,
+    /// First lease of a renewed lock: bounds how long an orphan can block.
+    pub provisional: Duration,
+    /// Poll interval of the first waiters in line.
+    pub poll: Duration,
+    /// Time limit of one request to the store.
+    pub timeout: Duration,
+    /// Trust a push under rules R1–R5; otherwise it only triggers a poll.
+    pub enter_on_push: bool,
+}
+
+impl Settings {
+    /// Takes the options that every backend has out of a URL's parameters.
+    pub(crate) fn from_params(params: &mut Params) -> Result<Self> {
+        let settings = Self {
+            lease: params.duration("lease", DEFAULT_LEASE, MIN_LEASE, MAX_LEASE)?,
+            provisional: params.duration(
+                "provisional",
+                Duration::from_secs(3),
+                Duration::from_millis(300),
+                Duration::from_secs(60),
+            )?,
+            poll: params.duration(
+                "poll",
+                Duration::from_secs(1),
+                Duration::from_millis(10),
+                Duration::from_secs(20),
+            )?,
+            timeout: params.duration(
+                "timeout",
+                Duration::from_secs(3),
+                Duration::from_millis(50),
+                Duration::from_secs(60),
+            )?,
+            enter_on_push: params.choice("push", &[("enter", true), ("hint", false)], true)?,
+        };
+        if settings.provisional < settings.poll * 2 + Duration::from_millis(100) {
+            return Err(Error::new(
+                ErrorKind::InvalidConfig,
+                format!(
+                    "provisional={:?} is too short for poll={:?}: a lost push is found by the next poll, so \
+                     provisional must be at least twice poll and 100 ms; raise provisional or lower poll",
+                    settings.provisional, settings.poll
+                ),
+            ));
+        }
+        Ok(settings)
+    }
+}
+
+fn in_range(option: &str, value: Duration, least: Duration, most: Duration) -> Result<()> {
+    if value < least || value > most {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("{option} is {value:?}; it must be between {least:?} and {most:?}"),
+        ));
+    }
+    Ok(())
+}
+
+/// The query parameters of a URL, taken out one by one; what is left over is an error.
+#[derive(Debug)]
+pub(crate) struct Params {
+    scheme: String,
+    given: BTreeMap<String, String>,
+    known: Vec<&'static str>,
+}
+
+impl Params {
+    pub(crate) fn new(scheme: &str, pairs: impl Iterator<Item = (String, String)>) -> Result<Self> {
+        let mut given = BTreeMap::new();
+        for (key, value) in pairs {
+            if given.insert(key.clone(), value).is_some() {
+                return Err(Error::new(
+                    ErrorKind::InvalidConfig,
+                    format!("the option {key:?} is given twice; give it once"),
+                ));
+            }
+        }
+        Ok(Self { scheme: scheme.to_owned(), given, known: Vec::new() })
+    }
+
+    pub(crate) fn text(&mut self, key: &'static str) -> Option<String> {
+        self.known.push(key);
+        self.given.remove(key)
+    }
+
+    pub(crate) fn duration(
+        &mut self,
+        key: &'static str,
+        default: Duration,
+        least: Duration,
+        most: Duration,
+    ) -> Result<Duration> {
+        let Some(text) = self.text(key) else { return Ok(default) };
+        let value = parse_duration(&text).map_err(|rule| {
+            Error::new(
+                ErrorKind::InvalidConfig,
+                format!("the option {key}={text:?} is not a duration: {rule}"),
+            )
+        })?;
+        if value < least || value > most {
+            return Err(Error::new(
+                ErrorKind::InvalidConfig,
+                format!("the option {key}={text} must be between {least:?} and {most:?}"),
+            ));
+        }
+        Ok(value)
+    }
+
+    pub(crate) fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&str, T)],
+        default: T,
+    ) -> Result<T> {
+        let Some(text) = self.text(key) else { return Ok(default) };
+        choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
+            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+            Error::new(
+                ErrorKind::InvalidConfig,
+                format!("the option {key}={text:?} must be one of {}", names.join(", ")),
+            )
+        })
+    }
+
+    /// Refuses what nobody took.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        if let Some(key) = self.given.keys().next() {
+            self.known.sort_unstable();
+            return Err(Error::new(
+                ErrorKind::InvalidConfig,
+                format!(
+                    "{}: knows no option {key:?}; its options are {}",
+                    self.scheme,
+                    self.known.join(", ")
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a duration such as `250ms`, `5s`, `1m30s`, `2h` or `1.5s`.
+///
+/// Errors: a sentence with the rule. A bare number is refused, because nobody can see its unit.
+pub fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
+    const RULE: &str = "write a number with a unit, such as 250ms, 5s, 1m30s or 2h";
+    if text.is_empty() {
+        return Err(format!("it is empty; {RULE}"));
+    }
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(digits);
+        let letters = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(letters);
+        let unit_secs = match unit {
+            "us" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            "" if number == rest => return Err(format!("{text:?} has no unit; {RULE}")),
+            _ => return Err(RULE.to_owned()),
+        };
+        let number: f64 = number.parse().map_err(|_| RULE.to_owned())?;
+        let part =
+            Duration::try_from_secs_f64(number * unit_secs).map_err(|_| format!("{text:?} is too large"))?;
+        total = total.checked_add(part).ok_or_else(|| format!("{text:?} is too large"))?;
+        rest = tail;
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_with_their_units() {
+        for (text, millis) in
+            [("250ms", 250), ("5s", 5_000), ("1m30s", 90_000), ("2h", 7_200_000), ("1.5s", 1_500), ("0s", 0)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for (text, part) in [
+            ("", "empty"),
+            ("5", "no unit"),
+            ("5 s", "number with a unit"),
+            ("-1s", "number"),
+            ("1e3s", "number"),
+            ("99999999999999999999d", "too large"),
+            ("s", "number"),
+        ] {
+            assert!(parse_duration(text).unwrap_err().contains(part), "{text}: {:?}", parse_duration(text));
+        }
+    }
+
+    fn params(query: &str) -> Params {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap();
+            (key.to_owned(), value.to_owned())
+        });
+        Params::new("redis", pairs).unwrap()
+    }
+
+    #[test]
+    fn unknown_and_out_of_range_options_are_named_with_their_rule() {
+        let mut unknown = params("leese=5s");
+        Settings::from_params(&mut unknown).unwrap();
+        let error = unknown.finish().unwrap_err().to_string();
+        assert!(
+            error.contains("\"leese\"") && error.contains("lease, poll, provisional, push, timeout"),
+            "{error}"
+        );
+        for (query, part) in [
+            ("lease=1ms", "lease=1ms must be between 100ms and 86400s"),
+            ("lease=5", "has no unit"),
+            ("push=maybe", "must be one of enter, hint"),
+            ("poll=10s", "provisional must be at least twice poll"),
+        ] {
+            let error = Settings::from_params(&mut params(query)).unwrap_err();
+            assert_eq!(error.code(), "invalid_config");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! One lease's life: `Held ⇄ Endangered → Released | Lost`, judged by the holder's own clock.
+//!
+//! The validity window is counted from before the request left: `valid_until = sent_at + lease ×
+//! (1 − drift) − margin`. A reply can shorten it, never extend it. Whatever the store says or does
+//! not say, the lease is lost once `now ≥ valid_until`.
+
+use std::time::Duration;
+
+use crate::clock::BootInstant;
+use crate::error::LostReason;
+use crate::policy::backoff::Jitter;
+use crate::policy::watchdog::BATCH_WINDOW;
+
+/// Share of a lease given up for clocks that run at different rates: 1 %, as in the Redlock text.
+const DRIFT: f64 = 0.01;
+
+/// Flat part given up for timer granularity, on top of the drift.
+const MARGIN: Duration = Duration::from_millis(2);
+
+/// Returns until when a lease of this length may be relied on, if its request left at `sent_at`.
+pub(crate) fn valid_until(sent_at: BootInstant, lease: Duration) -> BootInstant {
+    sent_at + lease.mul_f64(1.0 - DRIFT).saturating_sub(MARGIN)
+}
+
+/// What a lease is, as far as its holder knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeaseState {
+    Held,
+    /// Still valid, but no renewal was confirmed for half of the lease.
+    Endangered,
+    Released,
+    Lost(LostReason),
+}
+
+impl LeaseState {
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Released | Self::Lost(_))
+    }
+}
+
+/// How a lease is kept alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeasePlan {
+    /// Length of a renewed lease.
+    pub lease: Duration,
+    /// Length of the first lease; shorter where it is provisional.
+    pub first: Duration,
+    /// Whether the watchdog extends it at all.
+    pub renew: bool,
+    /// The lease never reaches beyond this long after the grant.
+    pub max_hold: Option<Duration>,
+    /// The lease never reaches beyond this long after the latest progress beat.
+    pub beat_every: Option<Duration>,
+}
+
+/// What the watchdog should do for a lease now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Extend it by this much.
+    Renew(Duration),
+    /// Nothing before this instant.
+    Nothing(BootInstant),
+    /// It is over; forget it.
+    Over,
+}
+
+/// What came of a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RenewalOutcome {
+    Extended,
+    NotYours,
+    Failed,
+}
+
+/// The state machine of one lease.
+#[derive(Debug, Clone)]
+pub(crate) struct Lease {
+    plan: LeasePlan,
+    state: LeaseState,
+    granted_at: BootInstant,
+    /// Send time of the latest request that the store confirmed.
+    anchor: BootInstant,
+    /// Length of the lease which that request asked for.
+    anchored: Duration,
+    valid_until: BootInstant,
+    next_renewal: BootInstant,
+    in_flight: bool,
+    /// The holder gave it back; the store's word is still out.
+    releasing: bool,
+    failures: u32,
+    renewals: u32,
+    last_beat: BootInstant,
+    jitter: Jitter,
+}
+
+impl Lease {
+    /// A lease granted to a request that left at `sent_at`. With `at_once`, the first renewal is due
+    /// within one batch window: the grant came as a push, and a failover may have lost it. A lock
+    /// held for less than that window is released before its renewal would leave.
+    pub(crate) fn granted(
+        plan: LeasePlan,
+        sent_at: BootInstant,
+        now: BootInstant,
+        at_once: bool,
+        seed: u64,
+    ) -> Self {
+        let mut jitter = Jitter::seeded(seed);
+        let next_renewal = if at_once { now + BATCH_WINDOW } else { sent_at + jitter.tenth(plan.first / 3) };
+        let mut lease = Self {
+            plan,
+            state: LeaseState::Held,
+            granted_at: now,
+            anchor: sent_at,
+            anchored: plan.first,
+            valid_until: valid_until(sent_at, plan.first),
+            next_renewal,
+            in_flight: false,
+            releasing: false,
+            failures: 0,
+            renewals: 0,
+            last_beat: now,
+            jitter,
+        };
+        lease.valid_until = lease.valid_until.min(lease.limit().0);
+        lease
+    }
+
+    /// Judges the lease at `now`. Once over, it stays over.
+    pub(crate) fn judge(&mut self, now: BootInstant) -> LeaseState {
+        if self.state.is_over() {
+            return self.state;
+        }
+        if now >= self.valid_until {
+            self.state =
+                LeaseState::Lost(if self.is_at_limit() { self.limit().1 } else { LostReason::Expired });
+        } else if now >= self.endangered_at() {
+            self.state = LeaseState::Endangered;
+        } else {
+            self.state = LeaseState::Held;
+        }
+        self.state
+    }
+
+    /// Says what the watchdog should do at `now`.
+    pub(crate) fn due(&mut self, now: BootInstant) -> Due {
+        if self.judge(now).is_over() {
+            return Due::Over;
+        }
+        let mut next = self.valid_until;
+        if self.state == LeaseState::Held {
+            next = next.min(self.endangered_at());
+        }
+        if !self.plan.renew || self.in_flight || self.releasing {
+            return Due::Nothing(next);
+        }
+        // What ends the lease now is its limit; a renewal would change nothing.
+        if self.is_at_limit() {
+            return Due::Nothing(next);
+        }
+        let wanted = self.wanted(now);
+        if now >= self.next_renewal {
+            return Due::Renew(wanted);
+        }
+        Due::Nothing(next.min(self.next_renewal))
+    }
+
+    /// Notes that a renewal leaves now; returns how many there have been with it.
+    pub(crate) fn renewal_sent(&mut self) -> u32 {
+        self.in_flight = true;
+        self.renewals + 1
+    }
+
+    /// Notes what came of a renewal for `asked` that left at `sent_at`.
+    pub(crate) fn renewal_done(
+        &mut self,
+        sent_at: BootInstant,
+        asked: Duration,
+        now: BootInstant,
+        outcome: RenewalOutcome,
+    ) {
+        self.in_flight = false;
+        if self.judge(now).is_over() {
+            return;
+        }
+        match outcome {
+            RenewalOutcome::Extended => {
+                self.failures = 0;
+                self.renewals += 1;
+                if sent_at > self.anchor {
+                    self.anchor = sent_at;
+                    self.anchored = asked;
+                }
+                // Never shorter than before: an extension confirmed late says nothing bad.
+                self.valid_until = self.valid_until.max(valid_until(sent_at, asked)).min(self.limit().0);
+                self.next_renewal = sent_at + self.jitter.tenth(asked / 3);
+            }
+            // A renewal that was overtaken by the release says nothing about a loss.
+            RenewalOutcome::NotYours if self.releasing => {}
+            RenewalOutcome::NotYours => self.state = LeaseState::Lost(LostReason::Superseded),
+            RenewalOutcome::Failed => {
+                // At least three tries fit between the first at a third and the end of the lease.
+                let pause = (self.plan.lease / 20).min(Duration::from_secs(1)) * (1 << self.failures.min(2));
+                self.failures += 1;
+                self.next_renewal = now + self.jitter.upper_half(pause);
+            }
+        }
+        self.judge(now);
+    }
+
+    /// Notes a sign of life of the protected work.
+    pub(crate) fn beat(&mut self, now: BootInstant) {
+        if !self.judge(now).is_over() {
+            self.last_beat = now;
+        }
+    }
+
+    /// Stops renewals while a release is under way.
+    pub(crate) fn release_started(&mut self) {
+        self.releasing = true;
+    }
+
+    /// Ends the lease because its holder gave it back. `false` if it was over already.
+    pub(crate) fn released(&mut self, now: BootInstant) -> bool {
+        if self.judge(now).is_over() {
+            return false;
+        }
+        self.state = LeaseState::Released;
+        true
+    }
+
+    /// Ends the lease for a reason that is known from outside.
+    pub(crate) fn lose(&mut self, now: BootInstant, reason: LostReason) {
+        if !self.judge(now).is_over() {
+            self.state = LeaseState::Lost(reason);
+        }
+    }
+
+    pub(crate) fn valid_until(&self) -> BootInstant {
+        self.valid_until
+    }
+
+    /// Returns the state as of the latest judgement, without looking at a clock.
+    pub(crate) fn last_judged(&self) -> LeaseState {
+        self.state
+    }
+
+    pub(crate) fn renewals(&self) -> u32 {
+        self.renewals
+    }
+
+    /// Returns by when the store itself will have let go, at the latest, if nothing more is sent.
+    pub(crate) fn server_end(&self, now: BootInstant) -> BootInstant {
+        now + self.plan.lease.max(self.plan.first)
+    }
+
+    fn endangered_at(&self) -> BootInstant {
+        if !self.plan.renew {
+            return self.valid_until;
+        }
+        if self.is_at_limit() {
+            // Nothing can extend it any more: the last third is the warning.
+            return self.valid_until - self.anchored / 3;
+        }
+        self.anchor + self.anchored / 2
+    }
+
+    /// How long a renewal should ask for at `now`: the lease, cut by the limits.
+    fn wanted(&self, now: BootInstant) -> Duration {
+        let (limit, _) = self.limit();
+        // `valid_until` of the result must not pass the limit, and the server's lease should end
+        // soon after it: ask for just so much that drift and margin land on the limit.
+        let reach = limit.since(now) + MARGIN;
+        self.plan.lease.min(reach.div_f64(1.0 - DRIFT))
+    }
+
+    /// Says whether the lease reaches as far as its limits let it, but for drift, margin and batching.
+    fn is_at_limit(&self) -> bool {
+        let slack = MARGIN + BATCH_WINDOW + self.anchored.mul_f64(2.0 * DRIFT);
+        self.limit().0.since(self.valid_until) <= slack
+    }
+
+    /// The instant beyond which this lease must not reach, and the reason told then.
+    fn limit(&self) -> (BootInstant, LostReason) {
+        let far = (BootInstant::from_nanos(u64::MAX), LostReason::Expired);
+        let hold = self.plan.max_hold.map_or(far, |hold| (self.granted_at + hold, LostReason::HoldLimit));
+        let beat = self.plan.beat_every.map_or(far, |every| (self.last_beat + every, LostReason::NoProgress));
+        if beat.0 < hold.0 { beat } else { hold }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(millis: u64) -> BootInstant {
+        BootInstant::from_nanos(1_000_000_000_000) + Duration::from_millis(millis)
+    }
+
+    fn plan() -> LeasePlan {
+        LeasePlan { lease: 15 * SECOND, first: 3 * SECOND, renew: true, max_hold: None, beat_every: None }
+    }
+
+    fn renewed(lease: &mut Lease, millis: u64) {
+        let Due::Renew(asked) = lease.due(at(millis)) else {
+            panic!("no renewal due at {millis}: {lease:?}")
+        };
+        lease.renewal_sent();
+        lease.renewal_done(at(millis), asked, at(millis + 1), RenewalOutcome::Extended);
+    }
+
+    #[test]
+    fn validity_counts_from_the_send_time_and_is_shorter_than_the_lease() {
+        assert_eq!(valid_until(at(0), 10 * SECOND), at(9_898));
+        assert_eq!(valid_until(at(0), Duration::from_millis(1)), at(0));
+    }
+
+    #[test]
+    fn a_provisional_lease_is_extended_at_a_third_and_then_lives_in_full() {
+        let mut lease = Lease::granted(plan(), at(0), at(5), false, 1);
+        assert!(matches!(lease.due(at(800)), Due::Nothing(_)));
+        renewed(&mut lease, 1_100);
+        assert_eq!(lease.valid_until(), valid_until(at(1_100), 15 * SECOND));
+        assert_eq!(lease.renewals(), 1);
+        assert!(matches!(lease.due(at(5_000)), Due::Nothing(_)));
+        renewed(&mut lease, 6_700);
+    }
+
+    #[test]
+    fn a_grant_by_push_is_renewed_at_once() {
+        let mut lease = Lease::granted(plan(), at(0), at(900), true, 1);
+        assert_eq!(lease.due(at(910)), Due::Renew(15 * SECOND));
+    }
+
+    #[test]
+    fn a_renewal_overtaken_by_the_release_is_no_loss() {
+        let mut lease = Lease::granted(plan(), at(0), at(0), true, 1);
+        assert!(matches!(lease.due(at(10)), Due::Renew(_)));
+        lease.renewal_sent();
+        lease.release_started();
+        assert!(matches!(lease.due(at(20)), Due::Nothing(_)));
+        lease.renewal_done(at(10), 15 * SECOND, at(21), RenewalOutcome::NotYours);
+        assert_eq!(lease.judge(at(21)), LeaseState::Held);
+        assert!(lease.released(at(22)));
+    }
+
+    #[test]
+    fn loss_is_told_by_the_own_clock_even_while_a_renewal_is_in_flight() {
+        let mut lease = Lease::granted(plan(), at(0), at(0), true, 1);
+        assert!(matches!(lease.due(at(10)), Due::Renew(_)));
+        lease.renewal_sent();
+        assert_eq!(lease.judge(at(1_499)), LeaseState::Held);
+        assert_eq!(lease.judge(at(1_500)), LeaseState::Endangered);
+        assert_eq!(lease.judge(at(2_967)), LeaseState::Endangered);
+        assert_eq!(lease.judge(at(2_968)), LeaseState::Lost(LostReason::Expired));
+        lease.renewal_done(at(0), 15 * SECOND, at(2_970), RenewalOutcome::Extended);
+        assert_eq!(lease.judge(at(2_971)), LeaseState::Lost(LostReason::Expired), "a loss is final");
+        assert_eq!(lease.due(at(2_971)), Due::Over);
+    }
+
+    #[test]
+    fn an_endangered_lease_recovers_when_a_renewal_is_confirmed() {
+        let mut lease = Lease::granted(plan(), at(0), at(0), false, 1);
+        assert_eq!(lease.judge(at(1_600)), LeaseState::Endangered);
+        renewed(&mut lease, 1_700);
+        assert_eq!(lease.judge(at(1_702)), LeaseState::Held);
+    }
+
+    #[test]
+    fn not_yours_is_lost_at_once() {
+        let mut lease = Lease::granted(plan(), at(0), at(0), true, 1);
+        lease.renewal_sent();
+        lease.renewal_done(at(0), 15 * SECOND, at(10), RenewalOutcome::NotYours);
+        assert_eq!(lease.judge(at(10)), LeaseState::Lost(LostReason::Superseded));
+    }
+
+    #[test]
+    fn failed_renewals_are_tried_again_at_least_three_times_before_the_end() {
+        let mut lease = Lease::granted(plan(), at(0), at(0), false, 9);
+        renewed(&mut lease, 1_200);
+        let mut tries = 0;
+        let mut now = at(1_300);
+        loop {
+            match lease.due(now) {
+                Due::Renew(asked) => {
+                    tries += 1;
+                    lease.renewal_sent();
+                    let sent = now;
+                    now = now + Duration::from_millis(500);
+                    lease.renewal_done(sent, asked, now, RenewalOutcome::Failed);
+                }
+                Due::Nothing(next) => now = next,
+                Due::Over => break,
+            }
+        }
+        assert!(tries >= 3, "{tries} tries");
+        assert_eq!(lease.judge(now), LeaseState::Lost(LostReason::Expired));
+    }
+
+    #[test]
+    fn a_late_confirmation_never_shortens_what_was_valid() {
+        let mut lease = Lease::granted(plan(), at(0), at(0), true, 1);
+        lease.renewal_sent();
+        lease.renewal_done(at(500), 15 * SECOND, at(501), RenewalOutcome::Extended);
+        let before = lease.valid_until();
+        lease.renewal_done(at(100), SECOND, at(502), RenewalOutcome::Extended);
+        assert_eq!(lease.valid_until(), before);
+    }
+
+    #[test]
+    fn a_lease_never_reaches_beyond_its_hold_limit() {
+        let limits = LeasePlan { max_hold: Some(20 * SECOND), ..plan() };
+        let mut lease = Lease::granted(limits, at(0), at(0), false, 1);
+        let mut now = at(0);
+        loop {
+            match lease.due(now) {
+                Due::Renew(asked) => {
+                    lease.renewal_sent();
+                    lease.renewal_done(now, asked, now + Duration::from_millis(1), RenewalOutcome::Extended);
+                    assert!(lease.valid_until() <= at(20_000));
+                }
+                Due::Nothing(next) => {
+                    assert!(next > now, "the watchdog would spin at {now:?}");
+                    now = next;
+                }
+                Due::Over => break,
+            }
+        }
+        assert_eq!(lease.judge(now), LeaseState::Lost(LostReason::HoldLimit));
+        assert!(now <= at(20_000) && now >= at(19_900), "{now:?}");
+    }
+
+    #[test]
+    fn work_that_stops_beating_loses_the_lease_and_work_that_beats_keeps_it() {
+        let limits = LeasePlan { beat_every: Some(5 * SECOND), ..plan() };
+        let mut lease = Lease::granted(limits, at(0), at(0), false, 1);
+        let mut now = at(0);
+        for round in 1..20 {
+            let beat_at = at(round * 3_000);
+            while now < beat_at {
+                match lease.due(now) {
+                    Due::Renew(asked) => {
+                        lease.renewal_sent();
+                        lease.renewal_done(
+                            now,
+                            asked,
+                            now + Duration::from_millis(1),
+                            RenewalOutcome::Extended,
+                        );
+                    }
+                    Due::Nothing(next) => now = next.min(beat_at),
+                    Due::Over => panic!("lost although the work beats: {lease:?}"),
+                }
+            }
+            lease.beat(now);
+        }
+        let last = now;
+        while lease.due(now) != Due::Over {
+            match lease.due(now) {
+                Due::Renew(asked) => {
+                    lease.renewal_sent();
+                    lease.renewal_done(now, asked, now + Duration::from_millis(1), RenewalOutcome::Extended);
+                    now = now + Duration::from_millis(1);
+                }
+                Due::Nothing(next) => now = next,
+                Due::Over => {}
+            }
+        }
+        assert_eq!(lease.judge(now), LeaseState::Lost(LostReason::NoProgress));
+        assert!(now.since(last) <= 5 * SECOND);
+    }
+
+    #[test]
+    fn without_renewal_a_lease_just_ends() {
+        let fixed = LeasePlan { renew: false, first: 15 * SECOND, ..plan() };
+        let mut lease = Lease::granted(fixed, at(0), at(0), false, 1);
+        assert_eq!(lease.due(at(0)), Due::Nothing(valid_until(at(0), 15 * SECOND)));
+        assert_eq!(lease.judge(at(14_000)), LeaseState::Held);
+        assert_eq!(lease.due(at(15_000)), Due::Over);
+    }
+
+    #[test]
+    fn releasing_twice_is_told_apart() {
+        let mut lease = Lease::granted(plan(), at(0), at(0), false, 1);
+        assert!(lease.released(at(1)));
+        assert!(!lease.released(at(2)));
+        lease.lose(at(3), LostReason::Broken);
+        assert_eq!(lease.judge(at(60_000)), LeaseState::Released);
+    }
+}

@@ -1,0 +1,155 @@
+//! From a URL to a store: schemes, options, and what a person may see of a URL.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
+
+use crate::backend::{Backend, OpenContext, memory};
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{Params, Settings};
+use crate::service::Service;
+use crate::token::ClientId;
+use crate::wakeups::Wakeups;
+
+/// An opened store.
+pub(crate) struct Opened {
+    pub backend: Arc<dyn Backend>,
+    pub settings: Settings,
+    /// The URL without its secrets.
+    pub display: String,
+}
+
+/// Opens the store that a URL names.
+pub(crate) async fn open(
+    url: &str,
+    service: &Service,
+    wakeups: &Arc<Wakeups>,
+    client: &ClientId,
+) -> Result<Opened> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(unknown_scheme(url));
+    };
+    // A URL may hold a password, so no message repeats more of it than its scheme.
+    if url.chars().any(char::is_control) {
+        return Err(Error::new(
+            ErrorKind::InvalidConfig,
+            format!("the {scheme}: URL has a control character (a line break?); remove it"),
+        ));
+    }
+    let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let pairs = url::form_urlencoded::parse(query.as_bytes())
+        .map(|(key, value)| (key.into_owned(), value.into_owned()));
+    let mut params = Params::new(scheme, pairs)?;
+    let settings = Settings::from_params(&mut params)?;
+    let context = OpenContext {
+        wakeups: Arc::clone(wakeups),
+        runtime: service.handle().clone(),
+        client: client.clone(),
+        timeout: settings.timeout,
+    };
+    match scheme {
+        "memory" => {
+            params.finish()?;
+            let backend = memory::open(target, &context);
+            Ok(Opened { backend, settings, display: url.to_owned() })
+        }
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            use crate::backend::sqlite;
+            let options = sqlite::SqliteOptions::from_params(&mut params)?;
+            params.finish()?;
+            let path = file_path(target)?;
+            let display = format!("sqlite:{}", path.display());
+            let backend = service
+                .within(settings.timeout + options.busy_timeout, sqlite::open(path, options, context))
+                .await
+                .map_err(|error| error.during("sqlite", "connect"))?;
+            Ok(Opened { backend, settings, display })
+        }
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+unix" => {
+            use crate::backend::redis;
+            let config = redis::RedisConfig::from_url(scheme, target, &mut params, &settings)?;
+            params.finish()?;
+            let display = config.display();
+            let backend =
+                redis::open(config, context).await.map_err(|error| error.during("redis", "connect"))?;
+            Ok(Opened { backend, settings, display })
+        }
+        _ => Err(unknown_scheme(url)),
+    }
+}
+
+fn unknown_scheme(url: &str) -> Error {
+    let mut known = vec!["memory:NAME"];
+    if cfg!(feature = "sqlite") {
+        known.push("sqlite:PATH");
+    }
+    if cfg!(feature = "redis") {
+        known.extend(["redis://HOST:PORT", "rediss://HOST:PORT", "redis+unix:PATH"]);
+    }
+    let scheme = match url.split_once(':') {
+        Some((scheme, _)) if !scheme.is_empty() && scheme.len() < 32 => {
+            format!("the URL scheme {scheme:?} is unknown")
+        }
+        _ => "the URL has no scheme".to_owned(),
+    };
+    Error::new(ErrorKind::InvalidConfig, format!("{scheme}; use one of {}", known.join(", ")))
+}
+
+/// The path in `sqlite:PATH`, `sqlite:///PATH` or `redis+unix:///PATH`, percent-decoded.
+pub(crate) fn file_path(target: &str) -> Result<PathBuf> {
+    let path = target.strip_prefix("//").unwrap_or(target);
+    let path = percent_decode_str(path).decode_utf8().map_err(|_| {
+        Error::new(ErrorKind::InvalidConfig, "the path in the URL is not UTF-8 after percent-decoding")
+    })?;
+    if path.is_empty() {
+        return Err(Error::new(
+            ErrorKind::InvalidConfig,
+            "the URL has no path; write for example sqlite:/var/lib/myapp/locks.db",
+        ));
+    }
+    Ok(PathBuf::from(path.into_owned()))
+}
+
+/// `POLYLATCH_URL`, or the embedded SQLite file in the user's state directory.
+pub(crate) fn default_url() -> Result<String> {
+    match std::env::var("POLYLATCH_URL") {
+        Ok(url) if !url.is_empty() => return Ok(url),
+        Ok(_) | Err(std::env::VarError::NotPresent) => {}
+        Err(std::env::VarError::NotUnicode(_)) => {
+            return Err(Error::new(ErrorKind::InvalidConfig, "POLYLATCH_URL is not UTF-8"));
+        }
+    }
+    #[cfg(feature = "sqlite")]
+    {
+        let directory = state_directory().ok_or_else(|| {
+            Error::new(
+                ErrorKind::InvalidConfig,
+                "there is no home directory for the embedded store; set POLYLATCH_URL, for example to \
+                 sqlite:/var/lib/myapp/locks.db",
+            )
+        })?;
+        crate::backend::sqlite::make_state_directory(&directory)?;
+        let path = directory.join("locks.db");
+        Ok(format!("sqlite:{}", path.display()))
+    }
+    #[cfg(not(feature = "sqlite"))]
+    Err(Error::new(ErrorKind::InvalidConfig, "no URL was given and POLYLATCH_URL is not set"))
+}
+
+/// Where programs keep a user's state: `$XDG_STATE_HOME` (freedesktop.org base directory
+/// specification), `Library/Application Support` on macOS, `%LOCALAPPDATA%` on Windows.
+#[cfg(feature = "sqlite")]
+fn state_directory() -> Option<PathBuf> {
+    let from_env = |key| std::env::var_os(key).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = if cfg!(windows) {
+        from_env("LOCALAPPDATA")?
+    } else if cfg!(target_os = "macos") {
+        from_env("HOME")?.join("Library/Application Support")
+    } else {
+        from_env("XDG_STATE_HOME").or_else(|| Some(from_env("HOME")?.join(".local/state")))?
+    };
+    Some(base.join("polylatch"))
+}

@@ -1,0 +1,171 @@
+//! The client's own native thread: timers, I/O and background work go on there, whatever the host
+//! program does with its threads (a blocked event loop, a held interpreter lock, a dropped runtime).
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::Notify;
+
+use crate::error::{Effect, Error, ErrorKind, Result};
+
+/// How long the thread goes on with unfinished background work after its client was dropped.
+const GRACE: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+struct Jobs {
+    running: AtomicUsize,
+    one_ended: Notify,
+    stop: Notify,
+}
+
+impl Jobs {
+    /// Completes when no job runs. Jobs that start meanwhile are waited for too.
+    async fn idle(&self) {
+        loop {
+            let ended = self.one_ended.notified();
+            if self.running.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+/// A running service thread. Dropping it lets the thread finish its jobs (at most 5 s) and end.
+pub(crate) struct Service {
+    handle: Handle,
+    jobs: Arc<Jobs>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("jobs", &self.jobs.running.load(Ordering::Relaxed)).finish()
+    }
+}
+
+impl Service {
+    pub(crate) fn start() -> Result<Self> {
+        let failed = |error: std::io::Error| {
+            Error::new(
+                ErrorKind::BackendUnavailable,
+                "the operating system gave no thread or no event queue for this client; check its limits \
+                 on threads and open files",
+            )
+            .with_source(error)
+        };
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let jobs = Arc::new(Jobs::default());
+        let for_thread = Arc::clone(&jobs);
+        std::thread::Builder::new()
+            .name("polylatch".into())
+            .spawn(move || {
+                runtime.block_on(async {
+                    for_thread.stop.notified().await;
+                    let _ = tokio::time::timeout(GRACE, for_thread.idle()).await;
+                });
+                runtime.shutdown_background();
+            })
+            .map_err(failed)?;
+        Ok(Self { handle, jobs })
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Starts work that ends with the client.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.handle.spawn(work);
+    }
+
+    /// Starts work that closing the client waits for.
+    pub(crate) fn spawn_job(&self, work: impl Future<Output = ()> + Send + 'static) {
+        struct Running(Arc<Jobs>);
+        impl Drop for Running {
+            fn drop(&mut self) {
+                self.0.running.fetch_sub(1, Ordering::SeqCst);
+                self.0.one_ended.notify_waiters();
+            }
+        }
+        self.jobs.running.fetch_add(1, Ordering::SeqCst);
+        let running = Running(Arc::clone(&self.jobs));
+        self.handle.spawn(async move {
+            work.await;
+            drop(running);
+        });
+    }
+
+    /// Completes when no background work is left.
+    pub(crate) async fn idle(&self) {
+        self.jobs.idle().await;
+    }
+
+    /// Sleeps on this thread's timers; may be awaited on any executor.
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        let sleep = {
+            let _context = self.handle.enter();
+            tokio::time::sleep(duration)
+        };
+        sleep.await;
+    }
+
+    /// Awaits `work` for at most `limit`; may be awaited on any executor.
+    ///
+    /// Errors: `backend_unavailable` with effect `maybe`, because the request has left.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let timeout = {
+            let _context = self.handle.enter();
+            tokio::time::timeout(limit, work)
+        };
+        timeout.await.unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorKind::BackendUnavailable,
+                format!("the store did not answer within {limit:?}"),
+            )
+            .with_effect(Effect::Maybe))
+        })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.jobs.stop.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeping_and_time_limits_work_without_a_runtime_of_the_caller() {
+        let service = Service::start().unwrap();
+        pollster::block_on(service.sleep(Duration::from_millis(5)));
+        let late = pollster::block_on(
+            service.within(Duration::from_millis(5), std::future::pending::<Result<()>>()),
+        );
+        assert_eq!(late.unwrap_err().effect(), Effect::Maybe);
+    }
+
+    #[test]
+    fn idle_waits_for_jobs_only() {
+        let service = Service::start().unwrap();
+        service.spawn(std::future::pending());
+        let (tell, told) = std::sync::mpsc::channel();
+        service.spawn_job(async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            tell.send(()).unwrap();
+        });
+        pollster::block_on(service.idle());
+        told.try_recv().expect("the job had ended");
+    }
+}

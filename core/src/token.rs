@@ -1,0 +1,140 @@
+//! Identities: the secret of one acquisition, the client process, and a caller's reentrancy id.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The random secret of one acquisition; it proves the right to renew and to release.
+///
+/// 128 bits from the operating system, drawn anew for every acquisition: reusing one would let a
+/// late request of an earlier acquisition act on a later lease. `Debug` prints a short digest.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct OwnerToken([u8; 16]);
+
+impl OwnerToken {
+    pub(crate) fn random() -> Result<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|error| {
+            Error::new(ErrorKind::Internal, "the operating system gave no random bytes for an owner token")
+                .with_source(error)
+        })?;
+        Ok(Self(bytes))
+    }
+
+    /// The 32 lower-case hexadecimal digits that stores keep.
+    pub(crate) fn to_hex(self) -> String {
+        hex(&self.0)
+    }
+
+    pub(crate) fn from_hex(text: &str) -> Option<Self> {
+        if text.len() != 32 || !text.is_ascii() {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// A seed for jitter, so that contenders that come together do not stay together.
+    pub(crate) fn jitter_seed(self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    /// A short digest that tells acquisitions apart without giving the secret away.
+    pub(crate) fn digest(self) -> String {
+        // FNV-1a: 32 bits of a 128-bit random secret cannot be turned back into it.
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        for byte in self.0 {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        hex(&((hash >> 32) as u32 ^ hash as u32).to_be_bytes())
+    }
+}
+
+impl fmt::Debug for OwnerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnerToken(#{})", self.digest())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Names one client process: `host:pid:random`.
+///
+/// Readable on purpose: whoever meets it in a store at night knows which machine to look at. Host
+/// names are shortened to 64 characters of letters, digits, dots and dashes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(transparent)]
+pub struct ClientId(String);
+
+impl ClientId {
+    pub(crate) fn new(host: &str, pid: u32) -> Result<Self> {
+        let mut random = [0; 4];
+        getrandom::fill(&mut random).map_err(|error| {
+            Error::new(ErrorKind::Internal, "the operating system gave no random bytes for a client id")
+                .with_source(error)
+        })?;
+        let host: String = host
+            .chars()
+            .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+            .take(64)
+            .collect();
+        let host = if host.is_empty() { "unknown".into() } else { host };
+        Ok(Self(format!("{host}:{pid}:{}", hex(&random))))
+    }
+
+    pub(crate) fn from_stored(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// Returns the whole id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the host name part.
+    pub fn host(&self) -> &str {
+        self.0.split(':').next().unwrap_or_default()
+    }
+
+    /// Returns the process id part, if it is a number.
+    pub fn pid(&self) -> Option<u32> {
+        self.0.split(':').nth(1)?.parse().ok()
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_token_survives_hex_and_hides_itself() {
+        let token = OwnerToken::random().unwrap();
+        assert_eq!(OwnerToken::from_hex(&token.to_hex()), Some(token));
+        assert_ne!(token, OwnerToken::random().unwrap());
+        assert!(!format!("{token:?}").contains(&token.to_hex()[..8]));
+        assert_eq!(OwnerToken::from_hex("zz"), None);
+    }
+
+    #[test]
+    fn a_client_id_tells_host_and_pid() {
+        let id = ClientId::new("web-1.example\u{7}|x", 42).unwrap();
+        assert_eq!(id.host(), "web-1.examplex");
+        assert_eq!(id.pid(), Some(42));
+    }
+}

@@ -1,0 +1,131 @@
+//! Where a backend drops what it hears, and where waiting acquisitions pick it up.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::token::OwnerToken;
+
+/// What the store pushed to one waiting acquisition since it last looked.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pushed {
+    /// A grant, with its fence.
+    pub grant: Option<u64>,
+    /// Something may have changed: ask again.
+    pub hint: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct WaiterSlot {
+    pushed: Mutex<Pushed>,
+    notify: Notify,
+}
+
+impl WaiterSlot {
+    pub(crate) fn take(&self) -> Pushed {
+        std::mem::take(&mut *unpoisoned(&self.pushed))
+    }
+
+    /// Completes once something was pushed. Safe to drop and to call again.
+    pub(crate) async fn changed(&self) {
+        self.notify.notified().await;
+    }
+
+    fn push(&self, change: impl FnOnce(&mut Pushed)) {
+        change(&mut unpoisoned(&self.pushed));
+        self.notify.notify_one();
+    }
+}
+
+/// Called when the store says that a lease was ended by an operator.
+type OnRevoked = Box<dyn Fn(OwnerToken, u64) + Send + Sync>;
+
+/// The waiting acquisitions of one client, by owner token.
+#[derive(Default)]
+pub(crate) struct Wakeups {
+    slots: Mutex<HashMap<OwnerToken, Arc<WaiterSlot>>>,
+    on_revoked: Mutex<Option<OnRevoked>>,
+}
+
+impl fmt::Debug for Wakeups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wakeups").field("waiting", &self.waiting()).finish_non_exhaustive()
+    }
+}
+
+impl Wakeups {
+    /// Registers a waiting acquisition until the returned place is dropped.
+    pub(crate) fn register(self: &Arc<Self>, owner: OwnerToken) -> WaiterPlace {
+        let slot = Arc::new(WaiterSlot::default());
+        unpoisoned(&self.slots).insert(owner, Arc::clone(&slot));
+        WaiterPlace { wakeups: Arc::clone(self), owner, slot }
+    }
+
+    /// The store granted the lock to this acquisition.
+    pub(crate) fn grant(&self, owner: OwnerToken, fence: u64) {
+        let slot = unpoisoned(&self.slots).get(&owner).cloned();
+        if let Some(slot) = slot {
+            slot.push(|pushed| pushed.grant = Some(pushed.grant.map_or(fence, |before| before.max(fence))));
+        }
+    }
+
+    /// Something may have changed for this acquisition alone: ask again.
+    pub(crate) fn hint(&self, owner: OwnerToken) {
+        let slot = unpoisoned(&self.slots).get(&owner).cloned();
+        if let Some(slot) = slot {
+            slot.push(|pushed| pushed.hint = true);
+        }
+    }
+
+    /// Messages may have been missed (a new subscription, a changed file): all ask again.
+    pub(crate) fn hint_all(&self) {
+        let slots: Vec<_> = unpoisoned(&self.slots).values().cloned().collect();
+        for slot in slots {
+            slot.push(|pushed| pushed.hint = true);
+        }
+    }
+
+    /// An operator ended the lease of this owner and fence.
+    pub(crate) fn revoked(&self, owner: OwnerToken, fence: u64) {
+        if let Some(tell) = &*unpoisoned(&self.on_revoked) {
+            tell(owner, fence);
+        }
+    }
+
+    pub(crate) fn when_revoked(&self, tell: OnRevoked) {
+        *unpoisoned(&self.on_revoked) = Some(tell);
+    }
+
+    /// How many acquisitions wait.
+    pub(crate) fn waiting(&self) -> usize {
+        unpoisoned(&self.slots).len()
+    }
+}
+
+/// A registered waiting acquisition.
+pub(crate) struct WaiterPlace {
+    wakeups: Arc<Wakeups>,
+    owner: OwnerToken,
+    slot: Arc<WaiterSlot>,
+}
+
+impl std::ops::Deref for WaiterPlace {
+    type Target = WaiterSlot;
+    fn deref(&self) -> &WaiterSlot {
+        &self.slot
+    }
+}
+
+impl Drop for WaiterPlace {
+    fn drop(&mut self) {
+        unpoisoned(&self.wakeups.slots).remove(&self.owner);
+    }
+}
+
+/// Locks a mutex whose data stays consistent even if a holder panicked: every critical section here
+/// is a single assignment or map operation.
+pub(crate) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,147 @@
+//! What every store does, told as cases that a backend receives through [`contract!`].
+//!
+//! A backend supplies a factory: a fresh, empty store whose clients are made with `connect`. Every
+//! case gets a store of its own.
+
+#![allow(dead_code, reason = "each test binary uses its own part of this module")]
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use polylatch::Polylatch;
+
+pub mod cases;
+pub mod cases_inspect;
+pub mod cases_lease;
+pub mod cases_wait;
+
+/// A fresh store for one case.
+pub trait Store: Send + Sync {
+    /// Returns the URL of a client, with these options (`key=value` joined by `&`, or nothing).
+    fn url(&self, options: &str) -> String;
+
+    fn connect_with(&self, options: &str) -> Polylatch {
+        let url = self.url(options);
+        block_on(Polylatch::connect(&url)).unwrap_or_else(|error| panic!("{error:?}"))
+    }
+
+    fn connect(&self) -> Polylatch {
+        self.connect_with("")
+    }
+}
+
+/// Runs all cases of the contract against the stores that `$factory` makes.
+#[macro_export]
+macro_rules! contract {
+    ($factory:expr) => {
+        $crate::contract!(@cases $factory;
+            cases::{
+                a_free_lock_is_acquired_and_released,
+                a_held_lock_is_refused_and_the_wait_names_the_holder,
+                a_wait_of_zero_asks_once,
+                fencing_tokens_grow_over_release_expiry_and_clients,
+                locks_of_different_names_do_not_meet,
+                a_dropped_guard_releases_in_the_background,
+                releasing_twice_is_fine_and_a_released_guard_is_not_held,
+                an_owner_id_enters_again_without_a_request,
+                different_owner_ids_exclude_each_other,
+                two_tasks_of_one_owner_share_one_acquisition,
+                bad_arguments_are_errors_before_anything_is_sent,
+                closing_a_client_releases_what_it_holds_and_ends_its_waits,
+                blocking_calls_do_the_same,
+            }
+            cases_wait::{
+                waiters_enter_in_the_order_in_which_they_came,
+                a_newcomer_does_not_overtake_a_live_waiter,
+                a_barging_contender_may_overtake,
+                a_waiter_that_gives_up_leaves_the_line,
+                an_acquisition_cancelled_at_any_point_leaves_nothing,
+                a_waiting_acquisition_cancelled_at_any_point_leaves_nothing,
+                a_release_cancelled_at_any_point_still_frees_the_lock,
+                two_holders_never_meet_under_load,
+                many_waiters_are_all_served,
+            }
+            cases_lease::{
+                a_held_lock_is_renewed_beyond_its_lease,
+                a_lease_without_renewal_ends_and_its_holder_knows_first,
+                the_hold_limit_ends_a_lease_that_would_be_renewed,
+                work_that_stops_beating_loses_its_lock,
+                many_leases_are_renewed_together,
+                a_lost_guard_says_so_and_cannot_be_released,
+                a_guard_is_endangered_before_it_reaches_its_hold_limit,
+            }
+            cases_inspect::{
+                holders_waiters_and_clients_are_visible,
+                renewals_are_visible,
+                a_free_lock_is_shown_when_asked_for_by_name,
+                a_query_picks_by_prefix_and_limit,
+                names_and_labels_come_back_as_they_were_given,
+                a_broken_lease_goes_to_the_next_and_its_holder_is_told,
+                a_lock_that_changed_hands_is_not_broken,
+                breaking_needs_a_reason,
+                watching_tells_what_happened,
+            }
+        );
+    };
+    (@cases $factory:expr; $($module:ident::{$($case:ident,)*})*) => {
+        $($(
+            #[test]
+            fn $case() {
+                $crate::contract::$module::$case(&$factory());
+            }
+        )*)*
+    };
+}
+
+/// Runs a future on this thread, without any runtime: the library must not need the caller's.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    pollster::block_on(future)
+}
+
+/// Polls a future at most `times` times, waiting for a wake-up in between, and then drops it.
+/// Returns its output if it finished before.
+pub fn poll_at_most<F: Future>(times: usize, future: F) -> Option<F::Output> {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    for time in 0..times {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Some(output);
+        }
+        if time + 1 < times {
+            // Long enough for any wake-up that is on its way; a waiter with nothing to wait for
+            // but its own timer is cut off here.
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+    }
+    None
+}
+
+/// Waits until something is so; panics with `what` after ten seconds.
+pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !so() {
+        assert!(started.elapsed() < Duration::from_secs(10), "still not: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Who holds and how many wait, from the store.
+pub fn seen(client: &Polylatch, name: &str) -> polylatch::inspect::LockView {
+    let query = polylatch::inspect::Query { name: Some(name.into()), ..Default::default() };
+    let snapshot = block_on(client.inspect().list(&query)).unwrap();
+    snapshot.locks.into_iter().next().expect("a lock asked for by name is always shown")
+}

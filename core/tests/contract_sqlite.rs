@@ -1,0 +1,19 @@
+//! The contract on an SQLite file.
+
+#![cfg(feature = "sqlite")]
+
+mod contract;
+
+struct Sqlite(tempfile::TempDir);
+
+impl contract::Store for Sqlite {
+    fn url(&self, options: &str) -> String {
+        format!("sqlite:{}?{options}", self.0.path().join("locks.db").display())
+    }
+}
+
+fn fresh() -> Sqlite {
+    Sqlite(tempfile::tempdir().unwrap())
+}
+
+contract!(fresh);

@@ -1,0 +1,367 @@
+//! The program `polylatch`: what is typed, and which part answers.
+
+mod break_lease;
+mod duration;
+mod exit;
+mod ls;
+mod paint;
+mod run;
+mod show;
+mod store;
+mod watch;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use duration::{WaitFor, parse_duration, parse_wait};
+use paint::say;
+use store::Failure;
+
+/// Run commands under a distributed lock, and see who holds, who waits and why a lock is stuck.
+#[derive(Debug, Parser)]
+#[command(name = "polylatch", version, max_term_width = 100, after_help = MAIN_HELP)]
+struct Cli {
+    /// The store, such as sqlite:/var/lib/locks.db or redis://cache:6379
+    ///
+    /// Without it: the embedded SQLite file in your state directory, shared by the programs of this
+    /// host that run as you.
+    // The value is not shown in help texts: it may hold a password.
+    #[arg(long, global = true, value_name = "URL", env = "POLYLATCH_URL", hide_env_values = true)]
+    url: Option<String>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(RunArgs),
+    Ls(LsArgs),
+    Show(ShowArgs),
+    Watch(WatchArgs),
+    Break(BreakArgs),
+}
+
+/// Run a command while holding a lock
+///
+/// Waits until the lock is free, runs the command with a lease that is renewed in the background,
+/// gives the lock back, and passes the command's exit code on.
+///
+/// The command is stopped before it could run without the lock: when renewals fail (SIGTERM, then
+/// SIGKILL before the lease ends), when the lease is broken or lost, and at the hold limit.
+#[derive(Debug, Args)]
+#[command(override_usage = "polylatch run [OPTIONS] <NAME> -- <CMD>...")]
+#[command(after_long_help = RUN_HELP, after_help = "See `polylatch run --help` for examples and exit codes.")]
+struct RunArgs {
+    /// Name of the lock, such as orders/42
+    name: String,
+
+    /// How long to wait while somebody else holds it: forever, no, or a time such as 5s
+    #[arg(long, value_name = "TIME", default_value = "forever", value_parser = parse_wait)]
+    wait: WaitFor,
+
+    /// Length of the lease; after a crash the lock is free at the latest after this
+    ///
+    /// It is renewed at a third of its length. Shorter: faster recovery, less patience with a slow
+    /// store or a paused machine. The store's default is 15s.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    lease: Option<Duration>,
+
+    /// Stop the command when it has held the lock for this long
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    max_hold: Option<Duration>,
+
+    /// What people see beside the lock, such as the job or the ticket
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+
+    /// Take a free lock even if others were here first
+    #[arg(long)]
+    no_fifo: bool,
+
+    /// Time between SIGTERM and SIGKILL when the command must stop; cut to what the lease allows
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    kill_after: Duration,
+
+    /// The command with its arguments, behind `--`
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<std::ffi::OsString>,
+}
+
+/// List locks: who holds them, since when, and who waits; problems first
+#[derive(Debug, Args)]
+#[command(after_help = LS_HELP)]
+struct LsArgs {
+    /// Only locks whose name starts with this
+    prefix: Option<String>,
+
+    /// Print everything as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Explain one lock: holder, lease, renewals, waiters, and why it does not move
+#[derive(Debug, Args)]
+#[command(after_help = SHOW_HELP)]
+struct ShowArgs {
+    /// Name of the lock
+    name: String,
+
+    /// Print everything as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Watch locks live, with what happens to them
+#[derive(Debug, Args)]
+#[command(after_help = WATCH_HELP)]
+struct WatchArgs {
+    /// Only locks whose name starts with this
+    prefix: Option<String>,
+
+    /// How often to read the store, 100ms to 1m
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_every)]
+    every: Duration,
+
+    /// Also tell every renewal when printing line by line
+    #[arg(long)]
+    renewals: bool,
+
+    /// Print one JSON object per event and line
+    #[arg(long)]
+    json: bool,
+}
+
+/// End somebody's lease
+///
+/// Names the fencing token of the lease you looked at (`polylatch show NAME`), so that a lock which
+/// changed hands meanwhile is left alone. The next in line gets the lock. The old holder is told at
+/// its next renewal; until then it may still work, and only fencing tokens keep its writes out.
+#[derive(Debug, Args)]
+#[command(after_help = BREAK_HELP)]
+struct BreakArgs {
+    /// Name of the lock
+    name: String,
+
+    /// Fencing token of the lease to end
+    #[arg(long, value_name = "NUMBER")]
+    token: u64,
+
+    /// Why; kept in the store for those who ask later
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    reason: String,
+
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+
+    /// Print the outcome as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_every(text: &str) -> Result<Duration, String> {
+    let every = parse_duration(text)?;
+    let range = Duration::from_millis(100)..=Duration::from_secs(60);
+    if range.contains(&every) { Ok(every) } else { Err(format!("{text:?} is not between 100ms and 1m")) }
+}
+
+// Lines of examples and lists fit into 80 columns; paragraphs are one line each and wrapped by clap.
+const MAIN_HELP: &str = "\
+Examples:
+  polylatch run nightly/backup -- ./backup.sh    one at a time, on all machines
+  polylatch run deploy --wait no -- ./deploy.sh  exit 75 if another is at it
+  polylatch ls                                   what is held, by whom, how long
+  polylatch show nightly/backup                  why does it not move?
+  polylatch watch                                live";
+
+const RUN_HELP: &str = "\
+Examples:
+  polylatch run nightly/backup -- ./backup.sh
+  polylatch run deploy --wait 5m --label 'release 7' -- make deploy
+  polylatch run import --lease 60s --max-hold 2h -- python import.py
+  polylatch run stock/9 -- sh -c './write --fence $POLYLATCH_FENCING_TOKEN'
+
+The command's environment:
+  POLYLATCH_LOCK           the lock's name
+  POLYLATCH_FENCING_TOKEN  grows with every grant; give it to what the lock
+                           protects, which can then refuse a late writer
+  POLYLATCH_URL            the store, if you gave one
+
+Exit codes:
+  the command's own, or 128+N if signal N ended it
+  64   the command line is wrong
+  69   the store cannot be reached or refuses
+  70   a bug in polylatch
+  75   not acquired: the wait was over (--wait); the command was not started
+  76   the lease was lost or nearly lost, or the hold limit came; the command
+       was stopped
+  126  the command cannot be executed
+  127  there is no such command
+  130  interrupted while waiting (128+N for other signals); the place in line
+       is given up
+
+Signals: INT, TERM, HUP and QUIT go on to the command, which runs in a process \
+group of its own and has the terminal. A stopped (SIGSTOP) polylatch cannot \
+renew; if it continues after the lease's end, it kills the command at once.
+
+Not protected: processes that the command leaves behind when it ends. If \
+polylatch itself is killed (SIGKILL), Linux kills the command with it, but not \
+what the command has started; other systems kill neither. The lock is then \
+free when the lease ends.";
+
+const LS_HELP: &str = "\
+Examples:
+  polylatch ls
+  polylatch ls orders/
+  polylatch ls --json | jq -r '.locks[] | select(.state != \"held\") | .name'
+
+States, worst first:
+  deadlock     clients wait for each other in a ring
+  stopped      the holder's process is stopped (SIGSTOP, Ctrl-Z)
+  no expiry    nothing ends it by itself
+  holder gone  the holder's process has ended; its lease still runs
+  no renewal   two renewals are missing
+  endangered   a renewal is late
+  foreign      another program's lock
+  contended    held, and others wait
+  held, free
+
+HELD is how long, LEASE what is left of it, RENEWED how often and when last, \
+WAITING how many and how long the first. A narrow terminal leaves columns out; \
+`polylatch show` has everything.";
+
+const SHOW_HELP: &str = "\
+Examples:
+  polylatch show orders/42
+  polylatch show orders/42 --json | jq -r '.locks[0].findings[0].sentence'";
+
+const WATCH_HELP: &str = "\
+Examples:
+  polylatch watch
+  polylatch watch orders/ --every 250ms
+  polylatch watch --json | jq -c 'select(.event == \"expired\")'
+
+Keys: q or Ctrl-C leaves, space pauses, arrows scroll. If the output is not a \
+terminal, events are printed line by line.";
+
+const BREAK_HELP: &str = "\
+Examples:
+  polylatch show orders/42        first look who holds it, and take the token
+  polylatch break orders/42 --token 17 --reason 'host is down, ticket 4711'
+
+Exit codes:
+  0    broken
+  1    nothing broken: free, changed hands, or not confirmed
+  64   the command line is wrong, or nobody to ask and no --yes
+  69   the store cannot be reached or refuses";
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let matches = match Cli::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
+        }
+    };
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(exit::USAGE);
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            say(&format!("no event loop: {error}"));
+            return ExitCode::from(exit::INTERNAL);
+        }
+    };
+    let code = runtime.block_on(answer(cli)).unwrap_or_else(|failure| {
+        if !failure.message.is_empty() {
+            say(&failure.message);
+        }
+        failure.code
+    });
+    // A thread that waits for a key is not worth waiting for.
+    runtime.shutdown_background();
+    ExitCode::from(code)
+}
+
+async fn answer(cli: Cli) -> Result<u8, Failure> {
+    let url = cli.url.as_deref();
+    match cli.command {
+        Command::Run(args) => run::run(url, args).await,
+        Command::Ls(args) => ls::ls(url, &args).await,
+        Command::Show(args) => show::show(url, &args).await,
+        Command::Watch(args) => watch::watch(url, &args).await,
+        Command::Break(args) => break_lease::break_lease(url, &args).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, String> {
+        let words = std::iter::once("polylatch").chain(line.split_whitespace());
+        Cli::try_parse_from(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn run_takes_everything_behind_the_dashes_as_the_command() {
+        let line = "run orders --wait 5s --lease 1m30s --max-hold 10m --label x --no-fifo -- ls --json -- x";
+        let Command::Run(args) = parse(line).unwrap().command else { panic!("not run") };
+        assert_eq!(args.name, "orders");
+        assert_eq!(args.wait, WaitFor::AtMost(Duration::from_secs(5)));
+        assert_eq!(args.lease, Some(Duration::from_secs(90)));
+        assert_eq!(args.max_hold, Some(Duration::from_secs(600)));
+        assert!(args.no_fifo);
+        assert_eq!(args.command, ["ls", "--json", "--", "x"]);
+        let Command::Run(args) = parse("run orders -- true").unwrap().command else { panic!("not run") };
+        assert_eq!(
+            (args.wait, args.lease, args.kill_after),
+            (WaitFor::Forever, None, Duration::from_secs(5))
+        );
+    }
+
+    #[test]
+    fn the_url_may_stand_anywhere() {
+        for line in ["--url sqlite:x ls", "ls --url sqlite:x"] {
+            assert_eq!(parse(line).unwrap().url.as_deref(), Some("sqlite:x"), "{line}");
+        }
+    }
+
+    #[test]
+    fn wrong_lines_are_told_with_what_is_wrong() {
+        for (line, part) in [
+            ("run", "<NAME>"),
+            ("run orders", "<CMD>"),
+            ("run orders --", "<CMD>"),
+            ("run orders ls", "unexpected argument 'ls'"),
+            ("run orders --wiat 5s -- ls", "--wait"),
+            ("run orders --lease 5 -- ls", "the unit is missing"),
+            ("show", "<NAME>"),
+            ("ls --frobnicate", "--frobnicate"),
+            ("watch --every 1ms", "not between 100ms and 1m"),
+            ("break orders --reason x", "--token"),
+            ("break orders --token 7", "--reason"),
+            ("break orders --token seven --reason x", "invalid digit"),
+            ("break orders --token 7 --reason=", "--reason"),
+            ("frobnicate", "unrecognized subcommand"),
+            ("", "Usage"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+}

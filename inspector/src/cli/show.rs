@@ -1,0 +1,222 @@
+//! `polylatch show`: one lock, in full.
+
+use polylatch::inspect::{HolderView, LockView, Query, Snapshot};
+
+use super::ShowArgs;
+use super::paint::{Paint, colour_of, colour_of_severity, wrap};
+use super::store::{Failure, Store, print_json, print_line};
+use crate::host::ThisHost;
+use crate::model::findings::{Beat, Evidence, Finding, Next};
+use crate::model::text::{bar, clock_time, count, harmless, span};
+use crate::model::{Process, picture};
+
+/// Width of the left column.
+const KEY: usize = 10;
+
+/// Most waiters and breaks that are listed.
+const MOST_LISTED: usize = 20;
+
+pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failure> {
+    let store = Store::open(url, None).await?;
+    // Deadlocks run across locks, so all are read and one is shown.
+    let mut snapshot = store.read(&Query::default()).await?;
+    if !snapshot.locks.iter().any(|lock| lock.name == args.name) {
+        let only = store.read(&Query { name: Some(args.name.clone()), ..Query::default() }).await?;
+        snapshot.locks.extend(only.locks.into_iter().filter(|lock| lock.name == args.name));
+    }
+    if !snapshot.locks.iter().any(|lock| lock.name == args.name) {
+        let free = LockView { name: args.name.clone(), mode: "mutex", holders: vec![], waiters: vec![] };
+        snapshot.locks.push(free);
+    }
+    snapshot.audit.retain(|entry| entry.name == args.name);
+    let host = ThisHost::new();
+    let mut picture = picture(&snapshot, &host, &store.command);
+    picture.rows.retain(|row| snapshot.locks[row.index].name == args.name);
+    if args.json {
+        print_json(store.client.url_for_display(), &snapshot, &picture)?;
+        return Ok(0);
+    }
+    let paint = Paint::for_stdout();
+    let row = &picture.rows[0];
+    let lock = &snapshot.locks[row.index];
+    let evidence = Evidence::new(&snapshot, &host, &store.command);
+    let state = paint.sgr(colour_of(row.state), &paint.state(row.state));
+    let waiting = match row.waiters {
+        0 => String::new(),
+        waiters => format!(", {waiters} waiting"),
+    };
+    let mut page =
+        Page { paint, lines: vec![format!("{}  {state}{waiting}", paint.bold(&row.name)), String::new()] };
+    page.why(&row.findings);
+    for holder in &lock.holders {
+        page.holder(holder, &snapshot, &evidence);
+    }
+    page.waiters(lock, &evidence);
+    page.next(&row.findings);
+    page.breaks(&snapshot, &evidence);
+    let at = clock_time(snapshot.taken_at_ms, snapshot.taken_at_ms);
+    page.lines.push(String::new());
+    page.lines.push(paint.dim(&format!("{} at {at} UTC", store.shown_url())));
+    for line in page.lines {
+        print_line(&line)?;
+    }
+    Ok(0)
+}
+
+struct Page {
+    paint: Paint,
+    lines: Vec<String>,
+}
+
+impl Page {
+    fn line(&mut self, key: &str, value: &str) {
+        let columns = self.paint.columns.map(|columns| columns.saturating_sub(KEY + 2).max(20));
+        for (at, part) in wrap(value, columns).iter().enumerate() {
+            let key = self.paint.dim(&format!("{:KEY$}", if at == 0 { key } else { "" }));
+            self.lines.push(format!("  {key}{part}"));
+        }
+    }
+
+    fn why(&mut self, findings: &[Finding]) {
+        for (at, finding) in findings.iter().enumerate() {
+            let first = self.lines.len();
+            self.line(if at == 0 { "Why" } else { "Also" }, &finding.sentence);
+            let code = colour_of_severity(finding.severity);
+            for line in &mut self.lines[first..] {
+                let value = line.rfind("\x1b[0m").map_or(0, |at| at + 4);
+                if self.paint.colour {
+                    let text = line.split_off(value);
+                    line.push_str(&self.paint.sgr(code, &text));
+                }
+            }
+        }
+    }
+
+    fn holder(&mut self, holder: &HolderView, snapshot: &Snapshot, evidence: &Evidence<'_>) {
+        let now = snapshot.taken_at_ms;
+        self.lines.push(String::new());
+        match &holder.client {
+            None => self.line("Holder", "a program that is not Polylatch; the store does not say which"),
+            Some(id) => {
+                let (host, pid) = evidence.place(id);
+                let process = match evidence.process(holder) {
+                    Process::Present { stopped: true, .. } => ", on this machine, stopped",
+                    Process::Present { .. } => ", on this machine, running",
+                    Process::Gone => ", on this machine, gone",
+                    Process::Unknown => "",
+                };
+                self.line("Holder", &format!("{host} pid {pid}{process}"));
+                if let Some(client) = evidence.client(id) {
+                    let started = client
+                        .process_started_at_ms
+                        .map(|at| format!(", started {} UTC", clock_time(at, now)))
+                        .unwrap_or_default();
+                    let (program, language) = (harmless(&client.program), harmless(&client.language));
+                    let version = harmless(&client.version);
+                    self.line("Program", &format!("{program} ({language} {version}){started}"));
+                }
+            }
+        }
+        if !holder.label.is_empty() {
+            self.line("Label", &harmless(&holder.label));
+        }
+        if let Some(token) = holder.fencing_token {
+            self.line("Token", &format!("{token}  (fencing token; what `break --token` expects)"));
+        }
+        let since = holder
+            .acquired_at_ms
+            .map(|at| format!(", since {} UTC", clock_time(at, now)))
+            .unwrap_or_default();
+        self.line(
+            "Held",
+            &format!("{}{since}", holder.held_for_ms.map_or_else(|| "the store does not say".into(), span)),
+        );
+        let lease = match (holder.remaining_ms, holder.lease_ms) {
+            (Some(left), Some(lease)) => {
+                format!("{} {} left of {}", bar(left, lease, 20), span(left), span(lease))
+            }
+            (Some(left), None) => format!("{} left", span(left)),
+            (None, _) => "no end, or the store does not say".into(),
+        };
+        self.line("Lease", &lease);
+        let every =
+            Beat::of(holder).map(|beat| format!(", due every {}", span(beat.every_ms))).unwrap_or_default();
+        let renewed = match (holder.renewals, holder.renewed_ago_ms) {
+            (Some(0), _) => format!("not yet{every}"),
+            (Some(times), Some(ago)) => {
+                let times = count(usize::try_from(times).unwrap_or(usize::MAX), "time", "times");
+                format!("{times}, last {} ago{every}", span(ago))
+            }
+            _ => "the store does not say".into(),
+        };
+        self.line("Renewed", &renewed);
+    }
+
+    fn waiters(&mut self, lock: &LockView, evidence: &Evidence<'_>) {
+        if lock.holders.is_empty() && !lock.waiters.is_empty() {
+            self.lines.push(String::new());
+        }
+        for (at, waiter) in lock.waiters.iter().take(MOST_LISTED).enumerate() {
+            let who = evidence.who(&waiter.client);
+            let label = harmless(&waiter.label);
+            let label = if label.is_empty() || who.contains(&label) {
+                String::new()
+            } else {
+                format!(" \"{label}\"")
+            };
+            let silent = if waiter.silent { ", silent: will be skipped" } else { "" };
+            let text = format!("{}. {who}{label}, for {}{silent}", at + 1, span(waiter.waited_ms));
+            self.line(if at == 0 { "Waiting" } else { "" }, &text);
+        }
+        self.more(lock.waiters.len());
+    }
+
+    fn next(&mut self, findings: &[Finding]) {
+        let steps: Vec<&Next> = findings.iter().flat_map(|finding| &finding.next).collect();
+        if steps.is_empty() {
+            return;
+        }
+        self.lines.push(String::new());
+        let mut told = Vec::new();
+        for step in steps {
+            if told.contains(&step) {
+                continue;
+            }
+            let key = if told.is_empty() { "Next" } else { "or" };
+            match step {
+                Next::Do(advice) => self.line(key, advice),
+                // A command is not wrapped: it must stay one line to be copied.
+                Next::Run(command) => {
+                    let key = self.paint.dim(&format!("{key:KEY$}"));
+                    self.lines.push(format!("  {key}{}", self.paint.bold(command)));
+                }
+            }
+            told.push(step);
+        }
+    }
+
+    fn breaks(&mut self, snapshot: &Snapshot, evidence: &Evidence<'_>) {
+        if snapshot.audit.is_empty() {
+            return;
+        }
+        self.lines.push(String::new());
+        for (at, entry) in snapshot.audit.iter().take(MOST_LISTED).enumerate() {
+            let text = format!(
+                "{} UTC by {}: \"{}\" (token {} of {})",
+                clock_time(entry.at_ms, snapshot.taken_at_ms),
+                harmless(&entry.by),
+                harmless(&entry.reason),
+                entry.fencing_token,
+                evidence.who(&entry.holder),
+            );
+            self.line(if at == 0 { "Broken" } else { "" }, &text);
+        }
+        self.more(snapshot.audit.len());
+    }
+
+    fn more(&mut self, total: usize) {
+        if total > MOST_LISTED {
+            self.line("", &format!("and {} more; --json has all", total - MOST_LISTED));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Reaching the store, and how a failure is told.
+
+use std::collections::HashSet;
+
+use polylatch::inspect::{Query, Snapshot};
+use polylatch::{Error, Polylatch};
+use serde::Serialize;
+
+use super::exit;
+use crate::model::findings::Evidence;
+use crate::model::text::{harmless, is_treacherous, shell_word};
+use crate::model::{Finding, HostFacts, LockState, Picture};
+
+/// Why the program ends without having done what was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub code: u8,
+    pub message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        // Messages quote names and holders from the store.
+        Self::new(exit::of(&error), harmless(&error.to_string()))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(exit::INTERNAL, error.to_string())
+    }
+}
+
+/// A connected client, and how to call this program again for the same store.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub client: Polylatch,
+    pub command: String,
+}
+
+impl Store {
+    /// Connects to the given store or to the default one. `program` is what people see beside locks.
+    pub(crate) async fn open(url: Option<&str>, program: Option<String>) -> Result<Self, Failure> {
+        if url.is_some_and(|url| url == "memory" || url.starts_with("memory:")) {
+            return Err(Failure::new(
+                exit::USAGE,
+                "memory: lives inside one process, so no other could see it; use sqlite: or a server",
+            ));
+        }
+        let mut builder = Polylatch::builder();
+        if let Some(url) = url {
+            builder = builder.url(url);
+        }
+        if let Some(program) = program {
+            builder = builder.program(program);
+        }
+        let client = builder.connect().await?;
+        let env = std::env::var("POLYLATCH_URL").ok();
+        let command = command_for(url, env.as_deref(), client.url_for_display());
+        Ok(Self { client, command })
+    }
+
+    pub(crate) async fn read(&self, query: &Query) -> Result<Snapshot, Failure> {
+        Ok(self.client.inspect().list(query).await?)
+    }
+
+    /// Returns the store's URL without secrets, harmless.
+    pub(crate) fn shown_url(&self) -> String {
+        harmless(self.client.url_for_display())
+    }
+}
+
+/// How this program is called for a store, for copyable commands that never show a secret.
+fn command_for(url: Option<&str>, env: Option<&str>, display: &str) -> String {
+    match url {
+        None => "polylatch".into(),
+        Some(url) if env == Some(url) => "polylatch".into(),
+        Some(url) if url == display || url.starts_with("sqlite:") => {
+            format!("polylatch --url {}", shell_word(url))
+        }
+        Some(_) => "polylatch --url \"$POLYLATCH_URL\"".into(),
+    }
+}
+
+/// A reading with states and findings, as JSON for scripts.
+#[derive(Serialize)]
+struct Told<'a> {
+    url: &'a str,
+    backend: &'a str,
+    taken_at_ms: u64,
+    round_trip_ms: u64,
+    truncated: bool,
+    locks: Vec<ToldLock<'a>>,
+    clients: Vec<&'a polylatch::inspect::ClientView>,
+    audit: &'a [polylatch::inspect::AuditEntry],
+}
+
+#[derive(Serialize)]
+struct ToldLock<'a> {
+    #[serde(flatten)]
+    lock: &'a polylatch::inspect::LockView,
+    state: LockState,
+    findings: &'a [Finding],
+}
+
+/// Prints a reading as one JSON object: locks in the picture's order, with the clients they name.
+pub(crate) fn print_json(url: &str, snapshot: &Snapshot, picture: &Picture) -> Result<(), Failure> {
+    let locks: Vec<ToldLock<'_>> = picture
+        .rows
+        .iter()
+        .map(|row| ToldLock { lock: &snapshot.locks[row.index], state: row.state, findings: &row.findings })
+        .collect();
+    let named: HashSet<&polylatch::ClientId> = locks
+        .iter()
+        .flat_map(|told| {
+            let holders = told.lock.holders.iter().filter_map(|holder| holder.client.as_ref());
+            holders.chain(told.lock.waiters.iter().map(|waiter| &waiter.client))
+        })
+        .collect();
+    let told = Told {
+        url,
+        backend: snapshot.backend,
+        taken_at_ms: snapshot.taken_at_ms,
+        round_trip_ms: u64::try_from(snapshot.round_trip.as_millis()).unwrap_or(u64::MAX),
+        truncated: snapshot.truncated,
+        clients: snapshot.clients.iter().filter(|client| named.contains(&client.id)).collect(),
+        locks,
+        audit: &snapshot.audit,
+    };
+    print_line(&json(&told, true)?)
+}
+
+/// Writes JSON whose characters are all harmless in a terminal; for a parser nothing changes.
+pub(crate) fn json(value: &impl Serialize, pretty: bool) -> Result<String, Failure> {
+    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    let text = text.map_err(|error| Failure::new(exit::INTERNAL, format!("no JSON: {error}")))?;
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Only strings can have such characters, and there an escape means the same.
+        if is_treacherous(c) && c != '\n' {
+            let mut units = [0; 2];
+            safe.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            safe.push(c);
+        }
+    }
+    Ok(safe)
+}
+
+/// Prints a line; a reader that went away (`| head`) ends the program quietly.
+pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failure::new(SILENT, "")),
+        other => Ok(other?),
+    }
+}
+
+/// Code of a failure that needs no words: 128+13, as if SIGPIPE had ended the program.
+pub(crate) const SILENT: u8 = exit::SIGNAL_BASE + 13;
+
+/// One sentence on who holds a lock and who waits, for messages.
+pub(crate) fn held_by(snapshot: &Snapshot, name: &str, facts: &dyn HostFacts) -> Option<String> {
+    use crate::model::text::span;
+    let lock = snapshot.locks.iter().find(|lock| lock.name == name)?;
+    let holder = lock.holders.first()?;
+    let evidence = Evidence::new(snapshot, facts, "");
+    let who = holder.client.as_ref().map_or_else(|| "another program".into(), |id| evidence.who(id));
+    let label =
+        if holder.label.is_empty() { String::new() } else { format!(", \"{}\"", harmless(&holder.label)) };
+    let since = holder.held_for_ms.map(|ms| format!(", for {}", span(ms))).unwrap_or_default();
+    Some(format!("held by {who}{label}{since}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copyable_command_never_shows_a_secret() {
+        let secret = "redis://:pa55@cache";
+        assert_eq!(command_for(None, None, "sqlite:/x"), "polylatch");
+        assert_eq!(command_for(Some(secret), Some(secret), "redis://cache"), "polylatch");
+        assert_eq!(command_for(Some("sqlite:a b"), None, "sqlite:/t/a b"), "polylatch --url 'sqlite:a b'");
+        assert_eq!(command_for(Some("redis://c"), None, "redis://c"), "polylatch --url redis://c");
+        assert_eq!(command_for(Some(secret), None, "redis://cache"), "polylatch --url \"$POLYLATCH_URL\"");
+    }
+
+    #[test]
+    fn json_is_harmless_and_means_the_same() {
+        let hostile = "a\u{9b}2J\u{202e}\u{e0041}ü\n";
+        let text = json(&[hostile], false).unwrap();
+        assert!(!text.chars().any(is_treacherous), "{text}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), [hostile]);
+    }
+}

@@ -1,0 +1,11 @@
+//! Who holds, who waits, and why a lock is stuck: one model, shown by a command line and a window.
+//!
+//! [`model`] turns readings of a store into rows, findings and a wait-for graph. It is pure: no
+//! terminal, no clock, no `/proc`; what only the host knows comes through [`model::HostFacts`].
+//! [`cli`] is the program `polylatch`.
+
+pub mod cli;
+mod host;
+pub mod model;
+
+pub use host::ThisHost;

@@ -1,0 +1,199 @@
+use std::collections::HashMap;
+
+use super::super::fixture::{Host, clients, held, lock, snapshot, waiting};
+use super::*;
+
+/// What is found about the first lock.
+fn about(locks: Vec<LockView>, facts: &Host) -> Vec<Finding> {
+    let reading = snapshot(locks);
+    findings(&reading.locks[0], &Evidence::new(&reading, facts, "polylatch"))
+}
+
+fn rules(locks: Vec<LockView>, facts: &Host) -> Vec<Rule> {
+    about(locks, facts).into_iter().map(|finding| finding.rule).collect()
+}
+
+fn host_where(pid: u32, process: Process) -> Host {
+    Host(HashMap::from([(pid, process)]), HashMap::new())
+}
+
+/// A lease of 15 s whose latest renewal is `ago_ms` old.
+fn renewed(client: &ClientId, ago_ms: u64) -> HolderView {
+    let mut holder = held(client, 60_000);
+    holder.renewals = Some(12);
+    holder.renewed_ago_ms = Some(ago_ms);
+    holder.remaining_ms = Some(15_000 - ago_ms);
+    holder
+}
+
+#[test]
+fn a_healthy_lock_is_said_to_be_healthy() {
+    let [a, b] = clients();
+    let found = about(vec![lock("x", vec![renewed(a, 1_000)], vec![waiting(b, 4_100)])], &Host::default());
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].rule, found[0].severity), (Rule::Legit, Severity::Fine));
+    assert_eq!(
+        found[0].sentence,
+        "Held for 1 min 0 s by web-1 pid 100 (worker), renewed 1.0 s ago: all is well. 1 client waits, the first for 4.1 s."
+    );
+    assert_eq!(rules(vec![lock("x", vec![], vec![])], &Host::default()), [Rule::Free]);
+}
+
+#[test]
+fn missing_renewals_are_told_by_how_many_are_missing() {
+    let [a] = clients();
+    let rule = |ago_ms| rules(vec![lock("x", vec![renewed(a, ago_ms)], vec![])], &Host::default())[0];
+    assert_eq!(rule(7_400), Rule::Legit);
+    assert_eq!(rule(7_600), Rule::LateBeat);
+    assert_eq!(rule(9_900), Rule::LateBeat);
+    assert_eq!(rule(10_100), Rule::BeatsStopped);
+    let found = about(vec![lock("x y", vec![renewed(a, 12_000)], vec![])], &Host::default());
+    assert!(found[0].sentence.contains("has not renewed for 12.0 s, one was due every 5.0 s"), "{found:?}");
+    assert!(found[0].sentence.ends_with("Free in 3.0 s unless it renews."), "{found:?}");
+    let command = "polylatch break 'x y' --token 7 --reason '...'";
+    assert_eq!(found[0].next, [Next::Do("wait 3.0 s".into()), Next::Run(command.into())]);
+}
+
+#[test]
+fn a_short_first_lease_is_not_late_while_its_own_term_lasts() {
+    let [a] = clients();
+    let first = |held_ms| {
+        let mut holder = held(a, held_ms);
+        holder.remaining_ms = Some(3_000 - held_ms);
+        vec![lock("x", vec![holder], vec![])]
+    };
+    assert_eq!(rules(first(1_400), &Host::default()), [Rule::Legit]);
+    assert_eq!(rules(first(1_600), &Host::default()), [Rule::LateBeat]);
+    assert_eq!(rules(first(2_100), &Host::default()), [Rule::BeatsStopped]);
+}
+
+#[test]
+fn a_stopped_holder_is_named_with_the_way_to_resume_it() {
+    let [a] = clients();
+    let stopped = Process::Present { stopped: true, started_at_ms: Some(500_000) };
+    let found = about(vec![lock("x", vec![renewed(a, 2_000)], vec![])], &host_where(100, stopped));
+    assert_eq!((found[0].rule, found[0].severity), (Rule::Stopped, Severity::Problem));
+    assert_eq!(found[0].next[0], Next::Run("kill -CONT 100".into()));
+}
+
+#[test]
+fn a_process_that_is_gone_is_a_warning_only_when_its_beats_are_gone_too() {
+    let [a] = clients();
+    let gone = host_where(100, Process::Gone);
+    let severity = |ago_ms| {
+        let found = about(vec![lock("x", vec![renewed(a, ago_ms)], vec![])], &gone);
+        assert_eq!(found[0].rule, Rule::HolderGone);
+        found[0].severity
+    };
+    assert_eq!(severity(1_000), Severity::Notice);
+    assert_eq!(severity(8_000), Severity::Warning);
+}
+
+#[test]
+fn a_reused_process_number_is_not_the_holder() {
+    let [a] = clients();
+    let locks = || vec![lock("x", vec![renewed(a, 8_000)], vec![])];
+    let started = |at| Process::Present { stopped: true, started_at_ms: Some(at) };
+    assert_eq!(rules(locks(), &host_where(100, started(900_000))), [Rule::HolderGone]);
+    assert_eq!(rules(locks(), &host_where(100, started(501_000))), [Rule::Stopped]);
+}
+
+#[test]
+fn processes_of_other_hosts_are_never_judged() {
+    let [a] = clients();
+    let mut reading = snapshot(vec![lock("x", vec![renewed(a, 1_000)], vec![])]);
+    for client in &mut reading.clients {
+        client.host = "elsewhere".into();
+    }
+    let gone = host_where(100, Process::Gone);
+    let found = findings(&reading.locks[0], &Evidence::new(&reading, &gone, "polylatch"));
+    assert_eq!(found[0].rule, Rule::Legit);
+}
+
+#[test]
+fn a_lock_without_expiry_needs_its_program() {
+    let [a] = clients();
+    let mut ours = renewed(a, 1_000);
+    ours.remaining_ms = None;
+    let gone = host_where(100, Process::Gone);
+    assert_eq!(rules(vec![lock("x", vec![ours.clone()], vec![])], &gone), [Rule::NoExpiryDead]);
+
+    let mut theirs = ours;
+    theirs.client = None;
+    theirs.fencing_token = None;
+    let mut foreign = lock("x", vec![theirs.clone()], vec![]);
+    foreign.mode = "foreign";
+    let found = about(vec![foreign.clone()], &Host::default());
+    assert_eq!((found[0].rule, found[0].severity), (Rule::NoExpiry, Severity::Problem));
+    foreign.holders[0].remaining_ms = Some(4_000);
+    let found = about(vec![foreign], &Host::default());
+    assert_eq!((found[0].rule, found[0].severity), (Rule::Foreign, Severity::Notice));
+    assert!(found[0].sentence.contains("Free in 4.0 s"), "{found:?}");
+}
+
+#[test]
+fn a_standing_ring_is_a_deadlock_and_a_passing_one_is_not() {
+    let [a, b] = clients();
+    let ring = |waited_ms| {
+        vec![
+            lock("orders", vec![renewed(a, 100)], vec![waiting(b, waited_ms)]),
+            lock("stock", vec![held(b, 5_000)], vec![waiting(a, waited_ms)]),
+        ]
+    };
+    assert_eq!(rules(ring(900), &Host::default()), [Rule::Legit]);
+    let found = about(ring(4_000), &Host::default());
+    assert_eq!((found[0].rule, found[0].severity), (Rule::Deadlock, Severity::Problem));
+    assert!(
+        found[0].sentence.contains(
+            "web-1 pid 200 (worker) waits for orders, held by web-1 pid 100 (worker); \
+             web-1 pid 100 (worker) waits for stock, held by web-1 pid 200 (worker)"
+        ),
+        "{found:?}"
+    );
+    let command = "polylatch break stock --token 7 --reason 'deadlock: taken last'";
+    assert_eq!(found[0].next[0], Next::Run(command.into()));
+}
+
+#[test]
+fn a_command_that_waits_for_a_lock_of_the_program_that_started_it_is_a_deadlock() {
+    let [a, b, c] = clients();
+    // 100 started 150, which started 200: the shell between two nested runs is no client.
+    let family = Host(HashMap::new(), HashMap::from([(150, 100), (200, 150)]));
+    let alone = || vec![lock("orders", vec![renewed(a, 100)], vec![waiting(b, 4_000)])];
+    assert_eq!(rules(alone(), &Host::default()), [Rule::Legit]);
+    let found = about(alone(), &family);
+    assert_eq!(found[0].rule, Rule::Deadlock);
+    assert!(
+        found[0].sentence.contains(
+            "web-1 pid 100 (worker) started web-1 pid 200 (worker), which waits for orders, held by web-1 pid 100"
+        ),
+        "{found:?}"
+    );
+    let across = vec![
+        lock("orders", vec![renewed(a, 100)], vec![waiting(c, 4_000)]),
+        lock("stock", vec![renewed(c, 100)], vec![waiting(b, 4_000)]),
+    ];
+    assert_eq!(rules(across, &family), [Rule::Deadlock]);
+}
+
+#[test]
+fn a_silent_head_and_a_lost_wake_up_are_told_apart() {
+    let [a, b] = clients();
+    let mut silent = waiting(b, 9_000);
+    silent.silent = true;
+    assert_eq!(
+        rules(vec![lock("x", vec![renewed(a, 1)], vec![silent.clone()])], &Host::default()),
+        [Rule::DeadHead]
+    );
+    let found = about(vec![lock("x", vec![], vec![silent])], &Host::default());
+    assert_eq!((found[0].rule, found[0].severity), (Rule::DeadHead, Severity::Warning));
+    assert_eq!(rules(vec![lock("x", vec![], vec![waiting(b, 10)])], &Host::default()), [Rule::LostWake]);
+}
+
+#[test]
+fn a_command_with_an_invisible_name_is_not_offered() {
+    let [a] = clients();
+    let found = about(vec![lock("x\u{200b}", vec![renewed(a, 12_000)], vec![])], &Host::default());
+    assert!(found[0].next.iter().all(|next| matches!(next, Next::Do(_))), "{found:?}");
+    assert!(found[0].sentence.is_ascii());
+}

@@ -1,0 +1,145 @@
+# shellcheck shell=bash
+# Sourced by tests/run and examples/first-lock: installs what is missing, and nothing else.
+#
+# Debian and its relatives only (apt-get); elsewhere it says what to install by hand.
+
+# The oldest Rust that builds the workspace: `rust-version` in Cargo.toml.
+readonly MIN_RUST=1.90
+
+say() { printf '%s\n' "$*"; }
+die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# at_least VERSION MINIMUM: true if VERSION is not older.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n1)" = "$2" ]; }
+
+# need_commands COMMAND=PACKAGE...: installs the packages whose command is missing.
+need_commands() {
+  local pair packages=()
+  for pair in "$@"; do
+    have "${pair%%=*}" || packages+=("${pair#*=}")
+  done
+  # One package may bring several commands.
+  if [ ${#packages[@]} -gt 0 ]; then
+    mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
+    install_packages "${packages[@]}"
+  fi
+}
+
+# need_compilers: a C compiler (SQLite and the cryptography are compiled from C) with its headers,
+# and the certificates that a download is checked with.
+need_compilers() {
+  local packages=()
+  have cc && echo '#include <stdlib.h>' | cc -E -xc - >/dev/null 2>&1 || packages+=(gcc libc6-dev)
+  [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -e /etc/pki/tls/cert.pem ] ||
+    [ -e /etc/ssl/cert.pem ] || packages+=(ca-certificates)
+  [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
+  need_rust
+}
+
+# need_rust: leaves a cargo and rustc that are new enough first on PATH.
+need_rust() {
+  # Where rustup puts it, for shells that were not told.
+  case ":$PATH:" in
+    *":${HOME:-}/.cargo/bin:"*) ;;
+    *) PATH="$PATH:${HOME:-}/.cargo/bin" ;;
+  esac
+  rust_is_new_enough && return
+  local found compiler packages
+  found=$(rustc --version 2>/dev/null || true)
+  say "Rust $MIN_RUST or newer is needed${found:+, this is $found}."
+  for compiler in rustc-web rustc; do
+    apt_has "$compiler" "$MIN_RUST" || continue
+    # Debian's package names: a newer compiler kept for browsers, and the ordinary one.
+    case $compiler in
+      rustc-web) packages="rustc-web cargo-web rustfmt-web $(apt_if_there rust-web-clippy)" ;;
+      rustc) packages="rustc cargo rustfmt $(apt_if_there rust-clippy)" ;;
+    esac
+    # shellcheck disable=SC2086 # a list of words
+    install_packages $packages
+    # An older toolchain may stand earlier on PATH; a mix of two does not work.
+    PATH="/usr/bin:$PATH"
+    export RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc
+    hash -r
+    rust_is_new_enough && return
+  done
+  die "no Rust $MIN_RUST or newer in the package sources; install cargo, rustc, rustfmt and clippy"
+}
+
+rust_is_new_enough() {
+  local cargo rustc
+  # From the top folder, because rustup answers per folder.
+  cargo=$(cargo --version 2>/dev/null) && rustc=$("${RUSTC:-rustc}" --version 2>/dev/null) &&
+    at_least "$(version_of "$cargo")" "$MIN_RUST" && at_least "$(version_of "$rustc")" "$MIN_RUST"
+}
+
+# version_of "cargo 1.95.0 (f2d3ce0bd 2026-03-21)" prints 1.95.0.
+version_of() { local words; read -ra words <<<"$1"; printf '%s\n' "${words[1]:-0}"; }
+
+# The version of a package apt would install; empty if there is none.
+apt_candidate() {
+  have apt-cache || return 0
+  LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: \((none)\)\?//p'
+}
+apt_has() {
+  refresh_packages
+  local version
+  version=$(apt_candidate "$1")
+  [ -n "$version" ] && at_least "${version#*:}" "$2"
+}
+apt_if_there() { [ -z "$(apt_candidate "$1")" ] || printf '%s\n' "$1"; }
+
+# as_root COMMAND...: directly, or through sudo.
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  else
+    sudo -- "$@"
+  fi
+}
+can_be_root() {
+  [ "$(id -u)" -eq 0 ] || { have sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; }; }
+}
+
+# The list of packages, once per run: a fresh machine has none, an old one names gone files.
+refresh_packages() {
+  [ -z "${packages_are_fresh:-}" ] || return 0
+  packages_are_fresh=yes
+  if have apt-get && can_be_root; then
+    as_root apt-get -qq update || say "The package list could not be refreshed; using the old one."
+  fi
+}
+
+# install_packages PACKAGE...: by apt-get, without starting the services that come with them.
+install_packages() {
+  have apt-get || die "missing here, and there is no apt-get to install it: $*"
+  can_be_root || die "missing here; as root, run: apt-get install $*"
+  refresh_packages
+  say "Installing: $*"
+  # shellcheck disable=SC2016 # the inner shell expands these
+  as_root sh -c '
+    set -eu
+    policy=/usr/sbin/policy-rc.d
+    log=$(mktemp)
+    made=
+    trap "rm -f \"\$log\" \$made" EXIT
+    if [ ! -e "$policy" ]; then
+      made=$policy
+      printf "#!/bin/sh\nexit 101\n" >"$policy"
+      chmod 755 "$policy"
+    fi
+    # --no-remove: what is installed stays; a conflict is for its owner to solve.
+    if ! DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+      --no-remove "$@" </dev/null >"$log" 2>&1; then
+      cat "$log"
+      exit 1
+    fi
+    # The tests start servers of their own; the package would start one with every boot.
+    for package in "$@"; do
+      if [ "$package" = redis-server ] && [ -d /run/systemd/system ]; then
+        systemctl -q disable redis-server
+      fi
+    done
+  ' sh "$@" || die "apt-get could not install: $*"
+  hash -r
+}

@@ -1,0 +1,302 @@
+//! The judge of histories: sections never overlap, tokens only grow, a loss is always told.
+//!
+//! Every rule is applied to what is certain. A section certainly lasts from its entry to the earliest
+//! of: the moment before its guard was asked for the last time, the end of its validity, the moment
+//! its loss was told, and the moment before its process was sent the signal that killed it.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::record::{Record, Verdict};
+use crate::resource::Write;
+
+/// One stay inside a lock, as its worker told it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    pub who: String,
+    pub lock: u32,
+    pub token: u64,
+    pub entered: u64,
+    pub valid_at_entry: u64,
+    pub left: Option<Leaving>,
+    /// When and why `lost()` came.
+    pub lost: Option<(u64, String)>,
+    pub released: Option<(u64, String)>,
+    /// When its worker was about to be killed.
+    pub killed: Option<u64>,
+}
+
+/// How a section ended by its worker's own account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaving {
+    pub before: u64,
+    pub after: u64,
+    pub verdict: Verdict,
+    pub valid_until: u64,
+}
+
+impl Section {
+    /// Until when it certainly lasted.
+    pub fn end(&self) -> u64 {
+        let mut end =
+            self.left.as_ref().map_or(self.valid_at_entry, |left| left.before.min(left.valid_until));
+        if let Some((limit, _)) = &self.lost {
+            end = end.min(*limit);
+        }
+        end.min(self.killed.unwrap_or(u64::MAX))
+    }
+
+    fn was_ever_valid(&self) -> bool {
+        self.entered < self.valid_at_entry
+    }
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |nanos: u64| format!("{:.3}", nanos as f64 / 1e6);
+        write!(f, "lock {} token {} by {:<8} entered {}", self.lock, self.token, self.who, ms(self.entered))?;
+        write!(f, " (valid until {})", ms(self.valid_at_entry))?;
+        match &self.left {
+            Some(left) => {
+                let (before, verdict, until) = (ms(left.before), &left.verdict, ms(left.valid_until));
+                write!(f, ", left {before} {verdict} (valid until {until})")?;
+            }
+            None => f.write_str(", never left")?,
+        }
+        if let Some((at, reason)) = &self.lost {
+            write!(f, ", told lost {} {reason}", ms(*at))?;
+        }
+        if let Some((at, result)) = &self.released {
+            write!(f, ", released {} {result}", ms(*at))?;
+        }
+        if let Some(at) = self.killed {
+            write!(f, ", killed {}", ms(at))?;
+        }
+        Ok(())
+    }
+}
+
+/// The rule that a history breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rule {
+    /// Two guards were valid by their own account at the same time.
+    Overlap,
+    /// Two entries have the same token.
+    TokenTwice,
+    /// A later entry has a smaller token.
+    TokenOrder,
+    /// A guard said that it was held, or was released with success, after its validity had ended.
+    LossNotTold,
+    /// A guard said that it had expired while it was still valid.
+    LossTooEarly,
+    /// The resource accepted a write with a smaller token than one before.
+    WriteOrder,
+    /// The resource accepted a write under a token with which nobody entered.
+    WriteByNobody,
+    /// The resource refused a write as stale, and its guard still said that it was held.
+    RefusedWhileHeld,
+    /// An operation failed in a way that no fault explains.
+    Unexplained,
+}
+
+/// A broken rule, with what broke it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    pub rule: Rule,
+    pub lock: u32,
+    /// When, to find the neighbours in the history.
+    pub at: u64,
+    pub story: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.rule, self.story)
+    }
+}
+
+/// Everything that the workers and the resource wrote down.
+#[derive(Debug, Default)]
+pub struct History {
+    pub sections: Vec<Section>,
+    pub writes: Vec<Write>,
+    /// Who failed, with the record.
+    pub failures: Vec<(String, Record)>,
+}
+
+impl History {
+    /// Adds what one worker wrote down. `killed` is when it was about to be killed, if it was.
+    pub fn add(&mut self, who: &str, text: &str, killed: Option<u64>) -> Result<(), String> {
+        let mut open: HashMap<(u32, u64), usize> = HashMap::new();
+        // A line without its end was cut off by the death of the worker.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        for line in whole.lines() {
+            let record: Record = line.parse().map_err(|error| format!("{who}: {error}"))?;
+            if let Record::Entered { lock, token, at, valid_until } = record {
+                open.insert((lock, token), self.sections.len());
+                self.sections.push(Section {
+                    who: who.to_owned(),
+                    lock,
+                    token,
+                    entered: at,
+                    valid_at_entry: valid_until,
+                    left: None,
+                    lost: None,
+                    released: None,
+                    killed,
+                });
+                continue;
+            }
+            let place = |lock: u32, token: u64| {
+                open.get(&(lock, token)).copied().ok_or_else(|| format!("{who} never entered: {line}"))
+            };
+            match record {
+                Record::Left { lock, token, before, after, verdict, valid_until } => {
+                    let left = Leaving { before, after, verdict, valid_until };
+                    self.sections[place(lock, token)?].left = Some(left);
+                }
+                Record::Lost { lock, token, at, reason } => {
+                    self.sections[place(lock, token)?].lost = Some((at, reason));
+                }
+                Record::Released { lock, token, at, result } => {
+                    self.sections[place(lock, token)?].released = Some((at, result));
+                }
+                Record::Failed { .. } => self.failures.push((who.to_owned(), record)),
+                Record::Entered { .. }
+                | Record::Wrote { .. }
+                | Record::Named { .. }
+                | Record::Looked { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies all rules; an empty list is a good history.
+    pub fn check(&mut self) -> Vec<Violation> {
+        self.sections.sort_by_key(|section| (section.entered, section.token));
+        let mut found = Vec::new();
+        self.check_locks(&mut found);
+        self.sections.iter().for_each(|section| check_told(section, &mut found));
+        self.check_writes(&mut found);
+        for (who, record) in &self.failures {
+            if let Record::Failed { lock, at, code } = record
+                && !EXPLAINED.contains(&code.as_str())
+            {
+                let story = format!("{who} could not acquire: {code}");
+                found.push(Violation { rule: Rule::Unexplained, lock: *lock, at: *at, story });
+            }
+        }
+        found.sort_by_key(|violation| (violation.at, violation.rule));
+        found
+    }
+
+    /// The sections of a lock around a moment, for people.
+    pub fn around(&self, lock: u32, at: u64) -> Vec<&Section> {
+        const NEIGHBOURS: usize = 6;
+        let of_lock: Vec<_> = self.sections.iter().filter(|section| section.lock == lock).collect();
+        let place = of_lock.partition_point(|section| section.entered < at);
+        of_lock[place.saturating_sub(NEIGHBOURS)..of_lock.len().min(place + NEIGHBOURS)].to_vec()
+    }
+
+    fn check_locks(&self, found: &mut Vec<Violation>) {
+        let mut lasting: HashMap<u32, &Section> = HashMap::new();
+        let mut newest: HashMap<u32, &Section> = HashMap::new();
+        let mut tokens: HashMap<(u32, u64), &Section> = HashMap::new();
+        for section in &self.sections {
+            let mut broken = |rule, other: &Section| {
+                let story = format!("\n    {other}\n    {section}");
+                found.push(Violation { rule, lock: section.lock, at: section.entered, story });
+            };
+            if let Some(first) = tokens.insert((section.lock, section.token), section) {
+                broken(Rule::TokenTwice, first);
+            }
+            // Dead on arrival: the guard was over before the worker could look at it.
+            if !section.was_ever_valid() {
+                continue;
+            }
+            if let Some(before) = lasting.get(&section.lock).filter(|before| section.entered < before.end()) {
+                broken(Rule::Overlap, before);
+            }
+            if let Some(before) = newest.get(&section.lock).filter(|before| section.token < before.token) {
+                broken(Rule::TokenOrder, before);
+            }
+            let longest = lasting.entry(section.lock).or_insert(section);
+            if section.end() > longest.end() {
+                *longest = section;
+            }
+            let largest = newest.entry(section.lock).or_insert(section);
+            if section.token > largest.token {
+                *largest = section;
+            }
+        }
+    }
+
+    fn check_writes(&self, found: &mut Vec<Violation>) {
+        let entered: HashMap<_, _> =
+            self.sections.iter().map(|section| ((section.lock, section.token), section)).collect();
+        let mut largest: HashMap<u32, &Write> = HashMap::new();
+        for write in &self.writes {
+            let section = entered.get(&(write.lock, write.token));
+            let mut broken =
+                |rule, story| found.push(Violation { rule, lock: write.lock, at: write.at, story });
+            if !write.accepted {
+                if let Some(section) = section
+                    && section
+                        .left
+                        .as_ref()
+                        .is_some_and(|left| write.at < left.before && left.verdict == Verdict::Held)
+                {
+                    broken(Rule::RefusedWhileHeld, format!("{write}\n    {section}"));
+                }
+                continue;
+            }
+            if section.is_none() {
+                broken(Rule::WriteByNobody, write.to_string());
+            }
+            if let Some(before) = largest.get(&write.lock).filter(|before| write.token < before.token) {
+                broken(Rule::WriteOrder, format!("{before}, then {write}"));
+            }
+            let slot = largest.entry(write.lock).or_insert(write);
+            if write.token > slot.token {
+                *slot = write;
+            }
+        }
+    }
+}
+
+/// What an acquisition may answer while its store or its connection is being hurt.
+const EXPLAINED: [&str; 3] = ["backend_unavailable", "wait_timeout", "canceled"];
+
+/// What a release may answer besides: losses, each with its reason.
+const LOSSES: [&str; 2] = ["expired", "superseded"];
+
+fn check_told(section: &Section, found: &mut Vec<Violation>) {
+    let mut broken = |rule, at, why: &str| {
+        found.push(Violation { rule, lock: section.lock, at, story: format!("{why}\n    {section}") });
+    };
+    if let Some(left) = &section.left {
+        match &left.verdict {
+            Verdict::Held if left.before >= left.valid_until => {
+                broken(Rule::LossNotTold, left.before, "said to be held after its validity");
+            }
+            Verdict::Lost(reason) if reason == "expired" && left.after < left.valid_until => {
+                broken(Rule::LossTooEarly, left.after, "said to be expired while valid");
+            }
+            Verdict::Lost(reason) if !LOSSES.contains(&reason.as_str()) => {
+                broken(Rule::Unexplained, left.after, "lost for a reason that nobody gave");
+            }
+            _ => {}
+        }
+        if let Some((at, result)) = &section.released {
+            let was_lost = left.verdict != Verdict::Held || left.before >= left.valid_until;
+            if was_lost && result == "ok" {
+                broken(Rule::LossNotTold, *at, "released with success after its loss");
+            }
+        }
+    }
+    if let Some((at, result)) = &section.released
+        && !(result == "ok" || LOSSES.contains(&result.as_str()) || EXPLAINED.contains(&result.as_str()))
+    {
+        broken(Rule::Unexplained, *at, "its release failed for a reason that nobody gave");
+    }
+}

@@ -1,0 +1,335 @@
+//! Many workers under a seeded plan of faults.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use polylatch_test_services::{proc, wait_for};
+
+use crate::boot_nanos;
+use crate::evidence::Evidence;
+use crate::history::History;
+use crate::random::Random;
+use crate::record::Verdict;
+use crate::resource::Resource;
+
+/// No section of any worker within this time means that the locks are stuck.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// How long the workers may take to end when they are asked to.
+const END: Duration = Duration::from_secs(20);
+
+/// What ends a fault that lasts.
+pub type Healing<'store> = (Duration, Box<dyn FnOnce() + 'store>);
+
+/// A way to hurt the store or the connections; says what it did.
+pub type Hurt<'store> = Box<dyn Fn(&mut Random) -> (String, Option<Healing<'store>>) + 'store>;
+
+/// What a run consists of.
+pub struct Plan<'store> {
+    /// The worker program.
+    pub program: &'static str,
+    pub seed: u64,
+    pub sections: u64,
+    pub faults: u64,
+    /// URLs of the workers; there are as many processes as URLs.
+    pub urls: Vec<String>,
+    pub threads: u64,
+    pub locks: u64,
+    /// Length of a long section: more than the first lease.
+    pub long: Duration,
+    /// Length of a pause: more than a lease.
+    pub pause: Duration,
+    /// How often a worker is killed, how often one is paused, and the rest, in shares.
+    pub kills: u64,
+    pub pauses: u64,
+    pub others: Vec<(u64, Hurt<'store>)>,
+}
+
+impl fmt::Debug for Plan<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan")
+            .field("seed", &self.seed)
+            .field("sections", &self.sections)
+            .field("faults", &self.faults)
+            .field("urls", &self.urls)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    pub history: History,
+    pub figures: Figures,
+}
+
+/// What a run was like.
+#[derive(Debug, Default)]
+pub struct Figures {
+    pub elapsed: Duration,
+    pub sections: usize,
+    pub writes_accepted: usize,
+    pub writes_refused: usize,
+    pub faults: BTreeMap<String, u64>,
+    /// Losses told, by reason; `dead on arrival` are guards that were over before they were used.
+    pub losses: BTreeMap<String, u64>,
+    pub releases: BTreeMap<String, u64>,
+    /// Longest time during which nobody entered a lock that all want.
+    pub longest_gap: Duration,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secs = self.elapsed.as_secs_f64();
+        writeln!(f, "{} sections in {secs:.1} s ({:.0}/s)", self.sections, self.sections as f64 / secs)?;
+        writeln!(f, "writes: {} accepted, {} refused", self.writes_accepted, self.writes_refused)?;
+        writeln!(f, "faults: {} {:?}", self.faults.values().sum::<u64>(), self.faults)?;
+        writeln!(f, "losses told: {:?}; releases: {:?}", self.losses, self.releases)?;
+        write!(f, "longest time without an entry into a lock: {:?}", self.longest_gap)
+    }
+}
+
+struct Slot {
+    who: String,
+    child: Child,
+    paused: bool,
+}
+
+struct Fleet<'run, 'store> {
+    plan: &'run Plan<'store>,
+    evidence: &'run Evidence,
+    resource: &'run Resource,
+    slots: Vec<Slot>,
+    /// Every worker there ever was, with when it was about to be killed.
+    lives: Vec<(String, Option<u64>)>,
+    healing: Vec<(Instant, Due<'store>)>,
+    faults: BTreeMap<String, u64>,
+    random: Random,
+}
+
+enum Due<'store> {
+    Resume(usize),
+    Heal(Box<dyn FnOnce() + 'store>),
+}
+
+/// Runs a plan; the history is not judged yet.
+#[track_caller]
+pub fn run(plan: &Plan<'_>, evidence: &Evidence) -> Outcome {
+    let resource = Resource::start(evidence.dir());
+    let started = Instant::now();
+    let mut fleet = Fleet {
+        plan,
+        evidence,
+        resource: &resource,
+        slots: Vec::new(),
+        lives: Vec::new(),
+        healing: Vec::new(),
+        faults: BTreeMap::new(),
+        random: Random::seeded(plan.seed),
+    };
+    for place in 0..plan.urls.len() {
+        let slot = fleet.spawn(place);
+        fleet.slots.push(slot);
+    }
+    for number in 0..plan.faults {
+        // The first tenth and the last tenth pass without new faults.
+        fleet.progress(plan.sections / 10 + plan.sections * 8 / 10 * number / plan.faults);
+        fleet.hurt();
+    }
+    fleet.progress(plan.sections);
+    fleet.end();
+    let elapsed = started.elapsed();
+
+    let mut history = History { writes: resource.writes(), ..History::default() };
+    for (who, killed) in &fleet.lives {
+        let path = evidence.file(&format!("{who}.history"));
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        history.add(who, &text, *killed).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+    let figures = figures(&history, elapsed, std::mem::take(&mut fleet.faults));
+    Outcome { history, figures }
+}
+
+impl<'store> Fleet<'_, 'store> {
+    fn spawn(&mut self, place: usize) -> Slot {
+        let life = self.lives.iter().filter(|(who, _)| who.starts_with(&format!("w{place}."))).count();
+        let who = format!("w{place}.{life}");
+        let file = |suffix: &str| -> PathBuf { self.evidence.file(&format!("{who}.{suffix}")) };
+        let plan = self.plan;
+        let seed = self.random.next();
+        let child = Command::new(plan.program)
+            .args(["load", &plan.urls[place]])
+            .args([self.resource.path(), &file("history")])
+            .args([seed, plan.locks, plan.threads].map(|number| number.to_string()))
+            .arg(plan.long.as_millis().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(File::create(file("stderr")).expect("the folder is ours"))
+            .spawn()
+            .expect("the worker was built");
+        self.lives.push((who.clone(), None));
+        Slot { who, child, paused: false }
+    }
+
+    /// Waits until so many sections wrote, and ends faults whose time is over meanwhile.
+    #[track_caller]
+    fn progress(&mut self, sections: u64) {
+        let mut seen = self.resource.accepted();
+        let mut moved = Instant::now();
+        loop {
+            self.heal(Instant::now());
+            let stuck = moved + STUCK;
+            let next = self.healing.iter().map(|(at, _)| *at).min().unwrap_or(stuck).min(stuck);
+            let now = self.resource.wait_for(sections, next);
+            if now >= sections {
+                return;
+            }
+            if now > seen {
+                (seen, moved) = (now, Instant::now());
+            }
+            assert!(moved.elapsed() < STUCK, "nobody entered a lock for {STUCK:?}; {now} sections so far");
+            self.look_after();
+        }
+    }
+
+    /// A worker that ended by itself is a failure.
+    #[track_caller]
+    fn look_after(&mut self) {
+        for slot in &mut self.slots {
+            if let Ok(Some(status)) = slot.child.try_wait() {
+                let path = self.evidence.file(&format!("{}.stderr", slot.who));
+                let errors = fs::read_to_string(path).unwrap_or_default();
+                let tail: Vec<_> = errors.lines().rev().take(10).collect();
+                panic!("worker {} ended by itself: {status}\n{}", slot.who, tail.join("\n"));
+            }
+        }
+    }
+
+    fn heal(&mut self, now: Instant) {
+        let (due, later) = std::mem::take(&mut self.healing).into_iter().partition(|(at, _)| *at <= now);
+        self.healing = later;
+        let due: Vec<(Instant, Due<'store>)> = due;
+        for (_, due) in due {
+            match due {
+                Due::Resume(place) => {
+                    self.slots[place].paused = false;
+                    proc::resume(self.slots[place].child.id());
+                    self.evidence.fault(&format!("resumed {}", self.slots[place].who));
+                }
+                Due::Heal(heal) => heal(),
+            }
+        }
+    }
+
+    fn hurt(&mut self) {
+        let plan = self.plan;
+        let others: u64 = plan.others.iter().map(|(share, _)| share).sum();
+        let mut drawn = self.random.below(plan.kills + plan.pauses + others);
+        if drawn < plan.kills + plan.pauses {
+            let awake: Vec<usize> =
+                (0..self.slots.len()).filter(|place| !self.slots[*place].paused).collect();
+            if awake.len() > self.slots.len() / 2 {
+                let place = awake[self.random.below(awake.len() as u64) as usize];
+                return if drawn < plan.kills { self.kill(place) } else { self.pause(place) };
+            }
+            // Too many are paused: hurt the store instead, or kill one that is paused.
+            if others == 0 {
+                return;
+            }
+            drawn = plan.kills + plan.pauses + self.random.below(others);
+        }
+        drawn -= plan.kills + plan.pauses;
+        for (share, hurt) in &plan.others {
+            if drawn < *share {
+                let (what, healing) = hurt(&mut self.random);
+                self.evidence.fault(&what);
+                self.count(&what);
+                if let Some((after, heal)) = healing {
+                    self.healing.push((Instant::now() + after, Due::Heal(heal)));
+                }
+                return;
+            }
+            drawn -= share;
+        }
+    }
+
+    fn count(&mut self, what: &str) {
+        let kind = what.split(':').next().unwrap_or(what);
+        *self.faults.entry(kind.to_owned()).or_default() += 1;
+    }
+
+    fn kill(&mut self, place: usize) {
+        let who = self.slots[place].who.clone();
+        self.evidence.fault(&format!("kill: {who}"));
+        self.count("kill");
+        let at = boot_nanos();
+        proc::kill(self.slots[place].child.id());
+        self.slots[place].child.wait().expect("it is our child");
+        for (name, killed) in &mut self.lives {
+            if *name == who {
+                *killed = Some(at);
+            }
+        }
+        self.slots[place] = self.spawn(place);
+    }
+
+    fn pause(&mut self, place: usize) {
+        self.evidence.fault(&format!("pause: {}", self.slots[place].who));
+        self.count("pause");
+        proc::pause(self.slots[place].child.id());
+        self.slots[place].paused = true;
+        self.healing.push((Instant::now() + self.plan.pause, Due::Resume(place)));
+    }
+
+    /// Ends all faults and lets the workers finish.
+    #[track_caller]
+    fn end(&mut self) {
+        self.heal(Instant::now() + Duration::from_secs(3600));
+        self.look_after();
+        for slot in &mut self.slots {
+            drop(slot.child.stdin.take());
+        }
+        for slot in &mut self.slots {
+            let what = format!("worker {} to end", slot.who);
+            let status = wait_for(&what, END, || slot.child.try_wait().transpose()).expect("it is our child");
+            assert!(status.success(), "worker {}: {status}", slot.who);
+        }
+    }
+}
+
+impl Drop for Fleet<'_, '_> {
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            let _ = slot.child.kill();
+            let _ = slot.child.wait();
+        }
+    }
+}
+
+fn figures(history: &History, elapsed: Duration, faults: BTreeMap<String, u64>) -> Figures {
+    let mut figures = Figures { elapsed, faults, sections: history.sections.len(), ..Figures::default() };
+    figures.writes_accepted = history.writes.iter().filter(|write| write.accepted).count();
+    figures.writes_refused = history.writes.len() - figures.writes_accepted;
+    let mut entries: HashMap<u32, Vec<u64>> = HashMap::new();
+    for section in &history.sections {
+        entries.entry(section.lock).or_default().push(section.entered);
+        if section.entered >= section.valid_at_entry {
+            *figures.losses.entry("dead on arrival".into()).or_default() += 1;
+        }
+        if let Some(Verdict::Lost(reason)) = section.left.as_ref().map(|left| &left.verdict) {
+            *figures.losses.entry(reason.clone()).or_default() += 1;
+        }
+        let result = section.released.as_ref().map_or("none", |(_, result)| result);
+        *figures.releases.entry(result.to_owned()).or_default() += 1;
+    }
+    for times in entries.values_mut() {
+        times.sort_unstable();
+        let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+        figures.longest_gap = figures.longest_gap.max(Duration::from_nanos(longest));
+    }
+    figures
+}

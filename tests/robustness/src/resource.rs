@@ -1,0 +1,159 @@
+//! What the locks protect: a server that accepts a write only under the largest token it has seen.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Read, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use crate::boot_nanos;
+
+/// One write, accepted or refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Write {
+    pub lock: u32,
+    pub token: u64,
+    /// Process id of the writer.
+    pub pid: u32,
+    pub at: u64,
+    pub accepted: bool,
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answer = if self.accepted { "accepted" } else { "refused" };
+        let (lock, token, pid, ms) = (self.lock, self.token, self.pid, self.at as f64 / 1e6);
+        write!(f, "write to {lock} under token {token} by process {pid} at {ms:.3} {answer}")
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    largest: HashMap<u32, u64>,
+    writes: Vec<Write>,
+    accepted: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    written: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, lock: u32, token: u64, pid: u32) -> (bool, u64) {
+        let mut state = self.lock();
+        let largest = state.largest.entry(lock).or_default();
+        let accepted = token >= *largest;
+        *largest = token.max(*largest);
+        let largest = *largest;
+        // Inside the mutex, so that the order of the list is the order of the times.
+        state.writes.push(Write { lock, token, pid, at: boot_nanos(), accepted });
+        state.accepted += u64::from(accepted);
+        drop(state);
+        self.written.notify_all();
+        (accepted, largest)
+    }
+}
+
+/// The protected resource, on a unix socket; it serves until the process ends.
+#[derive(Debug)]
+pub struct Resource {
+    shared: Arc<Shared>,
+    path: PathBuf,
+}
+
+/// A request: lock, process id, token. The answer: 1 or 0, and the largest token.
+const REQUEST: usize = 16;
+const ANSWER: usize = 9;
+
+impl Resource {
+    /// Listens in this folder.
+    pub fn start(dir: &Path) -> Self {
+        let path = dir.join("resource");
+        let listener = UnixListener::bind(&path).expect("the folder is ours");
+        let shared = Arc::new(Shared::default());
+        let serving = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let shared = Arc::clone(&serving);
+                // A worker that dies ends its connection, and with it the thread.
+                thread::spawn(move || serve(stream, &shared));
+            }
+        });
+        Self { shared, path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many writes were accepted.
+    pub fn accepted(&self) -> u64 {
+        self.shared.lock().accepted
+    }
+
+    /// Waits until so many writes were accepted or the moment has come; returns how many there are.
+    pub fn wait_for(&self, accepted: u64, until: Instant) -> u64 {
+        let mut state = self.shared.lock();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if state.accepted >= accepted || left.is_zero() {
+                return state.accepted;
+            }
+            state = self.shared.written.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// All writes so far, in their order.
+    pub fn writes(&self) -> Vec<Write> {
+        self.shared.lock().writes.clone()
+    }
+}
+
+fn serve(mut stream: UnixStream, shared: &Shared) {
+    let mut request = [0; REQUEST];
+    while stream.read_exact(&mut request).is_ok() {
+        let (lock, rest) = request.split_at(4);
+        let (pid, token) = rest.split_at(4);
+        let small = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+        let token = u64::from_le_bytes(token.try_into().expect("eight bytes"));
+        let (accepted, largest) = shared.write(small(lock), token, small(pid));
+        let mut answer = [0; ANSWER];
+        answer[0] = u8::from(accepted);
+        answer[1..].copy_from_slice(&largest.to_le_bytes());
+        if stream.write_all(&answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// A worker's way to the resource.
+#[derive(Debug)]
+pub struct Writer(UnixStream);
+
+impl Writer {
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        UnixStream::connect(path).map(Self)
+    }
+
+    /// Writes under a token; answers whether it was accepted, and the largest token.
+    pub fn write(&mut self, lock: u32, token: u64) -> io::Result<(bool, u64)> {
+        let mut request = [0; REQUEST];
+        request[..4].copy_from_slice(&lock.to_le_bytes());
+        request[4..8].copy_from_slice(&std::process::id().to_le_bytes());
+        request[8..].copy_from_slice(&token.to_le_bytes());
+        self.0.write_all(&request)?;
+        let mut answer = [0; ANSWER];
+        self.0.read_exact(&mut answer)?;
+        let largest = u64::from_le_bytes(answer[1..].try_into().expect("eight bytes"));
+        Ok((answer[0] == 1, largest))
+    }
+}

@@ -1,0 +1,26 @@
+//! Real servers for tests, and ways to hurt them.
+//!
+//! - [`redis::RedisServer`] starts a `redis-server` on a free loopback port with a throw-away data
+//!   folder: plain, with a password, ACL users, TLS, a unix socket, an append-only file.
+//! - [`proxy::Proxy`] sits between a client and such a server, understands RESP, and delays, holds,
+//!   resets, slices, loses or repeats what passes.
+//! - [`proc`](mod@proc) pauses and kills processes and mounts a disk that fills up;
+//!   [`temp`] and [`wait`] hold what every test needs.
+//!
+//! Everything started here ends with the value that started it, and also when the test process is
+//! killed. This crate knows nothing of Polylatch itself: what it reports is a second opinion.
+#![cfg(unix)]
+
+mod child;
+pub mod port;
+pub mod proc;
+pub mod proxy;
+pub mod redis;
+pub mod resp;
+pub mod temp;
+pub mod tls;
+pub mod wait;
+
+pub use resp::{Client, Reply};
+pub use temp::TempDir;
+pub use wait::{wait_for, wait_until};

@@ -1,0 +1,148 @@
+//! Hurting processes and disks: pause, resume, kill, a disk that is soon full.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
+
+/// Stops the process where it stands (SIGSTOP): no code runs, no socket answers, time goes on.
+#[track_caller]
+pub fn pause(pid: u32) {
+    signal(pid, Signal::STOP);
+}
+
+/// Lets a paused process continue (SIGCONT).
+#[track_caller]
+pub fn resume(pid: u32) {
+    signal(pid, Signal::CONT);
+}
+
+/// Kills the process at once (SIGKILL); it cannot clean up. Its parent still has to wait for it.
+#[track_caller]
+pub fn kill(pid: u32) {
+    signal(pid, Signal::KILL);
+}
+
+/// Asks the process to end (SIGTERM).
+#[track_caller]
+pub fn terminate(pid: u32) {
+    signal(pid, Signal::TERM);
+}
+
+/// Whether a process with this id exists. On Linux one that has ended and only waits for its
+/// parent to notice (a zombie) does not count.
+pub fn exists(pid: u32) -> bool {
+    let exists = match test_kill_process(checked(pid)) {
+        Ok(()) => true,
+        Err(error) => error == rustix::io::Errno::PERM,
+    };
+    exists && !is_zombie(pid)
+}
+
+fn is_zombie(pid: u32) -> bool {
+    // The state follows the program's name, which stands in parentheses and may contain some.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
+}
+
+#[track_caller]
+fn signal(pid: u32, signal: Signal) {
+    if let Err(error) = kill_process(checked(pid), signal) {
+        panic!("no {signal:?} to process {pid}: {error}");
+    }
+}
+
+/// Process ids 0 and -1 mean "the group" and "everyone": never send those a signal.
+#[track_caller]
+fn checked(pid: u32) -> Pid {
+    i32::try_from(pid)
+        .ok()
+        .filter(|&raw| raw > 1)
+        .and_then(Pid::from_raw)
+        .unwrap_or_else(|| panic!("{pid} is not the id of a process to send signals to"))
+}
+
+/// A small file system of its own, unmounted on drop.
+#[derive(Debug)]
+pub struct SmallDisk {
+    path: PathBuf,
+}
+
+impl SmallDisk {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Mounts an in-memory disk of `bytes` on the existing folder `dir`.
+///
+/// Answers `Err` with the reason where that is not possible (not root, no permission inside a
+/// container); a test then says so and counts as skipped, not as passed.
+#[cfg(target_os = "linux")]
+pub fn small_disk(dir: &Path, bytes: u64) -> Result<SmallDisk, String> {
+    use rustix::mount::{MountFlags, mount};
+    if !geteuid().is_root() {
+        return Err("mounting a small disk needs root".into());
+    }
+    let options =
+        std::ffi::CString::new(format!("size={bytes},mode=0700")).expect("a formatted number has no NUL");
+    mount("polylatch-test", dir, "tmpfs", MountFlags::NODEV | MountFlags::NOSUID, Some(options.as_c_str()))
+        .map_err(|error| format!("mounting a small disk failed: {}", io::Error::from(error)))?;
+    Ok(SmallDisk { path: dir.to_owned() })
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn small_disk(_: &Path, _: u64) -> Result<SmallDisk, String> {
+    Err("a small disk is only made on Linux".into())
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        use rustix::mount::{UnmountFlags, unmount};
+        // DETACH: the mount goes from the tree even if a server that is about to end has files open.
+        if let Err(error) = unmount(&self.path, UnmountFlags::DETACH) {
+            eprintln!("{} stays mounted: {error}", self.path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TempDir;
+    use std::process::Command;
+
+    #[test]
+    fn a_small_disk_fills_up_and_goes_away() {
+        let dir = TempDir::new();
+        let disk = match small_disk(dir.path(), 64 * 1024) {
+            Ok(disk) => disk,
+            Err(reason) => return eprintln!("skipped: {reason}"),
+        };
+        let full = std::fs::write(disk.path().join("big"), vec![0; 1024 * 1024])
+            .expect_err("1 MiB does not fit into 64 KiB");
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        drop(disk);
+        assert!(!dir.join("big").exists());
+    }
+
+    #[test]
+    fn a_killed_child_is_gone_once_waited_for() {
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        let mut child = crate::child::spawn(command).expect("sleep is everywhere");
+        assert!(exists(child.id()));
+        pause(child.id());
+        resume(child.id());
+        kill(child.id());
+        child.wait().expect("it is our child");
+        assert!(!exists(child.id()));
+    }
+
+    #[test]
+    #[should_panic(expected = "not the id of a process")]
+    fn everyone_is_not_a_process() {
+        kill(0);
+    }
+}
