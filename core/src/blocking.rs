@@ -9,6 +9,7 @@ use crate::backend::Capability;
 use crate::clock::BootInstant;
 use crate::error::{LostReason, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::patience;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 
 /// One client of one store; see [`crate::Polylatch`].
@@ -18,12 +19,12 @@ pub struct Polylatch(crate::Polylatch);
 impl Polylatch {
     /// Connects; see [`crate::Polylatch::connect`].
     pub fn connect(url: &str) -> Result<Self> {
-        pollster::block_on(crate::Polylatch::connect(url)).map(Self)
+        patience::block_on(crate::Polylatch::connect(url)).map(Self)
     }
 
     /// Connects to `POLYLATCH_URL` or the embedded default; see [`crate::Polylatch::builder`].
     pub fn connect_default() -> Result<Self> {
-        pollster::block_on(crate::Polylatch::builder().connect()).map(Self)
+        patience::block_on(crate::Polylatch::builder().connect()).map(Self)
     }
 
     /// Wraps an async client; both share everything.
@@ -43,17 +44,17 @@ impl Polylatch {
 
     /// Reads who holds and who waits.
     pub fn list(&self, query: &Query) -> Result<Snapshot> {
-        pollster::block_on(self.0.inspect().list(query))
+        patience::block_on(self.0.inspect().list(query))
     }
 
     /// Ends somebody's lease; see [`crate::inspect::Inspector::break_lease`].
     pub fn break_lease(&self, request: &BreakRequest) -> Result<BreakOutcome> {
-        pollster::block_on(self.0.inspect().break_lease(request))
+        patience::block_on(self.0.inspect().break_lease(request))
     }
 
     /// Releases what is held and waits until the store knows; see [`crate::Polylatch::close`].
     pub fn close(&self) {
-        pollster::block_on(self.0.close());
+        patience::block_on(self.0.close());
     }
 }
 
@@ -110,12 +111,12 @@ impl Lock {
 
     /// Acquires; see [`crate::Lock::acquire`].
     pub fn acquire(&self) -> Result<Guard> {
-        pollster::block_on(self.0.acquire()).map(Guard)
+        patience::block_on(self.0.acquire()).map(Guard)
     }
 
     /// Acquires without waiting; see [`crate::Lock::try_acquire`].
     pub fn try_acquire(&self) -> Result<Option<Guard>> {
-        Ok(pollster::block_on(self.0.try_acquire())?.map(Guard))
+        Ok(patience::block_on(self.0.try_acquire())?.map(Guard))
     }
 }
 
@@ -167,11 +168,11 @@ impl Guard {
 
     /// Blocks until the lease is lost. After a release it blocks for ever: call it on a thread of its own.
     pub fn wait_until_lost(&self) -> LostReason {
-        pollster::block_on(self.0.lost())
+        patience::block_on(self.0.lost())
     }
 
     /// Gives the lock back; see [`crate::Guard::release`].
     pub fn release(&self) -> Result<()> {
-        pollster::block_on(self.0.release())
+        patience::block_on(self.0.release())
     }
 }

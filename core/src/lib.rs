@@ -49,6 +49,7 @@ pub mod inspect;
 mod lock;
 mod name;
 mod options;
+mod patience;
 mod policy;
 mod registry;
 mod service;

@@ -134,14 +134,22 @@ fn a_client_certificate_that_the_server_does_not_accept_is_refused() {
     let server = RedisServer::builder().tls(Tls::new().require_client_cert()).start();
     let files = server.tls();
     let url = format!("{}?ca={}", server.url(), files.ca.display());
-    refused_as(&url, ErrorKind::BackendRejected, "cert= and key=");
+    // The server's reason may be lost with the connection; the way out is named all the same.
+    let refused_for_its_certificate = |url: &str| {
+        let error = refused(url);
+        assert!(
+            matches!(error.kind(), ErrorKind::BackendRejected | ErrorKind::BackendUnavailable),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("cert= and key="), "{error}");
+    };
+    refused_for_its_certificate(&url);
     let bad = [
         (&files.foreign_client_cert, &files.foreign_client_key),
         (&files.expired_client_cert, &files.expired_client_key),
     ];
     for (cert, key) in bad {
-        let url = format!("{url}&cert={}&key={}", cert.display(), key.display());
-        refused_as(&url, ErrorKind::BackendRejected, "cert= and key=");
+        refused_for_its_certificate(&format!("{url}&cert={}&key={}", cert.display(), key.display()));
     }
     let url = format!("{url}&cert={}&key={}", files.client_cert.display(), files.client_key.display());
     assert!(block_on(connect(&url).lock("a").try_acquire()).unwrap().is_some());

@@ -295,6 +295,25 @@ fn a_runner_stopped_beyond_its_lease_kills_its_command_on_resume() {
 }
 
 #[test]
+fn a_command_that_ended_after_its_lease_was_not_protected() {
+    let place = Place::new();
+    let mut holder = place.hold("a", &["--lease", "1s"], "mkfifo go; touch ready; read _ < go; touch done");
+    wait_until("the command to stand at its gate", PATIENCE, || place.has("ready"));
+    pause(holder.child.id());
+    wait_until("the lease to end in the store", PATIENCE, || {
+        place.json(&["ls", "--json"])["locks"].as_array().unwrap().is_empty()
+    });
+    fs::write(place.dir.join("go"), "\n").unwrap();
+    let stat = format!("/proc/{}/stat", place.held_command());
+    wait_until("the command to end", PATIENCE, || {
+        place.has("done") && fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+    });
+    resume(holder.child.id());
+    assert_eq!(holder.code(), 76, "{}", holder.err());
+    assert!(holder.err().contains("ended with code 0, but its lease was over before"), "{}", holder.err());
+}
+
+#[test]
 fn a_command_is_gone_before_a_lease_ends_that_cannot_be_renewed() {
     let place = Place::new();
     let lease = Duration::from_secs(3);

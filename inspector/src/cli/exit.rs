@@ -14,6 +14,9 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 /// A bug in this program.
 pub(crate) const INTERNAL: u8 = 70;
 
+/// The output cannot be written, or another call of the operating system failed.
+pub(crate) const SYSTEM: u8 = 74;
+
 /// `run`: somebody else held the lock until the wait was over. The command was not started.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 
@@ -46,7 +49,7 @@ mod tests {
 
     #[test]
     fn codes_keep_clear_of_common_ones_and_of_each_other() {
-        let own = [USAGE, UNAVAILABLE, INTERNAL, NOT_ACQUIRED, LOST, CANNOT_EXECUTE, NO_SUCH_COMMAND];
+        let own = [USAGE, UNAVAILABLE, INTERNAL, SYSTEM, NOT_ACQUIRED, LOST, CANNOT_EXECUTE, NO_SUCH_COMMAND];
         for (at, code) in own.iter().enumerate() {
             assert!((64..SIGNAL_BASE).contains(code) && !own[..at].contains(code));
         }

@@ -71,10 +71,11 @@ pub(super) fn cells(paint: &Paint, row: &Row) -> Vec<Cell> {
         (Some(times), Some(ago)) => format!("{times}x, {} ago", short_span(ago)),
         _ => "?".into(),
     };
-    let waiting = match row.waited_ms {
-        Some(waited) => format!("{}, {}", row.waiters, short_span(waited)),
-        None => String::new(),
-    };
+    let mut waiting =
+        row.waited_ms.map(|waited| format!("{}, {}", row.waiters, short_span(waited))).unwrap_or_default();
+    if row.silent > 0 {
+        waiting = format!("{waiting} +{} silent", row.silent).trim_start().to_owned();
+    }
     let held_for = match row.held_for_ms {
         _ if !held => String::new(),
         Some(held_for) => short_span(held_for),

@@ -104,7 +104,7 @@ struct LsArgs {
 
 /// Explain one lock: holder, lease, renewals, waiters, and why it does not move
 #[derive(Debug, Args)]
-#[command(after_help = SHOW_HELP)]
+#[command(override_usage = "polylatch show [OPTIONS] <NAME>", after_help = SHOW_HELP)]
 struct ShowArgs {
     /// Name of the lock
     name: String,
@@ -140,6 +140,7 @@ struct WatchArgs {
 /// changed hands meanwhile is left alone. The next in line gets the lock. The old holder is told at
 /// its next renewal; until then it may still work, and only fencing tokens keep its writes out.
 #[derive(Debug, Args)]
+#[command(override_usage = "polylatch break [OPTIONS] --token <NUMBER> --reason <TEXT> <NAME>")]
 #[command(after_help = BREAK_HELP)]
 struct BreakArgs {
     /// Name of the lock
@@ -195,6 +196,7 @@ Exit codes:
   64   the command line is wrong
   69   the store cannot be reached or refuses
   70   a bug in polylatch
+  74   the operating system failed a call, such as writing the output
   75   not acquired: the wait was over (--wait); the command was not started
   76   the lease was lost or nearly lost, or the hold limit came; the command
        was stopped

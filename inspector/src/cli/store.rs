@@ -33,7 +33,7 @@ impl From<Error> for Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::new(exit::INTERNAL, error.to_string())
+        Self::new(exit::SYSTEM, error.to_string())
     }
 }
 

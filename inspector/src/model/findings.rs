@@ -373,6 +373,18 @@ fn about_holder(lock: &LockView, holder: &HolderView, evidence: &Evidence<'_>) -
 fn about_line(lock: &LockView, evidence: &Evidence<'_>) -> Option<Finding> {
     let head = lock.waiters.first()?;
     let who = evidence.who(&head.client);
+    if lock.holders.is_empty() && lock.waiters.iter().all(|waiter| waiter.silent) {
+        return Some(Finding {
+            rule: Rule::Free,
+            severity: Severity::Fine,
+            sentence: format!(
+                "Free: nobody holds it. Only records of waiters that gave up without a word are left ({who}{}); \
+                 whoever asks next gets the lock.",
+                if lock.waiters.len() > 1 { " and others" } else { "" }
+            ),
+            next: vec![],
+        });
+    }
     if head.silent {
         let severity = if lock.holders.is_empty() { Severity::Warning } else { Severity::Notice };
         return Some(Finding {
@@ -404,10 +416,11 @@ fn nothing_wrong(lock: &LockView, evidence: &Evidence<'_>) -> Finding {
         (Some(0), _) => ", first renewal not due yet".into(),
         _ => String::new(),
     };
-    let line = match lock.waiters.first() {
+    let live: Vec<_> = lock.waiters.iter().filter(|waiter| !waiter.silent).collect();
+    let line = match live.first() {
         None => "Nobody waits.".into(),
         Some(first) => {
-            let waiting = count(lock.waiters.len(), "client waits", "clients wait");
+            let waiting = count(live.len(), "client waits", "clients wait");
             format!("{waiting}, the first for {}.", span(first.waited_ms))
         }
     };

@@ -185,8 +185,11 @@ fn a_silent_head_and_a_lost_wake_up_are_told_apart() {
         rules(vec![lock("x", vec![renewed(a, 1)], vec![silent.clone()])], &Host::default()),
         [Rule::DeadHead]
     );
-    let found = about(vec![lock("x", vec![], vec![silent])], &Host::default());
+    let found = about(vec![lock("x", vec![], vec![silent.clone(), waiting(a, 10)])], &Host::default());
     assert_eq!((found[0].rule, found[0].severity), (Rule::DeadHead, Severity::Warning));
+    // Nobody is hurt by records that nobody cleaned up.
+    let found = about(vec![lock("x", vec![], vec![silent])], &Host::default());
+    assert_eq!((found[0].rule, found[0].severity), (Rule::Free, Severity::Fine));
     assert_eq!(rules(vec![lock("x", vec![], vec![waiting(b, 10)])], &Host::default()), [Rule::LostWake]);
 }
 

@@ -111,9 +111,11 @@ pub struct Row {
     pub renewals: Option<u32>,
     /// Since the latest renewal, or since the grant.
     pub since_renewal_ms: Option<u64>,
-    /// How many wait.
+    /// How many wait and give signs of life.
     pub waiters: usize,
-    /// How long the first in line waits.
+    /// How many stand in line without a sign of life.
+    pub silent: usize,
+    /// How long the first live one in line waits.
     pub waited_ms: Option<u64>,
     /// Why, most severe first.
     pub findings: Vec<Finding>,
@@ -133,7 +135,7 @@ pub struct Summary {
     pub locks: usize,
     /// Of them held.
     pub held: usize,
-    /// Clients in line, over all locks.
+    /// Live clients in line, over all locks.
     pub waiting: usize,
     /// Locks with a warning or a problem.
     pub attention: usize,
@@ -169,7 +171,8 @@ pub fn picture(snapshot: &Snapshot, facts: &dyn HostFacts, command: &str) -> Pic
 fn row(snapshot: &Snapshot, index: usize, evidence: &Evidence<'_>) -> Row {
     let lock = &snapshot.locks[index];
     let findings = findings(lock, evidence);
-    let state = LockState::of(&findings, !lock.holders.is_empty(), !lock.waiters.is_empty());
+    let live = || lock.waiters.iter().filter(|waiter| !waiter.silent);
+    let state = LockState::of(&findings, !lock.holders.is_empty(), live().next().is_some());
     // Several holders share a lock only as readers; the first stands for them.
     let holder = lock.holders.first();
     let client = holder.and_then(|holder| holder.client.as_ref());
@@ -197,8 +200,9 @@ fn row(snapshot: &Snapshot, index: usize, evidence: &Evidence<'_>) -> Row {
         remaining_ms: holder.and_then(|holder| holder.remaining_ms),
         renewals: holder.and_then(|holder| holder.renewals),
         since_renewal_ms: holder.and_then(Beat::of).map(|beat| beat.since_ms),
-        waiters: lock.waiters.len(),
-        waited_ms: lock.waiters.first().map(|waiter| waiter.waited_ms),
+        waiters: live().count(),
+        silent: lock.waiters.len() - live().count(),
+        waited_ms: live().next().map(|waiter| waiter.waited_ms),
         findings,
     }
 }

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use crate::backend::redis::socket::Socket;
+use crate::patience;
 use crate::wakeups::unpoisoned;
 
 /// How long an answer can lie unread because the caller that was woken for it does not get to run.
@@ -25,6 +27,8 @@ type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) struct Driven {
     driver: Arc<Mutex<Option<Driver>>>,
     hub: Arc<Hub>,
+    /// Where a thread in a blocking call waits for its answer.
+    socket: Option<Arc<Socket>>,
 }
 
 /// Receives the driver's wake-ups and passes them on to one of those who wait.
@@ -84,11 +88,14 @@ impl Hub {
 }
 
 impl Driven {
-    pub(crate) fn new(driver: impl Future<Output = ()> + Send + 'static) -> Self {
+    pub(crate) fn new(
+        driver: impl Future<Output = ()> + Send + 'static,
+        socket: Option<Arc<Socket>>,
+    ) -> Self {
         let hub = Arc::new(Hub::default());
         // Never polled so far, so it has woken nobody: the first poll is due.
         hub.woken.store(true, Ordering::SeqCst);
-        Self { driver: Arc::new(Mutex::new(Some(Box::pin(driver)))), hub }
+        Self { driver: Arc::new(Mutex::new(Some(Box::pin(driver)))), hub, socket }
     }
 
     /// Says whether the connection is known to have ended.
@@ -121,6 +128,9 @@ impl Driven {
                 if answer.is_ready() {
                     return answer;
                 }
+                if drove && self.wait_at_the_socket() {
+                    continue;
+                }
                 place.wait_with(context.waker());
                 // A wake-up between driving and registering would have gone to somebody else.
                 if !self.hub.woken.load(Ordering::SeqCst) || self.hub.driving.load(Ordering::SeqCst) {
@@ -129,6 +139,23 @@ impl Driven {
             }
         })
         .await
+    }
+
+    /// In a blocking call, blocks until there is something to read. Not while others wait too: their
+    /// requests would wait with this thread.
+    fn wait_at_the_socket(&self) -> bool {
+        let limit = patience::at_a_socket();
+        let Some(socket) = self.socket.as_ref().filter(|_| !limit.is_zero() && self.waiting() == 0) else {
+            return false;
+        };
+        // This thread is about to drive, so nobody need be woken for the answer.
+        self.hub.driving.store(true, Ordering::SeqCst);
+        let readable = socket.wait_readable(limit);
+        self.hub.driving.store(false, Ordering::SeqCst);
+        if readable {
+            self.hub.woken.store(true, Ordering::SeqCst);
+        }
+        self.hub.woken.load(Ordering::SeqCst)
     }
 
     /// Polls the driver while it wants to be, with `step` before the first and after each round,
@@ -220,13 +247,15 @@ impl<'a> Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        {
+        let others_wait = {
             let mut waiters = unpoisoned(&self.hub.waiters);
             if let Some(at) = waiters.callers.iter().rposition(|(id, _)| *id == self.id) {
                 waiters.callers.remove(at);
             }
-        }
-        if self.hub.woken.load(Ordering::SeqCst) && !self.hub.driving.load(Ordering::SeqCst) {
+            !waiters.callers.is_empty()
+        };
+        // If nobody waits, what has come in can wait for the next call or the background's next look.
+        if others_wait && self.hub.woken.load(Ordering::SeqCst) && !self.hub.driving.load(Ordering::SeqCst) {
             self.hub.pass_on();
         }
     }

@@ -31,13 +31,14 @@ pub(crate) mod port;
 mod reading;
 pub(crate) mod records;
 pub(crate) mod scripts;
+mod socket;
 mod stream;
 
 use config::Guarantee;
 pub(crate) use config::RedisConfig;
 use native::NativePort;
 use port::{Acknowledge, Call, ChannelEvent, Data, Port, ServerFacts};
-use records::{Keys, LockValue, waiter_record};
+use records::{Keys, LockValue, value_tail, waiter_record};
 use scripts::Script;
 
 /// How long a first waiter lets the subscription come up before it stands in line without it.
@@ -257,6 +258,7 @@ impl Inner {
             near.as_millis().to_string(),
             far.as_millis().to_string(),
             WaitTimes::NEAR_POSITIONS.to_string(),
+            value_tail(&contender),
         ];
         let answer = self.granting(&scripts::POLL, &contender.name, args, self.acknowledge).await?.list()?;
         let field = |at: usize| answer.get(at).ok_or_else(no_answer);

@@ -120,28 +120,21 @@ impl Shared {
                 ErrorKind::Canceled,
                 "the runtime was shut down while this client was connecting",
             )),
-            Err(_) => Err(Error::new(
-                ErrorKind::BackendUnavailable,
-                format!(
-                    "Redis at {} did not answer within {:?}; is the address right, and no TLS wanted there?",
-                    self.opener.place(),
-                    self.timeout
-                ),
-            )),
+            Err(_) => Err(self.silent()),
         }
     }
 
     async fn connect(self: &Arc<Self>) -> Result<(MultiplexedConnection, Driven)> {
-        let stream = self.opener.open().await?;
+        let opened = self.opener.open().await?;
         // Time limits are the driver's, so the crate's own are off.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_connection_timeout(None)
             .set_pipeline_buffer_size(REQUESTS_IN_FLIGHT);
-        let (commands, driver) = MultiplexedConnection::new_with_config(&self.login, stream, config)
+        let (commands, driver) = MultiplexedConnection::new_with_config(&self.login, opened.stream, config)
             .await
             .map_err(|error| self.login_failed(error))?;
-        let driven = Driven::new(driver);
+        let driven = Driven::new(driver, opened.socket);
         tokio::spawn(driven.clone().background());
         Ok((commands, driven))
     }
@@ -157,17 +150,33 @@ impl Shared {
         match code(&error) {
             Some("NOAUTH") => Error::new(
                 ErrorKind::BackendRejected,
-                format!("Redis at {place} wants a password; write redis://:PASSWORD@HOST or use password_env="),
+                format!(
+                    "Redis at {place} wants a password; write redis://:PASSWORD@HOST or use password_env="
+                ),
             ),
             Some(_) => classify(&error).with_effect(Effect::None),
-            None => Error::new(
-                ErrorKind::BackendUnavailable,
-                format!(
-                    "Redis at {place} ended the connection at once; does it want TLS (rediss://), or is it no Redis?"
-                ),
-            )
-            .with_source(error),
+            None => self.ended_at_once(error.to_string()),
         }
+    }
+
+    /// The connection ended before the first answer.
+    fn ended_at_once(&self, cause: String) -> Error {
+        let place = self.opener.place();
+        // With TLS 1.3 a server looks at the client's certificate when the handshake is over for the
+        // client, so its refusal comes instead of the first answer.
+        let (kind, way_out) = match self.opener.is_tls() {
+            true if cause.contains("alert") => (
+                ErrorKind::BackendRejected,
+                "it refused this client's TLS; it may want a client certificate, or another one (cert= and key=)",
+            ),
+            true => (
+                ErrorKind::BackendUnavailable,
+                "does it want a client certificate (cert= and key=), or is it no Redis?",
+            ),
+            false => (ErrorKind::BackendUnavailable, "does it want TLS (rediss://), or is it no Redis?"),
+        };
+        Error::new(kind, format!("Redis at {place} ended the connection at once; {way_out}"))
+            .with_source(cause)
     }
 
     /// Drops a connection that turned out to be dead, unless it was replaced already.
@@ -264,7 +273,35 @@ impl Shared {
         Ok(answers.collect())
     }
 
+    /// The first question to a server, so it also finds out what is wrong with the address.
     async fn facts(self: Arc<Self>) -> Result<ServerFacts> {
+        let limit = {
+            let _context = self.runtime.enter();
+            tokio::time::timeout(self.timeout, Arc::clone(&self).ask_for_facts())
+        };
+        match limit.await {
+            Ok(Err(error))
+                if error.effect() == Effect::Maybe && error.kind() == ErrorKind::BackendUnavailable =>
+            {
+                Err(self.ended_at_once(error.to_string()))
+            }
+            Ok(result) => result,
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    fn silent(&self) -> Error {
+        Error::new(
+            ErrorKind::BackendUnavailable,
+            format!(
+                "Redis at {} did not answer within {:?}; is the address right, and no TLS wanted there?",
+                self.opener.place(),
+                self.timeout
+            ),
+        )
+    }
+
+    async fn ask_for_facts(self: Arc<Self>) -> Result<ServerFacts> {
         let mut replies = self.send(vec![redis::cmd("INFO")]).await?;
         let facts = match replies.pop() {
             Some(Value::ServerError(error)) if error.code() == "NOPERM" => {
@@ -287,7 +324,7 @@ impl Shared {
     /// Listens on one channel until it is confirmed that nobody can, or the connection ends.
     async fn listen(&self, channel: &str, listener: &Listener) -> Result<()> {
         let opening = async {
-            let stream = self.opener.open().await?;
+            let stream = self.opener.open().await?.stream;
             let mut subscriber =
                 PubSub::new(&self.login, stream).await.map_err(|error| self.login_failed(error))?;
             subscriber.subscribe(channel).await.map_err(|error| classify(&error))?;
@@ -457,9 +494,11 @@ fn classify(error: &RedisError) -> Error {
                 error.detail().unwrap_or("no detail")
             ),
         ),
-        Some("NOAUTH" | "WRONGPASS") => {
-            known(ErrorKind::BackendRejected, "Redis refused the user name or password".into())
-        }
+        Some("NOAUTH") => known(
+            ErrorKind::BackendRejected,
+            "Redis wants a password; write redis://:PASSWORD@HOST or use password_env=".into(),
+        ),
+        Some("WRONGPASS") => known(ErrorKind::BackendRejected, "Redis refused the user name or password".into()),
         Some("READONLY") => known(
             ErrorKind::BackendUnavailable,
             "this Redis is a replica and refuses writes; connect to the master, or wait until the promotion is over"

@@ -115,6 +115,17 @@ pub(crate) fn waiter_record(contender: &Contender, listens: bool) -> String {
     )
 }
 
+/// The end of a lock value, from the first lease on.
+pub(crate) fn value_tail(contender: &Contender) -> String {
+    format!(
+        "|{}|{}|{}|{}",
+        contender.first_lease.as_millis(),
+        contender.lease.as_millis(),
+        contender.client,
+        escape_field(&contender.label),
+    )
+}
+
 /// What a lock key of ours says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockValue {

@@ -23,17 +23,20 @@ impl Script {
 }
 
 macro_rules! scripts {
-    ($($constant:ident = $name:literal $(after $prelude:literal)?;)*) => {
+    ($($constant:ident = $name:literal $(after $($prelude:literal)+)?;)*) => {
         $(pub(crate) static $constant: LazyLock<Script> = LazyLock::new(|| {
-            let text = concat!($(include_str!(concat!("scripts/", $prelude, ".lua")),)? include_str!(concat!("scripts/", $name, ".lua")));
+            let text = concat!(
+                $($(include_str!(concat!("scripts/", $prelude, ".lua")),)+)?
+                include_str!(concat!("scripts/", $name, ".lua"))
+            );
             Script::new($name, text.to_owned())
         });)*
     };
 }
 
 scripts! {
-    POLL = "poll" after "common";
-    RELEASE = "release" after "common";
+    POLL = "poll" after "poll_free" "common";
+    RELEASE = "release" after "release_unwaited" "common";
     CANCEL = "cancel" after "common";
     BREAK = "break" after "common";
     RENEW = "renew";

@@ -13,11 +13,18 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use crate::backend::redis::config::{Address, TlsFiles};
+use crate::backend::redis::socket::{Socket, waitable};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A byte stream in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// An open stream, with the socket below it where a thread can wait for an answer.
+pub(crate) struct Opened {
+    pub stream: Box<dyn Stream>,
+    pub socket: Option<Arc<Socket>>,
+}
 
 /// What is read once, before the first connection.
 pub(crate) struct Opener {
@@ -45,6 +52,10 @@ impl Opener {
         Ok(Self { address, tls })
     }
 
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Says where it leads, without secrets.
     pub(crate) fn place(&self) -> String {
         match &self.address {
@@ -54,7 +65,7 @@ impl Opener {
     }
 
     /// Connects. Needs the I/O of a running tokio runtime.
-    pub(crate) async fn open(&self) -> Result<Box<dyn Stream>> {
+    pub(crate) async fn open(&self) -> Result<Opened> {
         let refused = |error: io::Error| {
             Error::new(
                 ErrorKind::BackendUnavailable,
@@ -70,15 +81,20 @@ impl Opener {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(refused)?;
                 // A lock is all small messages that somebody waits for.
                 stream.set_nodelay(true).map_err(refused)?;
-                let Some((connector, name)) = &self.tls else { return Ok(Box::new(stream)) };
+                let (stream, socket) = waitable(stream);
+                let Some((connector, name)) = &self.tls else {
+                    return Ok(Opened { stream: Box::new(stream), socket });
+                };
                 match connector.connect(name.clone(), stream).await {
-                    Ok(stream) => Ok(Box::new(stream)),
+                    Ok(stream) => Ok(Opened { stream: Box::new(stream), socket }),
                     Err(error) => Err(self.tls_refused(error)),
                 }
             }
             #[cfg(unix)]
             Address::Unix(path) => {
-                Ok(Box::new(tokio::net::UnixStream::connect(path).await.map_err(refused)?))
+                let stream = tokio::net::UnixStream::connect(path).await.map_err(refused)?;
+                let (stream, socket) = waitable(stream);
+                Ok(Opened { stream: Box::new(stream), socket })
             }
             #[cfg(not(unix))]
             Address::Unix(_) => {

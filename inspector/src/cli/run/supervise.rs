@@ -39,8 +39,12 @@ pub(in crate::cli) async fn run(url: Option<&str>, args: RunArgs) -> Result<u8, 
         Ok(Acquired::Interrupted(signal)) => (code_of(signal), None),
         Err(failure) => (failure.code, Some(failure.message)),
     };
-    // Also leaves the line, and undoes a grant that came too late.
-    store.client.close().await;
+    // Also leaves the line, and undoes a grant that came too late. A store that does not answer is
+    // given some seconds; whoever does not want to wait for that says so once more.
+    tokio::select! {
+        () = store.client.close() => {}
+        _ = signals.next() => {}
+    }
     match message {
         Some(message) => Err(Failure::new(code, message)),
         None => Ok(code),
@@ -128,7 +132,7 @@ async fn hold(
     let watched = watch(guard, &group, args.kill_after, hold_limit, signals).await;
     drop(group);
     match watched {
-        Err(error) => (exit::INTERNAL, Some(format!("the command cannot be watched: {error}"))),
+        Err(error) => (exit::SYSTEM, Some(format!("the command cannot be watched: {error}"))),
         Ok(Outcome::Stopped(why)) => (exit::LOST, Some(why)),
         Ok(Outcome::Ended(ended)) => {
             let code = match ended {

@@ -7,9 +7,9 @@ use polylatch::inspect::{LockView, Query};
 use crate::cli::paint::say;
 use crate::cli::store::{Store, held_by};
 use crate::host::ThisHost;
-use crate::model::Severity;
 use crate::model::findings::{Evidence, findings};
 use crate::model::text::harmless;
+use crate::model::{Rule, Severity};
 
 /// A wait shorter than this is not worth a line.
 const QUIET: Duration = Duration::from_secs(1);
@@ -21,32 +21,54 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(super) async fn tell(store: &Store, name: &str) {
     let host = ThisHost::new();
     let query = Query { name: Some(name.to_owned()), ..Query::default() };
-    let mut told = None;
+    let mut told = Told::Nothing;
     tokio::time::sleep(QUIET).await;
     loop {
-        // A store that does not answer is the acquisition's business, not this one's.
-        if let Ok(snapshot) = store.client.inspect().list(&query).await
-            && let Some(lock) = snapshot.locks.iter().find(|lock| lock.name == name)
-        {
-            let evidence = Evidence::new(&snapshot, &host, &store.command);
-            let worst =
-                findings(lock, &evidence).into_iter().find(|finding| finding.severity >= Severity::Warning);
-            // Ages change all the time; a line is only worth it when something else does.
-            let digest = lock.holders.first().map(|holder| holder.owner_digest.clone());
-            let rule = worst.as_ref().map(|finding| finding.rule);
-            let state = (digest, position(store, lock), rule);
-            if told.as_ref() != Some(&state) && !lock.holders.is_empty() {
-                let holder = held_by(&snapshot, name, &host).unwrap_or_default();
-                let place = state.1.map(|at| format!("; {}", in_line(at))).unwrap_or_default();
-                say(&format!("waiting for {}, {holder}{place}", harmless(name)));
-                if let Some(finding) = worst {
-                    say(&finding.sentence);
+        match store.client.inspect().list(&query).await {
+            // Whether to go on is the acquisition's business; that it hangs, a person wants to know.
+            Err(error) => {
+                if told != Told::Trouble {
+                    say(&format!(
+                        "still waiting for {}, but {}",
+                        harmless(name),
+                        harmless(&error.to_string())
+                    ));
                 }
-                told = Some(state);
+                told = Told::Trouble;
+            }
+            Ok(snapshot) => {
+                if let Some(lock) = snapshot.locks.iter().find(|lock| lock.name == name)
+                    && let Some(holder) = lock.holders.first()
+                {
+                    let evidence = Evidence::new(&snapshot, &host, &store.command);
+                    let worst = findings(lock, &evidence).into_iter().next();
+                    let worst = worst.filter(|finding| finding.severity >= Severity::Warning);
+                    let position = position(store, lock);
+                    let rule = worst.as_ref().map(|finding| finding.rule);
+                    // Ages change all the time; a line is only worth it when something else does.
+                    let state = Told::Line { holder: holder.owner_digest.clone(), position, rule };
+                    if told != state {
+                        let holder = held_by(&snapshot, name, &host).unwrap_or_default();
+                        let place = position.map(|at| format!("; {}", in_line(at))).unwrap_or_default();
+                        say(&format!("waiting for {}, {holder}{place}", harmless(name)));
+                        if let Some(finding) = worst {
+                            say(&finding.sentence);
+                        }
+                        told = state;
+                    }
+                }
             }
         }
         tokio::time::sleep(EVERY).await;
     }
+}
+
+/// What was told last.
+#[derive(PartialEq)]
+enum Told {
+    Nothing,
+    Trouble,
+    Line { holder: String, position: Option<u32>, rule: Option<Rule> },
 }
 
 fn position(store: &Store, lock: &LockView) -> Option<u32> {
