@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::backend::Capability;
+use crate::backend::{Capability, Purpose};
 use crate::client_info::ClientInfo;
 use crate::clock::SystemClock;
 use crate::driver::Core;
 use crate::error::Result;
-use crate::inspect::Inspector;
+use crate::inspect::{Examination, Inspector};
 use crate::lock::Lock;
 use crate::registry::{self, Opened};
 use crate::service::Service;
@@ -120,6 +120,22 @@ impl ClientBuilder {
 
     /// Connects. Errors: as [`Polylatch::connect`].
     pub async fn connect(self) -> Result<Polylatch> {
+        self.open(Purpose::Lock).await
+    }
+
+    /// Connects only to examine the store, also one that [`ClientBuilder::connect`] refuses because
+    /// it is a replica or cannot keep the declared guarantee. Returns the store's URL without its
+    /// secrets, and what was found.
+    ///
+    /// Errors: as [`Polylatch::connect`], if the store cannot be examined at all.
+    pub async fn examine(self) -> Result<(String, Examination)> {
+        let client = self.open(Purpose::Examine).await?;
+        let examination = client.inspect().examine().await;
+        client.close().await;
+        Ok((client.url_for_display().to_owned(), examination?))
+    }
+
+    async fn open(self, purpose: Purpose) -> Result<Polylatch> {
         let url = match self.url {
             Some(url) => url,
             None => registry::default_url()?,
@@ -130,7 +146,7 @@ impl ClientBuilder {
         let service = Service::start()?;
         let wakeups = Arc::<Wakeups>::default();
         let Opened { backend, settings, display } =
-            registry::open(&url, &service, &wakeups, &client.id).await?;
+            registry::open(&url, &service, &wakeups, &client.id, purpose).await?;
         let core = Core::start(backend, Arc::new(SystemClock), service, wakeups, client, settings);
         Ok(Polylatch { core, url: display.into() })
     }

@@ -52,15 +52,16 @@ impl Guard {
 
     /// Returns for how long the lease may be relied on from now; zero once it is over.
     pub fn remaining(&self) -> Duration {
-        if self.lease.judge().is_over() {
+        if !self.lease.is_held() {
             return Duration::ZERO;
         }
         self.lease.valid_until().since(self.lease.core.clock.now())
     }
 
-    /// Says whether the lock is still held, by the clock, now. Costs no request.
+    /// Says whether the lock is still held, by the clock, now; no more from when a release was begun.
+    /// Costs no request.
     pub fn is_held(&self) -> bool {
-        !self.lease.judge().is_over()
+        self.lease.is_held()
     }
 
     /// Returns how often the lease was renewed.
@@ -70,7 +71,7 @@ impl Guard {
 
     /// Fails unless the lock is still held, by the clock, now. Costs no request.
     ///
-    /// Errors: `lease_lost` with the reason; `invalid_argument` after a release.
+    /// Errors: `lease_lost` with the reason; `invalid_argument` once a release was begun.
     pub fn check(&self) -> Result<()> {
         self.lease.check()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use crate::backend::{Backend, OpenContext, memory};
+use crate::backend::{Backend, OpenContext, Purpose, memory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Params, Settings};
 use crate::service::Service;
@@ -26,6 +26,7 @@ pub(crate) async fn open(
     service: &Service,
     wakeups: &Arc<Wakeups>,
     client: &ClientId,
+    purpose: Purpose,
 ) -> Result<Opened> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(unknown_scheme(url));
@@ -73,8 +74,9 @@ pub(crate) async fn open(
             let config = redis::RedisConfig::from_url(scheme, target, &mut params, &settings)?;
             params.finish()?;
             let display = config.display();
-            let backend =
-                redis::open(config, context).await.map_err(|error| error.during("redis", "connect"))?;
+            let backend = redis::open(config, context, purpose)
+                .await
+                .map_err(|error| error.during("redis", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
         _ => Err(unknown_scheme(url)),
@@ -89,10 +91,14 @@ fn unknown_scheme(url: &str) -> Error {
     if cfg!(feature = "redis") {
         known.extend(["redis://HOST:PORT", "rediss://HOST:PORT", "redis+unix:PATH"]);
     }
+    // Only what can be a scheme is repeated: of a URL without one, the start may be a password.
+    let is_scheme = |text: &str| {
+        text.len() < 32
+            && text.starts_with(|c: char| c.is_ascii_alphabetic())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "+.-".contains(c))
+    };
     let scheme = match url.split_once(':') {
-        Some((scheme, _)) if !scheme.is_empty() && scheme.len() < 32 => {
-            format!("the URL scheme {scheme:?} is unknown")
-        }
+        Some((scheme, _)) if is_scheme(scheme) => format!("the URL scheme {scheme:?} is unknown"),
         _ => "the URL has no scheme".to_owned(),
     };
     Error::new(ErrorKind::InvalidConfig, format!("{scheme}; use one of {}", known.join(", ")))

@@ -200,6 +200,12 @@ fn urls_that_say_nothing_we_know_are_refused_before_anything_is_sent() {
 }
 
 #[test]
+fn a_database_that_the_server_does_not_have_is_refused() {
+    let server = RedisServer::start();
+    refused_as(&format!("{}/99", server.url()), ErrorKind::BackendRejected, "refused the database");
+}
+
+#[test]
 fn a_replica_is_refused() {
     let master = RedisServer::start();
     let replica = RedisServer::builder().replica_of(master.address()).start();

@@ -16,7 +16,7 @@ use polylatch_test_services::redis::{RedisServer, Tls};
 use polylatch_test_services::{Reply, wait_until};
 
 /// Every command that locking and looking needs; the list in `docs/backends/redis.md`.
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 29] = [
     "eval",
     "evalsha",
     "ping",
@@ -24,6 +24,7 @@ const COMMANDS: [&str; 28] = [
     "publish",
     "time",
     "get",
+    "mget",
     "set",
     "setrange",
     "del",
@@ -160,6 +161,22 @@ fn no_documented_permission_is_superfluous() {
     for thread in threads {
         thread.join().unwrap();
     }
+}
+
+#[test]
+fn a_database_and_replicas_need_one_permission_more_each() {
+    let server = RedisServer::builder().acl_user(&user_with(&COMMANDS)).start();
+    let url = server.url_as("bob", "secret");
+    let database = block_on(Polylatch::connect(&format!("{url}/3"))).unwrap_err();
+    let replicas = block_on(connect(&format!("{url}?ack=any")).lock("a").try_acquire()).unwrap_err();
+    for (error, command) in [(database, "+select"), (replicas, "'wait'")] {
+        assert_eq!(error.kind(), ErrorKind::BackendRejected, "{error:?}");
+        assert!(error.to_string().contains(command), "{error}");
+    }
+    assert!(server.command(&["ACL", "SETUSER", "bob", "+select", "+wait"]).is_ok());
+    let both = connect(&format!("{url}/3?ack=any&ack_timeout=20ms"));
+    let error = block_on(both.lock("a").try_acquire()).unwrap_err();
+    assert!(error.to_string().contains("only 0 of the 1 replicas"), "{error}");
 }
 
 #[test]

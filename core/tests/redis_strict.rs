@@ -118,7 +118,7 @@ fn after_a_restart_with_its_data_nothing_is_granted_before_every_old_lease_has_e
 
     // A client that slept through the restart neither enters early nor closes the store again.
     let asked = Instant::now();
-    block_on(idle.lock("d").wait(millis(5_000)).acquire()).unwrap();
+    block_on(idle.lock("d").wait(millis(5_000)).acquire()).unwrap().check().unwrap();
     assert!(asked.elapsed() < millis(500), "{:?}", asked.elapsed());
 }
 
@@ -146,6 +146,6 @@ fn a_flush_of_the_whole_store_closes_it_too() {
     block_on(block_on(client.lock("a").wait(millis(10_000)).acquire()).unwrap().release()).unwrap();
     let flushed = Instant::now();
     server.command(&["FLUSHALL"]);
-    block_on(client.lock("a").wait(millis(10_000)).acquire()).unwrap();
+    block_on(client.lock("a").wait(millis(10_000)).acquire()).unwrap().check().unwrap();
     assert!(flushed.elapsed() >= CLOSED, "{:?}", flushed.elapsed());
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::client_info::ClientInfo;
 use crate::error::Result;
-use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 use crate::name::LockName;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::waiting::WaitAnswer;
@@ -184,6 +184,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// an audit entry.
     fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome>;
 
+    /// Says what this set-up can and cannot promise. Touches no lock.
+    fn examine(&self) -> Reply<Examination>;
+
     /// Lets go of connections and threads. Nothing is called afterwards.
     fn close(&self) -> Reply<()>;
 }
@@ -196,6 +199,15 @@ pub(crate) const ANNOUNCE_TTL: Duration = Duration::from_secs(20);
 
 /// How many breaks a store remembers for inspection.
 pub(crate) const AUDIT_LENGTH: usize = 200;
+
+/// What a store is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Taking locks: a store that cannot keep the declared guarantee is refused.
+    Lock,
+    /// Only to be examined: also a store that would be refused, to say why.
+    Examine,
+}
 
 /// What a backend gets from its client when it is opened.
 #[derive(Debug, Clone)]

@@ -8,6 +8,7 @@ use crate::clock::BootInstant;
 use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::{Error, ErrorKind, Result, Retry};
+use crate::observe::{self, InLine, WaitOutcome};
 use crate::options::{AcquireOptions, Wait};
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::FencingToken;
@@ -22,7 +23,7 @@ use crate::token::OwnerToken;
 pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<Option<Arc<HeldLease>>> {
     core.check_open()?;
     let Some(owner) = options.owner.clone() else {
-        return Acquisition::new(core, options)?.run().await;
+        return Acquisition::new(core, options)?.observed().await;
     };
     // One acquisition at a time for one owner of one lock: the others re-enter when it holds.
     let slot = core.owner_slot(&options.name, &owner);
@@ -53,7 +54,7 @@ pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<
     if let Wait::For(wait) = options.wait {
         options.wait = Wait::For(wait.saturating_sub(core.clock.now().since(started)));
     }
-    let lease = Acquisition::new(core, options)?.run().await?;
+    let lease = Acquisition::new(core, options)?.observed().await?;
     if let Some(lease) = &lease {
         *place = Arc::downgrade(lease);
     }
@@ -97,6 +98,26 @@ impl Acquisition {
         Ok(Self { core, options, contender, started, polls: 0, seed, last_seen: LastSeen::default() })
     }
 
+    /// Runs, and tells the metrics what came of it; also if the caller drops the future.
+    async fn observed(self) -> Result<Option<Arc<HeldLease>>> {
+        struct Outcome(Arc<Core>, BootInstant, WaitOutcome);
+        impl Drop for Outcome {
+            fn drop(&mut self) {
+                let waited = self.0.clock.now().since(self.1);
+                observe::waited(self.0.backend.capability().backend, self.2, waited);
+            }
+        }
+        let mut outcome = Outcome(Arc::clone(&self.core), self.started, WaitOutcome::Cancelled);
+        let result = self.run().await;
+        outcome.2 = match &result {
+            Ok(Some(_)) => WaitOutcome::Acquired,
+            Ok(None) => WaitOutcome::Refused,
+            Err(error) if error.kind() == ErrorKind::WaitTimeout => WaitOutcome::TimedOut,
+            Err(_) => WaitOutcome::Failed,
+        };
+        result
+    }
+
     async fn run(mut self) -> Result<Option<Arc<HeldLease>>> {
         let waits = self.options.wait != Wait::No;
         let deadline = match self.options.wait {
@@ -116,6 +137,8 @@ impl Acquisition {
         self.core.watchdog.somebody_is_active();
         let mut waiting = Waiting::new(times, self.options.plan.first, deadline, self.started, self.seed);
         let mut backoff = Backoff::new(Duration::from_millis(20), times.near, self.seed);
+
+        let mut in_line = None;
 
         // The first poll comes before any thought of giving up: a wait of zero still asks once.
         let mut next = Next::Poll;
@@ -142,6 +165,14 @@ impl Acquisition {
                                 undo.disarm();
                                 return Ok(None);
                             }
+                            if in_line.is_none() {
+                                let backend = self.core.backend.capability().backend;
+                                in_line = Some(InLine::new(backend));
+                                tracing::debug!(
+                                    target: "polylatch", event = "waiting", lock = %self.options.name, backend,
+                                    position = answer.position,
+                                );
+                            }
                             self.last_seen =
                                 LastSeen { holder, position: answer.position, ..LastSeen::default() };
                             waiting.told_to_wait(sent_at, now, answer);
@@ -155,7 +186,10 @@ impl Acquisition {
                             waiting.could_not_ask(now, left.min(times.near));
                         }
                         Err(error) if waits && error.retry() == Retry::AfterBackoff => {
-                            tracing::warn!(lock = %self.options.name, %error, "could not ask the store; trying again");
+                            tracing::warn!(
+                                target: "polylatch", event = "store_unreachable", lock = %self.options.name, %error,
+                                "could not ask the store; trying again"
+                            );
                             waiting.could_not_ask(now, backoff.delay());
                             self.last_seen = LastSeen { error: Some(error), ..LastSeen::default() };
                         }
@@ -201,6 +235,11 @@ impl Acquisition {
         now: BootInstant,
         at_once: bool,
     ) -> Arc<HeldLease> {
+        tracing::debug!(
+            target: "polylatch", event = "acquired", lock = %self.options.name,
+            backend = self.core.backend.capability().backend, token = fence.get(),
+            waited_ms = now.since(self.started).as_millis() as u64, pushed = at_once,
+        );
         let machine = Lease::granted(self.options.plan, sent_at, now, at_once, self.seed);
         HeldLease::start(Arc::clone(&self.core), Arc::clone(&self.contender), fence, machine)
     }

@@ -1,6 +1,7 @@
 //! A held lease: its state machine, its signals, and its release.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::backend::{Contender, Released};
 use crate::clock::BootInstant;
 use crate::driver::Core;
 use crate::error::{Effect, Error, LostReason, Result, Retry};
+use crate::observe;
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::FencingToken;
 use crate::policy::lease::{Due, Lease, LeaseState, RenewalOutcome};
@@ -25,6 +27,10 @@ pub(crate) struct HeldLease {
     signal: watch::Sender<LeaseState>,
     /// How many guards share it (reentrancy).
     guards: Mutex<usize>,
+    /// Held by the one who talks to the store about the release; the others wait for what comes of it.
+    release: tokio::sync::Mutex<()>,
+    /// A release has left whose answer nobody has seen, so it may have freed the lock.
+    unanswered: AtomicBool,
 }
 
 impl fmt::Debug for HeldLease {
@@ -53,7 +59,10 @@ impl HeldLease {
             machine: Mutex::new(machine),
             signal: watch::Sender::new(LeaseState::Held),
             guards: Mutex::new(1),
+            release: tokio::sync::Mutex::default(),
+            unanswered: AtomicBool::new(false),
         });
+        observe::held_changed(lease.core.backend.capability().backend, 1.0);
         lease.core.watchdog.watch(&lease);
         lease
     }
@@ -64,14 +73,19 @@ impl HeldLease {
         self.with_machine(|machine| machine.judge(now))
     }
 
+    /// Says whether the lock may still be relied on: not from when its release has left.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.judge().is_over() && !unpoisoned(&self.machine).is_releasing()
+    }
+
     /// Returns an error that says why, unless the lease is still held.
     pub(crate) fn check(&self) -> Result<()> {
         match self.judge() {
-            LeaseState::Held | LeaseState::Endangered => Ok(()),
+            LeaseState::Held | LeaseState::Endangered if self.is_held() => Ok(()),
             LeaseState::Lost(reason) => Err(self.lost_error(reason)),
-            LeaseState::Released => Err(Error::new(
+            LeaseState::Held | LeaseState::Endangered | LeaseState::Released => Err(Error::new(
                 crate::error::ErrorKind::InvalidArgument,
-                format!("the lease of {} was released; acquire a new one", self.contender.name),
+                format!("the lease of {} was given back; acquire a new one", self.contender.name),
             )
             .on_lock(self.contender.name.as_str())),
         }
@@ -121,7 +135,7 @@ impl HeldLease {
     /// Adds a guard, unless the lease is over or being given back.
     pub(super) fn enter_again(&self) -> bool {
         let mut guards = unpoisoned(&self.guards);
-        if *guards == 0 || self.judge().is_over() {
+        if *guards == 0 || !self.is_held() {
             return false;
         }
         *guards += 1;
@@ -141,11 +155,6 @@ impl HeldLease {
     /// cannot be reached, the background goes on trying until the lease ends, and this returns the
     /// error. Cancellation: the background finishes the release.
     pub(crate) async fn release(self: &Arc<Self>) -> Result<()> {
-        match self.judge() {
-            LeaseState::Released => return Ok(()),
-            LeaseState::Lost(reason) => return Err(self.lost_error(reason)),
-            LeaseState::Held | LeaseState::Endangered => {}
-        }
         self.with_machine(Lease::release_started);
         let mut unfinished = FinishRelease(Some(Arc::clone(self)));
         let result = self.release_before(self.core.clock.now() + self.core.settings.timeout).await;
@@ -180,13 +189,20 @@ impl HeldLease {
     }
 
     async fn release_before(&self, end: BootInstant) -> Result<()> {
+        let _alone = self.release.lock().await;
+        match self.judge() {
+            LeaseState::Released => return Ok(()),
+            LeaseState::Lost(reason) => return Err(self.lost_error(reason)),
+            LeaseState::Held | LeaseState::Endangered => {}
+        }
         let core = &self.core;
         let started = core.clock.now();
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1), self.fence.get());
-        let mut reply_was_lost = false;
         let mut tries = 0;
         loop {
             tries += 1;
+            // Noted before it leaves: this future may be dropped at the next await.
+            let may_be_free = self.unanswered.swap(true, Ordering::SeqCst);
             let request = core.backend.release(&self.contender, self.fence);
             let now = core.clock.now();
             let error = match core.service.within(core.settings.timeout, request).await {
@@ -194,7 +210,7 @@ impl HeldLease {
                     self.finish(None);
                     return Ok(());
                 }
-                Ok(Released::NotHeld) if reply_was_lost => {
+                Ok(Released::NotHeld) if may_be_free => {
                     self.finish(None);
                     return Ok(());
                 }
@@ -209,7 +225,9 @@ impl HeldLease {
                 }
                 Err(error) => error,
             };
-            reply_was_lost |= error.effect() == Effect::Maybe;
+            if error.effect() == Effect::None {
+                self.unanswered.store(may_be_free, Ordering::SeqCst);
+            }
             let pause = backoff.delay();
             if error.retry() != Retry::AfterBackoff || now + pause >= end {
                 return Err(error
@@ -243,15 +261,49 @@ impl HeldLease {
         let result = change(&mut machine);
         let state = machine.last_judged();
         // Inside the lock, so that two changes cannot be told in the wrong order.
-        self.signal.send_if_modified(|told| {
+        let changed = self.signal.send_if_modified(|told| {
             let changed = *told != state && !told.is_over();
             if changed {
                 *told = state;
             }
             changed
         });
+        let granted_at = machine.granted_at();
+        let renewals = machine.renewals();
         drop(machine);
+        if changed {
+            self.tell(state, granted_at, renewals);
+        }
         result
+    }
+
+    /// Tells whoever observes the program that the lease is in another state.
+    fn tell(&self, state: LeaseState, granted_at: BootInstant, renewals: u32) {
+        let backend = self.core.backend.capability().backend;
+        let held = self.core.clock.now().since(granted_at);
+        let (lock, token, held_ms) = (&self.contender.name, self.fence.get(), held.as_millis() as u64);
+        match state {
+            LeaseState::Held => return,
+            LeaseState::Endangered => {
+                tracing::warn!(
+                    target: "polylatch", event = "endangered", %lock, token,
+                    "the lease is in danger: not renewed for half of it, or its hold limit is near"
+                );
+                return;
+            }
+            LeaseState::Released => {
+                tracing::debug!(target: "polylatch", event = "released", %lock, backend, token, held_ms, renewals);
+            }
+            LeaseState::Lost(reason) => {
+                tracing::warn!(
+                    target: "polylatch", event = "lost", %lock, token, reason = reason.code(), held_ms,
+                    "the lease is lost"
+                );
+                observe::lost(backend, reason);
+            }
+        }
+        observe::held_for(backend, held);
+        observe::held_changed(backend, -1.0);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::client_info::ClientInfo;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::HeldLease;
 use crate::error::LostReason;
+use crate::observe;
 use crate::policy::lease::{Due, RenewalOutcome};
 use crate::policy::watchdog::{BATCH_SIZE, Schedule};
 use crate::token::OwnerToken;
@@ -232,17 +233,26 @@ fn settle(
     let renewals = match answer {
         Some(Ok(renewals)) => Some(renewals),
         Some(Err(error)) => {
-            tracing::warn!(leases = batch.len(), %error, "renewal failed; trying again");
+            tracing::warn!(
+                target: "polylatch", event = "renewal_failed", leases = batch.len(), %error,
+                "renewal failed; trying again"
+            );
             None
         }
         None => {
-            tracing::warn!(leases = batch.len(), "renewal not answered yet; trying again");
+            tracing::warn!(
+                target: "polylatch", event = "renewal_failed", leases = batch.len(),
+                "renewal not answered yet; trying again"
+            );
             None
         }
     };
     for (index, (lease, asked)) in batch.iter().enumerate() {
         let outcome = match renewals.as_ref().map(|renewals| renewals.get(index)) {
-            Some(Some(Renewal::Extended)) => RenewalOutcome::Extended,
+            Some(Some(Renewal::Extended)) => {
+                observe::renewed(watchdog.backend.capability().backend, now.since(sent_at));
+                RenewalOutcome::Extended
+            }
             Some(Some(Renewal::NotYours)) => RenewalOutcome::NotYours,
             Some(None) | None => RenewalOutcome::Failed,
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::driver::Core;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Event, Query, Snapshot, changes};
+use crate::inspect::{BreakOutcome, BreakRequest, Event, Examination, Query, Snapshot, changes};
 use crate::name::LockName;
 
 /// Longest reason for a break, in bytes.
@@ -44,6 +44,20 @@ impl Inspector {
             .within(limit, request)
             .await
             .map_err(|error| error.during(self.core.backend.capability().backend, "list"))
+    }
+
+    /// Looks at the store as a careful operator would: what this set-up can and cannot promise, and
+    /// how to mend it. Touches no lock; what it tries, it tries under throw-away keys.
+    ///
+    /// What it may not look at is a finding of severity `unknown`, not an error.
+    /// Errors: `backend_unavailable`, `backend_rejected`. Cancellation: safe.
+    pub async fn examine(&self) -> Result<Examination> {
+        let limit = self.core.settings.timeout * 10;
+        self.core
+            .service
+            .within(limit, self.core.backend.examine())
+            .await
+            .map_err(|error| error.during(self.core.backend.capability().backend, "examine"))
     }
 
     /// Follows the store by reading it again and again; see [`Watch::next`].

@@ -5,6 +5,7 @@
 //! milliseconds since the Unix epoch; ages come ready-made so that nobody compares two clocks.
 
 mod changes;
+pub(crate) mod examination;
 mod inspector;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::policy::fencing::FencingToken;
 use crate::token::ClientId;
 
 pub use changes::changes;
+pub use examination::{Check, CheckSeverity, Examination, Holds, Promise};
 pub use inspector::{Inspector, Observation, Watch};
 
 /// Which locks to read.

@@ -214,9 +214,15 @@ impl Lease {
         }
     }
 
-    /// Stops renewals while a release is under way.
+    /// Notes that a release is under way. There is no way back: from when it has left, somebody else
+    /// may hold the lock, whatever comes of the answer. Renewals stop.
     pub(crate) fn release_started(&mut self) {
         self.releasing = true;
+    }
+
+    /// Says whether a release is or was under way.
+    pub(crate) fn is_releasing(&self) -> bool {
+        self.releasing
     }
 
     /// Ends the lease because its holder gave it back. `false` if it was over already.
@@ -242,6 +248,10 @@ impl Lease {
     /// Returns the state as of the latest judgement, without looking at a clock.
     pub(crate) fn last_judged(&self) -> LeaseState {
         self.state
+    }
+
+    pub(crate) fn granted_at(&self) -> BootInstant {
+        self.granted_at
     }
 
     pub(crate) fn renewals(&self) -> u32 {

@@ -108,6 +108,7 @@ pub fn a_release_cancelled_at_any_point_still_frees_the_lock(store: &impl Store)
         let next = block_on(other.lock("a").wait(millis(8_000)).acquire()).unwrap();
         assert!(started.elapsed() < millis(2_500), "the lease was waited out at {times} polls");
         assert!(!guard.is_held(), "a release that was begun is finished");
+        assert!(poll_at_most(1, guard.lost()).is_none(), "giving a lock back is no loss");
         block_on(next.release()).unwrap();
     }
 }

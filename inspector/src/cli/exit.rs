@@ -5,6 +5,9 @@ use polylatch::{Error, ErrorKind};
 /// `break`: nothing was broken, because the lock is free, changed hands, or nobody said yes.
 pub(crate) const NOTHING_DONE: u8 = 1;
 
+/// `doctor`: at least one warning or problem.
+pub(crate) const FINDINGS: u8 = 1;
+
 /// The command line is wrong. Not the usual 2, which many commands use themselves.
 pub(crate) const USAGE: u8 = 64;
 

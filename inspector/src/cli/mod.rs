@@ -1,9 +1,12 @@
 //! The program `polylatch`: what is typed, and which part answers.
 
 mod break_lease;
+mod completions;
+mod doctor;
 mod duration;
 mod exit;
 mod ls;
+mod man;
 mod paint;
 mod run;
 mod show;
@@ -42,6 +45,9 @@ enum Command {
     Show(ShowArgs),
     Watch(WatchArgs),
     Break(BreakArgs),
+    Doctor(doctor::DoctorArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 /// Run a command while holding a lock
@@ -176,7 +182,8 @@ Examples:
   polylatch run deploy --wait no -- ./deploy.sh  exit 75 if another is at it
   polylatch ls                                   what is held, by whom, how long
   polylatch show nightly/backup                  why does it not move?
-  polylatch watch                                live";
+  polylatch watch                                live
+  polylatch doctor                               what can this store promise?";
 
 const RUN_HELP: &str = "\
 Examples:
@@ -302,6 +309,9 @@ async fn answer(cli: Cli) -> Result<u8, Failure> {
         Command::Show(args) => show::show(url, &args).await,
         Command::Watch(args) => watch::watch(url, &args).await,
         Command::Break(args) => break_lease::break_lease(url, &args).await,
+        Command::Doctor(args) => doctor::doctor(url, &args).await,
+        Command::Completions(args) => completions::completions(&args),
+        Command::Man(args) => man::man(&args),
     }
 }
 

@@ -47,12 +47,7 @@ pub(crate) struct Store {
 impl Store {
     /// Connects to the given store or to the default one. `program` is what people see beside locks.
     pub(crate) async fn open(url: Option<&str>, program: Option<String>) -> Result<Self, Failure> {
-        if url.is_some_and(|url| url == "memory" || url.starts_with("memory:")) {
-            return Err(Failure::new(
-                exit::USAGE,
-                "memory: lives inside one process, so no other could see it; use sqlite: or a server",
-            ));
-        }
+        refuse_memory(url)?;
         let mut builder = Polylatch::builder();
         if let Some(url) = url {
             builder = builder.url(url);
@@ -74,6 +69,17 @@ impl Store {
     pub(crate) fn shown_url(&self) -> String {
         harmless(self.client.url_for_display())
     }
+}
+
+/// Refuses a store that would live in this process only.
+pub(crate) fn refuse_memory(url: Option<&str>) -> Result<(), Failure> {
+    if url.is_some_and(|url| url == "memory" || url.starts_with("memory:")) {
+        return Err(Failure::new(
+            exit::USAGE,
+            "memory: lives inside one process, so no other could see it; use sqlite: or a server",
+        ));
+    }
+    Ok(())
 }
 
 /// How this program is called for a store, for copyable commands that never show a secret.
@@ -157,6 +163,15 @@ pub(crate) fn json(value: &impl Serialize, pretty: bool) -> Result<String, Failu
 pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
     use std::io::Write;
     match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failure::new(SILENT, "")),
+        other => Ok(other?),
+    }
+}
+
+/// Prints a whole text; a reader that went away ends the program quietly.
+pub(crate) fn print_text(text: &[u8]) -> Result<(), Failure> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failure::new(SILENT, "")),
         other => Ok(other?),
     }

@@ -267,8 +267,9 @@ impl History {
 /// What an acquisition may answer while its store or its connection is being hurt.
 const EXPLAINED: [&str; 3] = ["backend_unavailable", "wait_timeout", "canceled"];
 
-/// What a release may answer besides: losses, each with its reason.
-const LOSSES: [&str; 2] = ["expired", "superseded"];
+/// The loss that a fault explains. `superseded` would mean that a store which lost no data gave a
+/// lock away while its holder was still valid.
+const LOSSES: [&str; 1] = ["expired"];
 
 fn check_told(section: &Section, found: &mut Vec<Violation>) {
     let mut broken = |rule, at, why: &str| {

@@ -5,14 +5,16 @@
 //!   the boot clock that all processes of a machine share, when it entered and left ([`record`]).
 //! - [`resource`] is what the locks protect: it keeps the largest fencing token and refuses others.
 //! - [`history`] is the judge: sections never overlap, tokens only grow, a loss is always told.
-//! - [`load`] runs many workers under a seeded plan of faults; [`process`] drives single workers
-//!   step by step; [`evidence`] says what a person needs to know when something went wrong.
+//! - [`load`] runs many workers under a seeded plan of faults; [`scenarios`] and [`crowd`] drive
+//!   single workers step by step, the same way on every store; [`evidence`] says what a person needs
+//!   to know when something went wrong.
 //!
 //! Sizes come from the environment for longer runs: `POLYLATCH_ROBUSTNESS_SECTIONS`,
 //! `POLYLATCH_ROBUSTNESS_FAULTS`, `POLYLATCH_ROBUSTNESS_ROUNDS`, and `POLYLATCH_ROBUSTNESS_SEED`
 //! repeats a plan of faults.
 #![cfg(unix)]
 
+pub mod crowd;
 pub mod evidence;
 pub mod history;
 pub mod load;
@@ -21,6 +23,8 @@ pub mod process;
 pub mod random;
 pub mod record;
 pub mod resource;
+pub mod scenarios;
+pub mod stage;
 
 use polylatch::{Clock, SystemClock};
 

@@ -41,7 +41,7 @@ pub struct Plan<'store> {
     pub locks: u64,
     /// Length of a long section: more than the first lease.
     pub long: Duration,
-    /// Length of a pause: more than a lease.
+    /// Longest pause: more than a lease.
     pub pause: Duration,
     /// How often a worker is killed, how often one is paused, and the rest, in shares.
     pub kills: u64,
@@ -160,7 +160,7 @@ impl<'store> Fleet<'_, 'store> {
         let who = format!("w{place}.{life}");
         let file = |suffix: &str| -> PathBuf { self.evidence.file(&format!("{who}.{suffix}")) };
         let plan = self.plan;
-        let seed = self.random.next();
+        let seed = self.random.draw();
         let child = Command::new(plan.program)
             .args(["load", &plan.urls[place]])
             .args([self.resource.path(), &file("history")])
@@ -178,7 +178,7 @@ impl<'store> Fleet<'_, 'store> {
     /// Waits until so many sections wrote, and ends faults whose time is over meanwhile.
     #[track_caller]
     fn progress(&mut self, sections: u64) {
-        let mut seen = self.resource.accepted();
+        let mut seen = self.resource.sections();
         let mut moved = Instant::now();
         loop {
             self.heal(Instant::now());
@@ -215,6 +215,8 @@ impl<'store> Fleet<'_, 'store> {
         let due: Vec<(Instant, Due<'store>)> = due;
         for (_, due) in due {
             match due {
+                // Killed in its sleep, it has a successor that is awake.
+                Due::Resume(place) if !self.slots[place].paused => {}
                 Due::Resume(place) => {
                     self.slots[place].paused = false;
                     proc::resume(self.slots[place].child.id());
@@ -230,17 +232,11 @@ impl<'store> Fleet<'_, 'store> {
         let others: u64 = plan.others.iter().map(|(share, _)| share).sum();
         let mut drawn = self.random.below(plan.kills + plan.pauses + others);
         if drawn < plan.kills + plan.pauses {
-            let awake: Vec<usize> =
-                (0..self.slots.len()).filter(|place| !self.slots[*place].paused).collect();
-            if awake.len() > self.slots.len() / 2 {
-                let place = awake[self.random.below(awake.len() as u64) as usize];
-                return if drawn < plan.kills { self.kill(place) } else { self.pause(place) };
-            }
-            // Too many are paused: hurt the store instead, or kill one that is paused.
-            if others == 0 {
-                return;
-            }
-            drawn = plan.kills + plan.pauses + self.random.below(others);
+            let place = self.victim();
+            let asleep = self.slots.iter().filter(|slot| slot.paused).count();
+            // With too many asleep nothing moves, and who is asleep already can only be killed.
+            let kill = drawn < plan.kills || self.slots[place].paused || asleep >= self.slots.len() / 2;
+            return if kill { self.kill(place) } else { self.pause(place) };
         }
         drawn -= plan.kills + plan.pauses;
         for (share, hurt) in &plan.others {
@@ -255,6 +251,16 @@ impl<'store> Fleet<'_, 'store> {
             }
             drawn -= share;
         }
+    }
+
+    /// Any worker, or as often the one that wrote last: it is probably inside its section.
+    fn victim(&mut self) -> usize {
+        let any = self.random.below(self.slots.len() as u64) as usize;
+        if self.random.once_in(2) {
+            return any;
+        }
+        let last = self.resource.last_writer();
+        self.slots.iter().position(|slot| Some(slot.child.id()) == last).unwrap_or(any)
     }
 
     fn count(&mut self, what: &str) {
@@ -282,7 +288,10 @@ impl<'store> Fleet<'_, 'store> {
         self.count("pause");
         proc::pause(self.slots[place].child.id());
         self.slots[place].paused = true;
-        self.healing.push((Instant::now() + self.plan.pause, Due::Resume(place)));
+        // From well within a lease to well beyond it.
+        let most = self.plan.pause.as_millis() as u64;
+        let length = Duration::from_millis(most / 5 + self.random.below(most * 4 / 5));
+        self.healing.push((Instant::now() + length, Due::Resume(place)));
     }
 
     /// Ends all faults and lets the workers finish.

@@ -87,7 +87,8 @@ impl Worker {
         let deadline = Instant::now() + within;
         loop {
             let told = &self.told;
-            let found = self.unheard.iter().enumerate().find_map(|(at, place)| Some((at, find(&told[*place])?)));
+            let found =
+                self.unheard.iter().enumerate().find_map(|(at, place)| Some((at, find(&told[*place])?)));
             if let Some((at, found)) = found {
                 self.unheard.remove(at);
                 return found;

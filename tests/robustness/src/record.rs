@@ -41,7 +41,7 @@ pub enum Record {
     Wrote { lock: u32, token: u64, at: u64, accepted: bool, largest: u64 },
     /// The label under which a token was acquired.
     Named { lock: u32, token: u64, label: String },
-    /// The first look at the guard after a pause of the process that began at or after `last`.
+    /// A look at the guard: the very first, or the first after a pause that began after `last`.
     Looked { lock: u32, token: u64, last: u64, at: u64, verdict: Verdict },
 }
 

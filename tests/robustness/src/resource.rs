@@ -34,7 +34,8 @@ impl fmt::Display for Write {
 struct State {
     largest: HashMap<u32, u64>,
     writes: Vec<Write>,
-    accepted: u64,
+    /// How many tokens were written under.
+    sections: u64,
 }
 
 #[derive(Debug, Default)]
@@ -52,11 +53,12 @@ impl Shared {
         let mut state = self.lock();
         let largest = state.largest.entry(lock).or_default();
         let accepted = token >= *largest;
+        let is_new = token > *largest;
         *largest = token.max(*largest);
         let largest = *largest;
         // Inside the mutex, so that the order of the list is the order of the times.
         state.writes.push(Write { lock, token, pid, at: boot_nanos(), accepted });
-        state.accepted += u64::from(accepted);
+        state.sections += u64::from(is_new);
         drop(state);
         self.written.notify_all();
         (accepted, largest)
@@ -95,18 +97,23 @@ impl Resource {
         &self.path
     }
 
-    /// How many writes were accepted.
-    pub fn accepted(&self) -> u64 {
-        self.shared.lock().accepted
+    /// How many sections have written something.
+    pub fn sections(&self) -> u64 {
+        self.shared.lock().sections
     }
 
-    /// Waits until so many writes were accepted or the moment has come; returns how many there are.
-    pub fn wait_for(&self, accepted: u64, until: Instant) -> u64 {
+    /// The process whose write was the last one accepted.
+    pub fn last_writer(&self) -> Option<u32> {
+        self.shared.lock().writes.iter().rev().find(|write| write.accepted).map(|write| write.pid)
+    }
+
+    /// Waits until so many sections wrote or the moment has come; returns how many did.
+    pub fn wait_for(&self, sections: u64, until: Instant) -> u64 {
         let mut state = self.shared.lock();
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if state.accepted >= accepted || left.is_zero() {
-                return state.accepted;
+            if state.sections >= sections || left.is_zero() {
+                return state.sections;
             }
             state = self.shared.written.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -42,7 +42,7 @@ fn what_ended_in_time_does_not_overlap() {
         // Its validity was over, and it was told.
         ("ended", "entered 0 5 100 300\nleft 0 5 500 501 expired 300\nreleased 0 5 502 expired\n", None),
         // It was told of its loss before.
-        ("told", "entered 0 5 100 600\nlost 0 5 250 superseded\nleft 0 5 500 501 superseded 600\n", None),
+        ("told", "entered 0 5 100 600\nlost 0 5 250 superseded\n", None),
         ("killed", "entered 0 5 100 600\n", Some(290)),
         ("cut off", "entered 0 5 100 300\nleft 0 5 5", None),
         // Its guard was over before it could look at it, and said so.
@@ -116,6 +116,8 @@ fn failures_that_no_fault_explains_are_refused() {
     assert_eq!(rules(&[("odd", "failed 0 300 internal\n", None)], &[]), [Rule::Unexplained]);
     let odd = ("odd", "entered 0 5 100 400\nleft 0 5 150 151 held 400\nreleased 0 5 160 internal\n", None);
     assert_eq!(rules(&[odd], &[]), [Rule::Unexplained]);
+    let superseded = ("odd", "entered 0 5 100 400\nleft 0 5 150 151 superseded 400\n", None);
+    assert_eq!(rules(&[superseded], &[]), [Rule::Unexplained]);
     let broken = ("broken", "entered 0 5 100 400\nleft 0 5 150 151 broken 400\n", None);
     assert_eq!(rules(&[broken], &[]), [Rule::Unexplained]);
 }

@@ -14,10 +14,11 @@ use crate::backend::{
 use crate::client_info::ClientInfo;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
-use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::wakeups::{Wakeups, unpoisoned};
 
+mod examine;
 pub(crate) mod store;
 
 use store::{Now, Push, Store};
@@ -132,6 +133,10 @@ impl Backend for MemoryBackend {
 
     fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {
         ready(Ok(self.step(|store, now| store.break_lease(now, request))))
+    }
+
+    fn examine(&self) -> Reply<Examination> {
+        ready(Ok(examine::examination()))
     }
 
     fn close(&self) -> Reply<()> {

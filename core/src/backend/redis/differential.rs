@@ -6,31 +6,29 @@
 //! of the lock must be what `memory::store` says.
 
 use std::collections::VecDeque;
-use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
 use std::time::Duration;
 
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::resp::{self, Reply as Wire};
-use tokio::sync::oneshot;
 
-use super::config::{Address, Guarantee, RedisConfig};
-use super::port::{Acknowledge, Call, ChannelEvent, Data, Listener, Port, ServerFacts};
+use super::port::{Call, Data};
+use super::reading;
 use super::records::Keys;
 use super::scripts::{self, Script};
-use super::{RedisBackend, reading};
 use crate::backend::memory::store::{Now, Push, Store};
-use crate::backend::{Ask, Backend, Contender, OpenContext, RenewItem, Reply};
+use crate::backend::{Ask, Backend, Contender, RenewItem};
 use crate::clock::BootInstant;
-use crate::error::Result;
 use crate::inspect::{AuditEntry, BreakRequest, LockView, Query};
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
 use crate::token::{ClientId, OwnerToken};
-use crate::wakeups::{Wakeups, unpoisoned};
+
+mod recorder;
+
+use recorder::{Check, Party, record};
 
 /// How many sequences run unless POLYLATCH_DIFFERENTIAL_SEQUENCES says otherwise.
 const SEQUENCES: u64 = 20_000;
@@ -38,151 +36,12 @@ const STEPS: u64 = 20;
 /// Sequences whose requests are under way at once.
 const PIPELINED: usize = 50;
 const WORKERS: u64 = 2;
-const MAX_LEASE: Duration = Duration::from_secs(3600);
 
-/// What surrounds a script: the last argument is the time in µs; a lock ends by that time.
-const STAND_IN: &str = r"
-local NOW_US = tonumber(table.remove(ARGV))
-local NOW_MS = math.floor(NOW_US / 1000)
-local real, pushes = redis, {}
-local function is_lock(key) return string.sub(key, -5) == ':lock' end
-local function ends(key)
-  local at = is_lock(key) and real.call('GET', key .. '#ends')
-  if at and tonumber(at) <= NOW_MS then
-    real.call('DEL', key, key .. '#ends')
-    at = nil
-  end
-  return at
-end
-local own = {}
-function own.TIME()
-  return {string.format('%d', math.floor(NOW_US / 1000000)), string.format('%d', NOW_US % 1000000)}
-end
-function own.PUBLISH(channel, message)
-  pushes[#pushes + 1] = channel .. ' ' .. message
-  return 1
-end
-function own.GET(key)
-  ends(key)
-  return real.call('GET', key)
-end
-function own.TYPE(key)
-  ends(key)
-  return real.call('TYPE', key)
-end
-function own.SET(key, value, px, ms)
-  if is_lock(key) then
-    assert(px == 'PX', 'a lock without an end')
-    real.call('SET', key .. '#ends', NOW_MS + ms)
-  end
-  return real.call('SET', key, value)
-end
-function own.DEL(key) return real.call('DEL', key, key .. '#ends') end
-function own.PTTL(key)
-  local at = ends(key)
-  return at and at - NOW_MS or real.call('PTTL', key)
-end
-function own.PEXPIRE(key, ms)
-  if not is_lock(key) then return real.call('PEXPIRE', key, ms) end
-  return real.call('SET', key .. '#ends', NOW_MS + ms)
-end
-local redis = {}
-function redis.call(command, ...)
-  if own[command] then return own[command](...) end
-  return real.call(command, ...)
-end
-redis.pcall = redis.call
-local function show(KEYS, ARGV)
---[[show]]
-end
-local function step()
---[[step]]
-end
-local answer, shown = step(), {}
-for _, lock in ipairs(KEYS) do
-  if is_lock(lock) then
-    local base = string.sub(lock, 1, -6)
-    shown[#shown + 1] = show({lock, base .. ':line', base .. ':life'}, {'1000'})
-  end
-end
-local listed = -1
-if #KEYS > 5 then listed = real.call('ZSCORE', KEYS[5], ARGV[2]) and 1 or 0 end
-return {answer, pushes, shown, listed}
-";
+/// What surrounds a script.
+const STAND_IN: &str = include_str!("differential/stand_in.lua");
 
 fn surrounded(script: &Script) -> String {
     STAND_IN.replace("--[[show]]", &scripts::SHOW.text).replace("--[[step]]", &script.text)
-}
-
-/// Records what the backend would send, and lets the test answer it.
-#[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<VecDeque<(Call, oneshot::Sender<Result<Data>>)>>>);
-
-struct RecordingPort {
-    recorder: Recorder,
-    listens: bool,
-}
-
-impl Port for RecordingPort {
-    fn run(&self, calls: Vec<Call>, _: Option<Acknowledge>) -> Reply<Vec<Result<Data>>> {
-        let mut answers = Vec::new();
-        for call in calls {
-            let (answer, asked) = oneshot::channel();
-            unpoisoned(&self.recorder.0).push_back((call, answer));
-            answers.push(asked);
-        }
-        Box::pin(async move {
-            let mut all = Vec::new();
-            for answer in answers {
-                all.push(answer.await.expect("the test answers every call"));
-            }
-            Ok(all)
-        })
-    }
-
-    fn subscribe(&self, _: String, listener: Listener) {
-        listener(if self.listens { ChannelEvent::Subscribed } else { ChannelEvent::Refused("test".into()) });
-    }
-
-    fn facts(&self) -> Reply<ServerFacts> {
-        Box::pin(std::future::ready(Ok(ServerFacts::default())))
-    }
-
-    fn close(&self) {}
-}
-
-/// One client: its backend, and what that would send.
-struct Party {
-    id: ClientId,
-    listens: bool,
-    backend: RedisBackend,
-    recorder: Recorder,
-}
-
-impl Party {
-    fn new(number: u64, listens: bool, runtime: &tokio::runtime::Handle) -> Self {
-        let recorder = Recorder::default();
-        let id = ClientId::from_stored(&format!("host:{number}:c0ffee"));
-        let config = RedisConfig {
-            address: Address::Tcp { host: "recorded".into(), port: 1 },
-            user: None,
-            password: None,
-            database: 0,
-            keys: Keys::new("pl", None).unwrap(),
-            guarantee: Guarantee::BestEffort,
-            max_lease: MAX_LEASE,
-            acknowledge: None,
-            timeout: Duration::from_secs(1),
-        };
-        let context = OpenContext {
-            wakeups: Arc::<Wakeups>::default(),
-            runtime: runtime.clone(),
-            client: id.clone(),
-            timeout: Duration::from_secs(1),
-        };
-        let port = RecordingPort { recorder: recorder.clone(), listens };
-        Self { id, listens, backend: RedisBackend::new(config, context, Box::new(port)), recorder }
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -193,8 +52,6 @@ enum Step {
     Cancel(usize),
     Break(usize, u64),
 }
-
-type Check = Box<dyn FnOnce(Data) -> std::result::Result<(), String>>;
 
 /// A step that is under way: what to compare when its reply comes.
 struct Expected {
@@ -230,30 +87,6 @@ impl Dice {
 
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
-}
-
-/// Answers the recorded call and takes what the backend makes of the answer.
-fn answered<T: Debug + PartialEq + 'static>(
-    mut reply: Reply<T>,
-    answer: oneshot::Sender<Result<Data>>,
-    spec: T,
-) -> Check {
-    Box::new(move |data| {
-        answer.send(Ok(data)).expect("the backend waits for it");
-        match reply.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(ours)) if ours == spec => Ok(()),
-            Poll::Ready(ours) => Err(format!("it answers\n  {ours:?}\nand not\n  {spec:?}")),
-            Poll::Pending => Err("it needs more than one call".into()),
-        }
-    })
-}
-
-/// Carries one step out in the specification, and records the backend's call for it.
-fn record<T: Debug + PartialEq + 'static>(party: &Party, mut reply: Reply<T>, spec: T) -> (Call, Check) {
-    let pending = reply.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
-    assert!(pending, "it needs the store");
-    let (call, answer) = unpoisoned(&party.recorder.0).pop_front().expect("it was recorded");
-    (call, answered(reply, answer, spec))
 }
 
 struct Worker {
@@ -348,9 +181,10 @@ impl Worker {
             };
             let now = at(boot_ms);
             let who = dice.below(sequence.contenders.len() as u64) as usize;
-            let fence = |who: usize, dice: &mut Dice| match dice.below(8) {
+            let fence = |who: usize, dice: &mut Dice| match dice.below(9) {
                 0 => fences[who] - 1,
                 1 => fences[who] + 1,
+                2 => fences[dice.below(7) as usize],
                 _ => fences[who],
             };
             let step = match dice.below(16) {

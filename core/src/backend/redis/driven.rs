@@ -112,7 +112,17 @@ impl Driven {
     pub(crate) async fn call<T>(&self, request: impl Future<Output = T>) -> T {
         let place = Place::new(&self.hub);
         let mut request = std::pin::pin!(request);
+        // Where others wait too, this request goes out together with theirs, in one write, by the one
+        // who drives next: sending it wakes that one.
+        let mut joins_others = self.waiting() > 0;
         poll_fn(|context| {
+            if std::mem::take(&mut joins_others) {
+                let answer = request.as_mut().poll(context);
+                if answer.is_pending() {
+                    place.wait_with(context.waker());
+                }
+                return answer;
+            }
             loop {
                 let mut answer = Poll::Pending;
                 let drove = self.drive_around(|| {

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::backend::{
-    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, Ask, Backend, Capability, Contender, OpenContext, Released,
+    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, Ask, Backend, Capability, Contender, OpenContext, Purpose, Released,
     RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::error::{Effect, Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 use crate::name::LockName;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::waiting::{WaitAnswer, WaitTimes};
@@ -26,10 +26,12 @@ pub(crate) mod config;
 #[cfg(all(test, unix))]
 mod differential;
 mod driven;
+mod examine;
 mod native;
 pub(crate) mod port;
 mod reading;
 pub(crate) mod records;
+mod replies;
 pub(crate) mod scripts;
 mod socket;
 mod stream;
@@ -61,6 +63,7 @@ struct Inner {
     client: ClientId,
     inbox: watch::Sender<Inbox>,
     subscribing: AtomicBool,
+    own: examine::Own,
 }
 
 /// Whether pushes reach this client.
@@ -73,9 +76,16 @@ enum Inbox {
 }
 
 /// Connects, looks at the server, and refuses what cannot keep the declared guarantee.
-pub(crate) async fn open(config: RedisConfig, context: OpenContext) -> Result<Arc<dyn Backend>> {
+pub(crate) async fn open(
+    config: RedisConfig,
+    context: OpenContext,
+    purpose: Purpose,
+) -> Result<Arc<dyn Backend>> {
     let port = NativePort::new(&config, context.runtime.clone())?;
     let facts = port.facts().await?;
+    if purpose == Purpose::Examine {
+        return Ok(Arc::new(RedisBackend::new(config, context, Box::new(port))));
+    }
     if facts.is_replica {
         return Err(Error::new(
             ErrorKind::BackendRejected,
@@ -127,6 +137,7 @@ fn check_guarantee(config: &RedisConfig, facts: &ServerFacts) -> Result<()> {
 impl RedisBackend {
     pub(crate) fn new(config: RedisConfig, context: OpenContext, port: Box<dyn Port>) -> Self {
         let inner = Inner {
+            own: examine::Own::of(&config),
             port,
             keys: config.keys,
             guarantee: config.guarantee,
@@ -209,6 +220,7 @@ impl Inner {
             "granted" if self.acknowledge.is_some() => self.wakeups.hint(owner),
             "granted" => self.wakeups.grant(owner, fence),
             "revoked" => self.wakeups.revoked(owner, fence),
+            "echo" => drop(self.own.echo.send_replace(Some(owner))),
             _ => {}
         }
     }
@@ -231,7 +243,7 @@ impl Inner {
         vec![
             self.keys.inbox_before(),
             name.escaped_for_redis(),
-            u8::from(self.guarantee == Guarantee::Strict).to_string(),
+            if self.guarantee == Guarantee::Strict { "strict".into() } else { String::new() },
             self.max_lease.as_millis().to_string(),
         ]
     }
@@ -420,6 +432,10 @@ impl Backend for RedisBackend {
 
     fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {
         Box::pin(Arc::clone(&self.inner).break_lease(request.clone()))
+    }
+
+    fn examine(&self) -> Reply<Examination> {
+        Box::pin(examine::examine(Arc::clone(&self.inner)))
     }
 
     fn close(&self) -> Reply<()> {

@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{
-    AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerError, ServerErrorKind,
-    Value,
-};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, Value};
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 
 use crate::backend::Reply;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::driven::Driven;
-use crate::backend::redis::port::{Acknowledge, Call, ChannelEvent, Data, Listener, Port, ServerFacts};
-use crate::backend::redis::scripts::Script;
+use crate::backend::redis::port::{
+    Acknowledge, Call, ChannelEvent, Data, Listener, Port, Refusal, ServerFacts,
+};
+use crate::backend::redis::replies::{
+    classify, code, data, is_read_only, is_unknown_script, parse_info, refused_in_script,
+};
 use crate::backend::redis::stream::Opener;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::policy::backoff::Backoff;
@@ -152,6 +153,13 @@ impl Shared {
                 ErrorKind::BackendRejected,
                 format!(
                     "Redis at {place} wants a password; write redis://:PASSWORD@HOST or use password_env="
+                ),
+            ),
+            Some(_) if error.to_string().contains("switch database") => Error::new(
+                ErrorKind::BackendRejected,
+                format!(
+                    "Redis at {place} refused the database of the URL; is its number too large for this server, or \
+                     does the user lack +select?"
                 ),
             ),
             Some(_) => classify(&error).with_effect(Effect::None),
@@ -321,6 +329,24 @@ impl Shared {
         Ok(ServerFacts { replicas: most, ..facts })
     }
 
+    async fn ask(self: Arc<Self>, words: Vec<String>) -> Result<std::result::Result<Data, Refusal>> {
+        let mut command = Cmd::new();
+        command.arg(words);
+        let limit = {
+            let _context = self.runtime.enter();
+            tokio::time::timeout(self.timeout, self.send(vec![command]))
+        };
+        let mut replies = limit.await.unwrap_or_else(|_| Err(self.silent()))?;
+        Ok(match replies.pop() {
+            Some(Value::ServerError(error)) => Err(Refusal {
+                code: error.code().to_owned(),
+                detail: error.details().unwrap_or_default().to_owned(),
+            }),
+            Some(value) => Ok(data(value)?),
+            None => Ok(Data::Nil),
+        })
+    }
+
     /// Listens on one channel until it is confirmed that nobody can, or the connection ends.
     async fn listen(&self, channel: &str, listener: &Listener) -> Result<()> {
         let opening = async {
@@ -378,6 +404,10 @@ impl Port for NativePort {
         Box::pin(Arc::clone(&self.0).facts())
     }
 
+    fn ask(&self, words: Vec<String>) -> Reply<std::result::Result<Data, Refusal>> {
+        Box::pin(Arc::clone(&self.0).ask(words))
+    }
+
     fn close(&self) {
         unpoisoned(&self.0.present).clear();
         self.0.closed.notify_waiters();
@@ -410,160 +440,4 @@ fn wait_command(acknowledge: Acknowledge, needed: u32) -> Cmd {
     // A limit of 0 would mean to wait for ever.
     command.arg(needed).arg((acknowledge.within.as_millis() as u64).max(1));
     command
-}
-
-fn is_unknown_script(value: &Value) -> bool {
-    matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
-}
-
-fn is_read_only(value: &Value) -> bool {
-    matches!(value, Value::ServerError(error) if error.code() == "READONLY")
-}
-
-/// Explains what Redis 7.0 says when a script meets a missing permission: neither the code NOPERM nor
-/// the command, but the line of the script.
-fn refused_in_script(error: &ServerError, script: &Script) -> Option<Error> {
-    let detail = error.details()?;
-    let refused = detail.strip_prefix("The user executing the script can't ")?;
-    let missing = if refused.starts_with("run") {
-        let line: usize = detail.rsplit_once("@user_script:")?.1.trim_end_matches('.').parse().ok()?;
-        let line = script.text.lines().nth(line.checked_sub(1)?)?;
-        let commands = line.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
-        let commands: Vec<_> = commands.map(|command| format!("+{}", command.to_lowercase())).collect();
-        commands.join(" or ")
-    } else if refused.starts_with("access") {
-        "a pattern (~) for the keys of this prefix".to_owned()
-    } else {
-        "a pattern (&) for the channels of this prefix".to_owned()
-    };
-    Some(
-        Error::new(
-            ErrorKind::BackendRejected,
-            format!(
-                "the Redis user lacks a permission: {missing}; see the list of needed commands, keys and channels \
-                 in the documentation of the Redis backend"
-            ),
-        )
-        .with_effect(Effect::Maybe),
-    )
-}
-
-fn data(value: Value) -> Result<Data> {
-    Ok(match value {
-        Value::Nil => Data::Nil,
-        Value::Int(number) => Data::Int(number),
-        Value::BulkString(bytes) => Data::Bytes(bytes),
-        Value::SimpleString(text) => Data::Bytes(text.into_bytes()),
-        Value::VerbatimString { text, .. } => Data::Bytes(text.into_bytes()),
-        Value::Okay => Data::Bytes(b"OK".to_vec()),
-        Value::Boolean(yes) => Data::Int(i64::from(yes)),
-        Value::Array(items) | Value::Set(items) => {
-            Data::List(items.into_iter().map(data).collect::<Result<_>>()?)
-        }
-        Value::ServerError(error) => return Err(classify(&error.into())),
-        other => {
-            return Err(Error::new(
-                ErrorKind::Internal,
-                format!("Redis answered with an unexpected type; please report this: {other:?}"),
-            ));
-        }
-    })
-}
-
-fn code(error: &RedisError) -> Option<&str> {
-    error.code()
-}
-
-/// Maps what the redis crate reports to kind and effect.
-fn classify(error: &RedisError) -> Error {
-    // The text of a script's error may repeat its arguments, among them an owner token: only the
-    // code and our own words go into the message.
-    let known = |kind, message: String| Error::new(kind, message);
-    match code(error) {
-        Some("WRONGTYPE") => known(
-            ErrorKind::NameConflict,
-            "the key of this lock holds foreign data of another type, which was left alone; use another name or \
-             another prefix"
-                .into(),
-        ),
-        Some("NOPERM") => known(
-            ErrorKind::BackendRejected,
-            format!(
-                "the Redis user lacks a permission: {}; see the list of needed commands, keys and channels in the \
-                 documentation of the Redis backend",
-                error.detail().unwrap_or("no detail")
-            ),
-        ),
-        Some("NOAUTH") => known(
-            ErrorKind::BackendRejected,
-            "Redis wants a password; write redis://:PASSWORD@HOST or use password_env=".into(),
-        ),
-        Some("WRONGPASS") => known(ErrorKind::BackendRejected, "Redis refused the user name or password".into()),
-        Some("READONLY") => known(
-            ErrorKind::BackendUnavailable,
-            "this Redis is a replica and refuses writes; connect to the master, or wait until the promotion is over"
-                .into(),
-        ),
-        Some("OOM") => known(
-            ErrorKind::BackendUnavailable,
-            "the memory of Redis is full (maxmemory), so it grants nothing; free memory or raise the limit".into(),
-        ),
-        Some("MISCONF") => known(
-            ErrorKind::BackendUnavailable,
-            "Redis refuses writes because it cannot save its data (is its disk full?)".into(),
-        ),
-        Some("NOREPLICAS") => known(
-            ErrorKind::BackendUnavailable,
-            "Redis refuses writes because too few replicas are connected (min-replicas-to-write)".into(),
-        ),
-        Some(code @ ("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "BUSY" | "TRYAGAIN")) => {
-            known(ErrorKind::BackendUnavailable, format!("Redis is not ready ({code}); it was not asked"))
-        }
-        Some(code @ ("MOVED" | "ASK" | "CROSSSLOT")) => known(
-            ErrorKind::BackendRejected,
-            format!("this Redis belongs to a cluster ({code}), but the URL names a single server"),
-        ),
-        Some(code) => known(ErrorKind::BackendRejected, format!("Redis refused the request ({code})"))
-            .with_effect(Effect::Maybe),
-        None => known(ErrorKind::BackendUnavailable, "the connection to Redis broke".into())
-            .with_effect(Effect::Maybe)
-            .with_source(error.to_string()),
-    }
-}
-
-fn parse_info(text: &str) -> ServerFacts {
-    let field =
-        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
-    let number = |name| field(name).and_then(|text| text.parse().ok());
-    ServerFacts {
-        version: field("redis_version").map(str::to_owned),
-        epoch: match (field("run_id"), field("master_replid")) {
-            (Some(run), Some(replication)) => Some(format!("{run}:{replication}")),
-            _ => None,
-        },
-        is_replica: field("role") == Some("slave"),
-        replicas: number("connected_slaves").unwrap_or(0),
-        // Redis tells the number of good replicas only where min-replicas-to-write is set.
-        min_replicas_to_write: number("min_slaves_good_slaves"),
-        max_memory: field("maxmemory").and_then(|text| text.parse().ok()),
-        eviction_policy: field("maxmemory_policy").map(str::to_owned),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn info_tells_epoch_replicas_and_eviction() {
-        let facts = parse_info(
-            "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n# Memory\r\nmaxmemory:1024\r\n\
-             maxmemory_policy:allkeys-lru\r\n# Replication\r\nrole:master\r\nconnected_slaves:2\r\n\
-             master_replid:def\r\n",
-        );
-        assert_eq!(facts.epoch.as_deref(), Some("abc:def"));
-        assert_eq!((facts.replicas, facts.max_memory, facts.is_replica), (2, Some(1024), false));
-        assert_eq!(facts.eviction_policy.as_deref(), Some("allkeys-lru"));
-        assert_eq!(parse_info("").epoch, None);
-    }
 }

@@ -123,6 +123,14 @@ pub(crate) enum ChannelEvent {
     Message(Vec<u8>),
 }
 
+/// A server's refusal of one command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Its first word, such as `NOPERM`.
+    pub code: String,
+    pub detail: String,
+}
+
 /// Hears what happens on a channel. Called on the client's service thread; must not block.
 pub(crate) type Listener = Arc<dyn Fn(ChannelEvent) + Send + Sync>;
 
@@ -139,6 +147,13 @@ pub(crate) trait Port: Send + Sync + 'static {
 
     /// Asks the server what it is. Connects if need be.
     fn facts(&self) -> Reply<ServerFacts>;
+
+    /// Asks one command that changes nothing of value; for examining a server. A port need not be able to.
+    fn ask(&self, words: Vec<String>) -> Reply<std::result::Result<Data, Refusal>> {
+        let _ = words;
+        let error = Error::new(ErrorKind::Unsupported, "this connection cannot ask the server about itself");
+        Box::pin(std::future::ready(Err(error)))
+    }
 
     /// Closes all connections.
     fn close(&self);

@@ -241,6 +241,16 @@ mod tests {
 
     const VALUE: &str = "00112233445566778899aabbccddeeff|pl1|00000002|1763680000000001|1763680000000|3000|15000|web-1:42:0a0b0c0d|nightly %7C import";
 
+    const WAITER: &str = "00112233445566778899aabbccddeeff|h:1:x|3000|15000|1|a%7Cb";
+
+    #[test]
+    fn the_documented_records_are_the_golden_ones() {
+        let documented = include_str!("../../../docs/wire-format.md");
+        for golden in [VALUE, WAITER] {
+            assert!(documented.contains(golden), "{golden}");
+        }
+    }
+
     #[test]
     fn a_golden_lock_value_stays_readable() {
         let value = LockValue::parse(VALUE).unwrap();
@@ -287,7 +297,7 @@ mod tests {
             barge: false,
         };
         let record = waiter_record(&contender, true);
-        assert_eq!(record, "00112233445566778899aabbccddeeff|h:1:x|3000|15000|1|a%7Cb");
+        assert_eq!(record, WAITER);
         let view = waiter_view(&record, 1, 5_000_000, 9_000, 7_000).unwrap();
         assert_eq!((view.label.as_str(), view.waited_ms, view.silent), ("a|b", 2_000, false));
     }

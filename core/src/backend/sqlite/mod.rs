@@ -24,12 +24,13 @@ use crate::backend::{
 use crate::client_info::ClientInfo;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Effect, Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 use crate::options::{MAX_LEASE, MIN_LEASE, Params};
 use crate::policy::fencing::{FenceQuality, FencingToken};
 
 mod blocker;
 mod errors;
+mod examine;
 mod host;
 mod open;
 mod read;
@@ -237,6 +238,22 @@ impl Backend for SqliteBackend {
     fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {
         let request = request.clone();
         self.ask("break", true, move |store| store.break_lease(&request))
+    }
+
+    fn examine(&self) -> Reply<Examination> {
+        let look = self.ask("examine", false, |store| {
+            let facts = examine::look(store.conn, store.now);
+            Ok((facts, Instant::now()))
+        });
+        let write = self.ask("examine", true, |_| Ok(Instant::now()));
+        Box::pin(async move {
+            let (facts, looked) = look.await?;
+            let writing = match write.await {
+                Ok(wrote) => examine::Writing::Took(wrote - looked),
+                Err(error) => examine::Writing::Failed(error.to_string()),
+            };
+            Ok(examine::judge(&facts, &writing))
+        })
     }
 
     fn close(&self) -> Reply<()> {

@@ -2,101 +2,37 @@
 
 use std::time::Instant;
 
-use polylatch::blocking::Polylatch;
+use polylatch_robustness::crowd::{self, Crowd};
 use polylatch_robustness::evidence::Evidence;
-use polylatch_robustness::history::History;
-use polylatch_robustness::look::wait_for_crowd;
-use polylatch_robustness::process::{SOON, Worker};
-use polylatch_robustness::resource::Resource;
-use polylatch_robustness::size;
+use polylatch_robustness::scenarios::P;
+use polylatch_robustness::stage::Stage;
 use polylatch_test_services::redis::RedisServer;
 
-use crate::{P, WORKER};
-
-struct Crowd {
-    server: RedisServer,
-    evidence: Evidence,
-    client: Polylatch,
-    holder: Worker,
-    processes: Vec<Worker>,
-}
-
-impl Crowd {
-    fn of(processes: usize) -> Self {
-        let server = RedisServer::start();
-        let evidence = Evidence::new(None);
-        let resource = Resource::start(evidence.dir());
-        let client = Polylatch::connect(&server.url()).expect("the server runs");
-        let worker = |who: &str| Worker::start(WORKER, who, &server.url(), &resource, &evidence);
-        let holder = worker("holder");
-        let processes = (0..processes).map(|index| worker(&format!("p{index}"))).collect();
-        Self { server, evidence, client, holder, processes }
-    }
-
-    /// The holder holds, and so many threads of every process stand in line. Returns the labels in
-    /// the order of the line.
-    #[track_caller]
-    fn line_up(&mut self, threads: usize) -> Vec<String> {
-        self.holder.order("acquire 0 holder");
-        let _ = self.holder.entered(0, SOON);
-        for (index, process) in self.processes.iter_mut().enumerate() {
-            process.order(&format!("queue 0 {threads} p{index}-"));
-        }
-        wait_for_crowd(&self.client, 0, self.processes.len() * threads)
-    }
-
-    /// The holder leaves, and everybody passes through. Returns the labels in the order of tokens.
-    #[track_caller]
-    fn pass(&mut self, threads: usize) -> Vec<String> {
-        self.holder.order("leave 0");
-        assert_eq!(self.holder.released(), "ok");
-        let mut named: Vec<_> = Vec::new();
-        for process in &mut self.processes {
-            named.extend((0..threads).map(|_| process.named()));
-        }
-        named.sort_unstable();
-        named.into_iter().map(|(_, label)| label).collect()
-    }
-
-    /// The history of everybody is good; in it, tokens order entries by time.
-    #[track_caller]
-    fn judge(self) {
-        let mut history = History::default();
-        self.holder.testify(&mut history);
-        self.processes.into_iter().for_each(|process| process.testify(&mut history));
-        self.evidence.judge(&mut history);
-    }
-}
+use crate::WORKER;
 
 #[test]
 fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_line() {
-    const THREADS: usize = 10;
-    let rounds = size("POLYLATCH_ROBUSTNESS_ROUNDS", 40);
-    let mut crowd = Crowd::of(5);
-    let started = Instant::now();
-    for round in 0..rounds {
-        let line = crowd.line_up(THREADS);
-        let entered = crowd.pass(THREADS);
-        assert_eq!(entered, line, "round {round}: entered in another order than the line was");
-    }
-    println!("{rounds} rounds of 50 waiters in {:?}, all in order", started.elapsed());
-    crowd.judge();
+    let server = RedisServer::start();
+    let stage = Stage::new(WORKER, &server.url(), Evidence::new(None));
+    crowd::fifty_waiters_of_five_processes_enter_in_the_order_of_the_line(&stage, 200);
 }
 
 #[test]
 fn a_hand_over_costs_few_commands_however_many_wait() {
     const THREADS: usize = 50;
     const WAITERS: usize = 4 * THREADS;
-    let mut crowd = Crowd::of(4);
+    let server = RedisServer::start();
+    let stage = Stage::new(WORKER, &server.url(), Evidence::new(None));
+    let mut crowd = Crowd::of(&stage, 4);
     // The first round loads scripts and opens subscriptions.
     let _ = crowd.line_up(THREADS);
     let _ = crowd.pass(THREADS);
     let line = crowd.line_up(THREADS);
-    assert!(crowd.server.command(&["CONFIG", "RESETSTAT"]).is_ok());
+    assert!(server.command(&["CONFIG", "RESETSTAT"]).is_ok());
     let started = Instant::now();
     let entered = crowd.pass(THREADS);
     let took = started.elapsed();
-    let calls = calls(&crowd.server);
+    let calls = calls(&server);
     assert_eq!(entered, line);
 
     // Polls are heartbeats here: the nearest four come every P, the others every 3 P, each up to a

@@ -56,10 +56,11 @@ fn faults_of<'test>(server: &'test RedisServer, proxy: &'test Proxy) -> Vec<(u64
         let end: Healing<'test> = (Duration::from_millis(700), Box::new(move || proxy.drop_pushes(0.0)));
         (format!("loss of pushes: {share}"), Some(end))
     });
+    // Longer than a first lease: what waits in the proxy arrives when somebody else holds.
     let silence: Hurt<'test> = Box::new(move |random| {
-        let hold = [Hold::Stall, Hold::StallReplies, Hold::Swallow][random.below(3) as usize];
+        let hold = [Hold::Stall, Hold::Stall, Hold::StallReplies, Hold::Swallow][random.below(4) as usize];
         proxy.set_hold(hold);
-        let length = Duration::from_millis(100 + random.below(800));
+        let length = Duration::from_millis(200 + random.below(1000));
         let end: Healing<'test> = (length, Box::new(move || proxy.set_hold(Hold::Off)));
         (format!("silence: {hold:?} for {length:?}"), Some(end))
     });
@@ -75,7 +76,7 @@ fn faults_of<'test>(server: &'test RedisServer, proxy: &'test Proxy) -> Vec<(u64
         (5, lose_request),
         (4, repeat_request),
         (6, lose_pushes),
-        (6, silence),
+        (12, silence),
         (2, pause_server),
         (4, command(&["SCRIPT", "FLUSH"])),
         (3, command(&["CLIENT", "KILL", "TYPE", "normal"])),
@@ -97,10 +98,10 @@ fn sections_never_overlap_while_workers_connections_and_server_are_hurt() {
         sections,
         faults,
         urls: urls(&server, &proxy),
-        threads: 2,
-        locks: 4,
+        threads: 3,
+        locks: 6,
         long: Duration::from_millis(450),
-        pause: Duration::from_millis(900),
+        pause: Duration::from_millis(1100),
         kills: 35,
         pauses: 20,
         others: faults_of(&server, &proxy),
@@ -116,7 +117,7 @@ fn sections_never_overlap_while_workers_connections_and_server_are_hurt() {
 fn sections_never_overlap_while_the_server_is_killed_and_comes_back_with_its_data() {
     let seed = size("POLYLATCH_ROBUSTNESS_SEED", 20_260_102);
     let sections = size("POLYLATCH_ROBUSTNESS_SECTIONS", 200_000) / 20;
-    let faults = 12;
+    let faults = 24;
     let server = RedisServer::builder().append_only().start();
     let proxy = Proxy::start(server.address());
     let evidence = Evidence::new(Some(seed));
@@ -139,10 +140,10 @@ fn sections_never_overlap_while_the_server_is_killed_and_comes_back_with_its_dat
         sections,
         faults,
         urls: urls(&server, &proxy),
-        threads: 2,
-        locks: 4,
+        threads: 3,
+        locks: 6,
         long: Duration::from_millis(450),
-        pause: Duration::from_millis(900),
+        pause: Duration::from_millis(1100),
         kills: 1,
         pauses: 0,
         others: vec![(5, restart)],

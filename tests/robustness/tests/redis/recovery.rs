@@ -1,181 +1,58 @@
-//! Holders and waiters that are killed or paused: who has the lock next, and who is told.
-
-use std::time::Duration;
+//! Holders and waiters that are killed or paused.
 
 use polylatch::blocking::Polylatch;
+use polylatch::inspect::Query;
+use polylatch_robustness::boot_nanos;
 use polylatch_robustness::evidence::Evidence;
-use polylatch_robustness::history::History;
-use polylatch_robustness::look::{seen, wait_for_line};
-use polylatch_robustness::process::{SOON, Worker};
-use polylatch_robustness::record::{Record, Verdict};
-use polylatch_robustness::resource::Resource;
-use polylatch_robustness::{boot_nanos, size};
+use polylatch_robustness::look::wait_for_line;
+use polylatch_robustness::process::SOON;
+use polylatch_robustness::scenarios::{self, C, P, SLACK, since};
+use polylatch_robustness::stage::Stage;
 use polylatch_test_services::proxy::{Hold, Proxy};
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::wait_until;
 
-use crate::{C, P, SLACK, WORKER};
+use crate::WORKER;
 
-struct Stage {
-    server: RedisServer,
-    evidence: Evidence,
-    resource: Resource,
-    client: Polylatch,
+fn on_stage(scenario: impl FnOnce(&Stage)) {
+    let server = RedisServer::start();
+    scenario(&Stage::new(WORKER, &server.url(), Evidence::new(None)));
 }
 
-impl Stage {
-    fn new() -> Self {
-        let server = RedisServer::start();
-        let evidence = Evidence::new(None);
-        let resource = Resource::start(evidence.dir());
-        let client = Polylatch::connect(&server.url()).expect("the server runs");
-        Self { server, evidence, resource, client }
-    }
-
-    #[track_caller]
-    fn worker(&self, who: &str, options: &str) -> Worker {
-        self.worker_at(who, &format!("{}?{options}", self.server.url()))
-    }
-
-    #[track_caller]
-    fn worker_at(&self, who: &str, url: &str) -> Worker {
-        Worker::start(WORKER, who, url, &self.resource, &self.evidence)
-    }
-
-    #[track_caller]
-    fn judge<const N: usize>(&self, workers: [Worker; N]) {
-        let mut history = History { writes: self.resource.writes(), ..History::default() };
-        for worker in workers {
-            worker.testify(&mut history);
-        }
-        self.evidence.judge(&mut history);
-    }
-}
-
-fn since(earlier: u64, later: u64) -> Duration {
-    Duration::from_nanos(later.saturating_sub(earlier))
+fn connect(url: &str) -> Polylatch {
+    Polylatch::connect(url).unwrap_or_else(|error| panic!("{error:?}"))
 }
 
 #[test]
 fn the_next_waiter_follows_a_holder_killed_under_its_first_lease() {
-    let stage = Stage::new();
-    let mut holder = stage.worker("holder", "");
-    let mut waiter = stage.worker("waiter", "");
-    holder.order("acquire 0 holder");
-    let (first, _) = holder.entered(0, SOON);
-    waiter.order("acquire 0 waiter");
-    wait_for_line(&stage.client, 0, &["waiter"]);
-    let view = seen(&stage.client, 0);
-    let killed = holder.kill();
-    assert_eq!(view.holders[0].renewals, Some(0), "the lease was to be the first one");
-    let (second, entered) = waiter.entered(0, SOON);
-    let took = since(killed, entered);
-    println!("killed under the first lease: the next one enters after {took:?}");
-    assert!(took <= C + P + SLACK, "{took:?}");
-    assert!(second > first);
-    stage.judge([holder, waiter]);
+    on_stage(scenarios::the_next_waiter_follows_a_holder_killed_under_its_first_lease);
 }
 
 #[test]
 fn the_next_waiter_follows_a_holder_killed_after_a_renewal() {
-    let stage = Stage::new();
-    // A shorter lease than the default 15 s; all other times are the default.
-    let mut holder = stage.worker("holder", "lease=6s");
-    let mut waiter = stage.worker("waiter", "lease=6s");
-    holder.order("acquire 0 holder");
-    let _ = holder.entered(0, SOON);
-    waiter.order("acquire 0 waiter");
-    wait_until("a renewal", SOON, || seen(&stage.client, 0).holders[0].renewals >= Some(1));
-    let left = seen(&stage.client, 0).holders[0].remaining_ms.expect("Redis says it");
-    let killed = holder.kill();
-    let (_, entered) = waiter.entered(0, SOON);
-    let took = since(killed, entered);
-    println!("killed with {left} ms of its lease left: the next one enters after {took:?}");
-    assert!(took <= Duration::from_millis(left) + P + SLACK, "{took:?} with {left} ms left");
-    assert!(took + SLACK >= Duration::from_millis(left), "nobody may enter before: {took:?}");
-    stage.judge([holder, waiter]);
+    on_stage(scenarios::the_next_waiter_follows_a_holder_killed_after_a_renewal);
 }
 
 #[test]
 fn a_holder_paused_beyond_its_lease_is_told_at_once_and_refused() {
-    const OPTIONS: &str = "lease=400ms&provisional=300ms&poll=50ms";
-    let rounds = size("POLYLATCH_ROBUSTNESS_ROUNDS", 20);
-    let stage = Stage::new();
-    let mut holder = stage.worker("holder", OPTIONS);
-    let mut next = stage.worker("next", OPTIONS);
-    let mut delays = Vec::new();
-    for round in 0..rounds {
-        holder.order("acquire 0 holder");
-        let (token, _) = holder.entered(0, SOON);
-        // In turn: a program that looks at its guard all the time, and one that only waits.
-        let looks = round % 2 == 0;
-        holder.order("watch 0");
-        if looks {
-            holder.order("spin 0");
-        }
-        next.order("acquire 0 next");
-        wait_for_line(&stage.client, 0, &["next"]);
-        holder.pause();
-        let (newer, _) = next.entered(0, SOON);
-        assert!(newer > token);
-        next.order("write 0");
-        assert!(next.wrote());
-        let resumed = boot_nanos();
-        holder.resume();
-        let told = holder.wait_for("lost", SOON, |record| match record {
-            Record::Lost { at, .. } => Some(*at),
-            _ => None,
-        });
-        if looks {
-            let verdict = holder.wait_for("looked", SOON, |record| match record {
-                Record::Looked { verdict, .. } => Some(verdict.clone()),
-                _ => None,
-            });
-            assert_eq!(verdict, Verdict::Lost("expired".into()), "its first look after the pause");
-        } else {
-            delays.push(since(resumed, told));
-        }
-        holder.order("write 0");
-        assert!(!holder.wrote(), "a write under an old token must be refused");
-        holder.order("leave 0");
-        assert_eq!(holder.released(), "expired");
-        next.order("leave 0");
-        assert_eq!(next.released(), "ok");
-    }
-    delays.sort_unstable();
-    let (median, worst) = (delays[delays.len() / 2], delays[delays.len() - 1]);
-    println!("told after SIGCONT, {} times: median {median:?}, worst {worst:?}", delays.len());
-    assert!(worst < SLACK, "{delays:?}");
-    stage.judge([holder, next]);
+    on_stage(scenarios::a_holder_paused_beyond_its_lease_is_told_at_once_and_refused);
 }
 
 #[test]
 fn a_dead_waiter_at_the_head_of_the_line_is_passed_over() {
-    let stage = Stage::new();
-    let mut holder = stage.worker("holder", "");
-    let mut dead = stage.worker("dead", "");
-    let mut next = stage.worker("next", "");
-    holder.order("acquire 0 holder");
-    let _ = holder.entered(0, SOON);
-    dead.order("acquire 0 dead");
-    wait_for_line(&stage.client, 0, &["dead"]);
-    next.order("acquire 0 next");
-    wait_for_line(&stage.client, 0, &["dead", "next"]);
-    dead.kill();
-    let released = boot_nanos();
-    holder.order("leave 0");
-    assert_eq!(holder.released(), "ok");
-    let (_, entered) = next.entered(0, SOON);
-    let took = since(released, entered);
-    println!("the head of the line was killed, its subscription is gone: {took:?}");
-    assert!(took <= C + P + SLACK, "{took:?}");
-    stage.judge([holder, dead, next]);
+    on_stage(scenarios::a_dead_waiter_at_the_head_of_the_line_is_passed_over);
+}
+
+#[test]
+fn a_waiter_that_was_granted_during_a_pause_does_not_enter_late() {
+    on_stage(scenarios::a_waiter_that_was_granted_during_a_pause_does_not_enter_late);
 }
 
 #[test]
 fn a_dead_waiter_that_still_seems_to_listen_costs_one_first_lease() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.address());
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let stage = Stage::new(WORKER, &server.url(), Evidence::new(None));
     let mut holder = stage.worker("holder", "");
     let mut dead = stage.worker_at("dead", &proxy.url());
     let mut next = stage.worker("next", "");
@@ -199,32 +76,62 @@ fn a_dead_waiter_that_still_seems_to_listen_costs_one_first_lease() {
 }
 
 #[test]
-fn a_waiter_that_was_granted_during_a_pause_does_not_enter_late() {
-    let stage = Stage::new();
-    let mut holder = stage.worker("holder", "");
-    let mut paused = stage.worker("paused", "");
-    let mut next = stage.worker("next", "");
-    holder.order("acquire 0 holder");
-    let _ = holder.entered(0, SOON);
-    paused.order("acquire 0 paused");
-    wait_for_line(&stage.client, 0, &["paused"]);
-    next.order("acquire 0 next");
-    wait_for_line(&stage.client, 0, &["paused", "next"]);
-    paused.pause();
-    holder.order("leave 0");
-    assert_eq!(holder.released(), "ok");
-    let (token, _) = next.entered(0, SOON);
-    next.order("write 0");
-    assert!(next.wrote());
-    // Its grant is in its socket, and its time is over: it has to ask, and stands in line again.
-    paused.resume();
-    wait_for_line(&stage.client, 0, &["paused"]);
-    let left = boot_nanos();
-    next.order("leave 0");
-    assert_eq!(next.released(), "ok");
-    let (later, entered) = paused.entered(0, SOON);
-    assert!(later > token && entered > left, "{later} {token}, {entered} {left}");
-    paused.order("write 0");
-    assert!(paused.wrote());
-    stage.judge([holder, paused, next]);
+fn a_guard_does_not_say_held_while_closing_its_client_has_let_the_next_one_in() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let (client, other) = (connect(&proxy.url()), connect(&server.url()));
+    // Loads the scripts: the release has to be one request.
+    client.lock("orders").acquire().expect("it is free").release().expect("it is held");
+    let guard = client.lock("orders").acquire().expect("it is free");
+    // The release arrives, its answer does not: for a moment only the server knows.
+    proxy.set_hold(Hold::StallReplies);
+    let closing = std::thread::spawn(move || client.close());
+    let next = other.lock("orders").wait(SOON).acquire().expect("closing releases it");
+    let (held, next_held) = (guard.is_held(), next.is_held());
+    proxy.heal();
+    closing.join().expect("closing does not panic");
+    assert!(next_held && !held, "both guards of one lock say that they are held");
+    assert!(guard.release().is_ok(), "closing has released it");
+}
+
+#[test]
+fn a_release_that_arrives_twice_leaves_the_next_holder_alone() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let (client, other) = (connect(&proxy.url()), connect(&server.url()));
+    client.lock("orders").acquire().expect("it is free").release().expect("it is held");
+    let guard = client.lock("orders").acquire().expect("it is free");
+    let waiting = std::thread::spawn(move || other.lock("orders").wait(SOON).acquire());
+    wait_until("a waiter", SOON, || {
+        let query = Query { name: Some("orders".into()), ..Query::default() };
+        client.list(&query).is_ok_and(|snapshot| snapshot.locks[0].waiters.len() == 1)
+    });
+    let repeated = proxy.duplicate_request("EVALSHA", 1);
+    guard.release().expect("it is held");
+    assert!(repeated.has_fired());
+    let next = waiting.join().expect("waiting does not panic").expect("it was released");
+    // On the same connection, so after the second release.
+    assert!(client.lock("orders").try_acquire().expect("Redis answers").is_none());
+    assert!(next.is_held());
+    next.release().expect("nobody else released it");
+}
+
+#[test]
+fn a_release_that_arrives_after_its_lease_leaves_the_next_holder_alone() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let options = "lease=400ms&provisional=300ms&poll=50ms";
+    let client = connect(&format!("{}?{options}", proxy.url()));
+    let other = connect(&format!("{}?lease=10s", server.url()));
+    client.lock("orders").acquire().expect("it is free").release().expect("it is held");
+    let guard = client.lock("orders").acquire().expect("it is free");
+    proxy.set_hold(Hold::Stall);
+    let releasing = std::thread::spawn(move || guard.release());
+    let next = other.lock("orders").wait(SOON).acquire().expect("the lease ends");
+    proxy.set_hold(Hold::Off);
+    let late = releasing.join().expect("releasing does not panic").expect_err("it came too late");
+    assert_eq!(late.code(), "lease_lost", "{late}");
+    assert!(client.lock("orders").try_acquire().expect("Redis answers").is_none());
+    assert!(next.is_held());
+    next.release().expect("nobody else released it");
 }

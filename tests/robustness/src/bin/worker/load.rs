@@ -31,6 +31,15 @@ pub struct Task {
 const LONG: u64 = 5000;
 const MEDIUM: u64 = 300;
 
+/// One in so many sections writes a second time at its end.
+const AGAIN: u64 = 3;
+
+/// How long a worker waits for a lock: under faults some give up, and leave the line.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// One in so many acquisitions waits a few milliseconds only, and is mostly undone.
+const HASTY: u64 = 16;
+
 struct Worker {
     client: Polylatch,
     history: File,
@@ -59,11 +68,10 @@ pub fn run(task: &Task) {
         .collect();
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     worker.stopping.store(true, Ordering::SeqCst);
-    // Ends the waiting of all threads.
-    worker.client.close();
     for thread in threads {
         thread.join().expect("no thread of a worker panics");
     }
+    worker.client.close();
 }
 
 /// A store that is being hurt may not let the first try through.
@@ -83,10 +91,16 @@ impl Worker {
     fn work(&self, mut random: Random, mut writer: Writer, locks: u64, long: Duration) {
         while !self.stopping.load(Ordering::SeqCst) {
             let lock = random.below(locks) as u32;
-            match self.client.lock(lock_name(lock)).acquire() {
+            let wait = match random.once_in(HASTY) {
+                true => Duration::from_millis(random.below(8)),
+                false => PATIENCE,
+            };
+            match self.client.lock(lock_name(lock)).wait(wait).acquire() {
                 Ok(guard) => self.section(lock, &guard, &mut random, &mut writer, long),
                 Err(error) => {
-                    eprintln!("acquire: {error:?}");
+                    if error.code() != "wait_timeout" {
+                        eprintln!("acquire: {error}");
+                    }
                     self.note(&Record::Failed { lock, at: boot_nanos(), code: code(&error) });
                 }
             }
@@ -97,13 +111,16 @@ impl Worker {
         let token = guard.fencing_token().get();
         let at = boot_nanos();
         self.note(&Record::Entered { lock, token, at, valid_until: guard.valid_until().as_nanos() });
-        // Writes first and dwells then: a worker that is paused before this line writes too late,
-        // and the resource has to refuse it.
-        writer.write(lock, token).expect("the resource answers");
+        let mut write = || writer.write(lock, token).expect("the resource answers");
+        write();
         if random.once_in(LONG) {
             thread::sleep(long);
         } else if random.once_in(MEDIUM) {
             thread::sleep(Duration::from_millis(1 + random.below(8)));
+        }
+        if random.once_in(AGAIN) {
+            // Without a look at the guard: after a pause this comes too late, and is refused.
+            write();
         }
         let before = boot_nanos();
         let verdict = verdict(guard);

@@ -4,7 +4,8 @@
 //! - `write LOCK`: writes to the resource under the guard's token, tells `wrote`
 //! - `leave LOCK`: tells `left`, releases, tells `released`
 //! - `watch LOCK`: tells `lost` when the guard's signal comes
-//! - `spin LOCK`: looks at the guard without pause until the process was paused, tells `looked`
+//! - `spin LOCK`: tells `looked` at once, then looks at the guard without pause until the process was
+//!   paused, and tells `looked` again
 //! - `queue LOCK COUNT LABEL`: COUNT threads acquire, tell `entered`, `named`, `left`, `released`
 
 use std::collections::HashMap;
@@ -135,12 +136,14 @@ impl Script {
 
     fn spin(&self, lock: u32) {
         let guard = self.guard(lock);
+        let token = guard.fencing_token().get();
         let mut last = boot_nanos();
+        // The test pauses the process only after it has heard of the first look.
+        tell(&Record::Looked { lock, token, last, at: last, verdict: verdict(&guard) });
         loop {
             let at = boot_nanos();
             let verdict = verdict(&guard);
             if at - last > PAUSE {
-                let token = guard.fencing_token().get();
                 return tell(&Record::Looked { lock, token, last, at, verdict });
             }
             last = at;

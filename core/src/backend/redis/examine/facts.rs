@@ -1,0 +1,259 @@
+//! What can be seen of a server. Whatever it refuses to tell is simply not there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::Transport;
+use super::trials::{self, Push, Trial};
+use crate::backend::redis::Inner;
+use crate::backend::redis::config::Guarantee;
+use crate::backend::redis::port::{AckRule, Data, Port};
+use crate::backend::redis::reading;
+use crate::error::{ErrorKind, Result};
+use crate::inspect::Query;
+
+/// The settings that are read with `CONFIG GET`; none of them is a secret.
+const SETTINGS: [&str; 9] = [
+    "maxmemory",
+    "maxmemory-policy",
+    "appendonly",
+    "appendfsync",
+    "save",
+    "min-replicas-to-write",
+    "min-replicas-max-lag",
+    "timeout",
+    "client-output-buffer-limit",
+];
+
+/// Round trips that are timed.
+const TRIPS: usize = 8;
+
+/// Locks whose records are looked through.
+const LOCKS: usize = 1000;
+
+/// Everything that the judgement rests on.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    pub strict: bool,
+    pub ack: Option<AckRule>,
+    pub max_lease: Duration,
+    pub transport: Transport,
+    pub user: Option<String>,
+    pub has_password: bool,
+    /// How `redis-cli` is called for this server.
+    pub cli: String,
+    /// How keys, and channels, of this prefix start.
+    pub keys_start: String,
+    pub channels_start: String,
+    pub counter_key: String,
+    /// The fields of `INFO`; `None` if this user may not call it.
+    pub info: Option<HashMap<String, String>>,
+    /// Settings as `CONFIG GET` tells them; those it does not tell are missing.
+    pub settings: HashMap<String, String>,
+    pub clock: Option<ServerClock>,
+    pub trips: Vec<Duration>,
+    pub trials: Vec<Trial>,
+    /// A harmless write was carried out.
+    pub wrote: bool,
+    /// Why a harmless write was refused although the user may write, such as `OOM`.
+    pub write_refused: Option<String>,
+    pub push: Push,
+    pub counter: Counter,
+    pub locks: Locks,
+}
+
+/// The server's clock against this machine's wall clock, from the fastest round trip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ServerClock {
+    pub now_us: u64,
+    /// Server minus this machine.
+    pub ahead_ms: i64,
+    /// Half of the round trip.
+    pub within_ms: u64,
+}
+
+/// The counter that fencing tokens are drawn from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Counter {
+    Absent,
+    At(u64),
+    /// Something else stands there.
+    Foreign,
+    Unknown,
+}
+
+/// What stands under the keys of this prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Locks {
+    Read {
+        count: usize,
+        foreign: Vec<String>,
+    },
+    /// A key of ours has another type or cannot be understood.
+    Foreign(String),
+    Unknown(String),
+}
+
+impl Facts {
+    pub(super) fn field(&self, name: &str) -> Option<&str> {
+        self.info.as_ref()?.get(name).map(String::as_str)
+    }
+
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.field(name)?.parse().ok()
+    }
+
+    pub(super) fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    /// Name and version as the server gives them: forks tell a version of Redis beside their own.
+    pub(super) fn version(&self) -> Option<String> {
+        for (field, name) in [("valkey_version", "Valkey"), ("dragonfly_version", "Dragonfly")] {
+            if let Some(version) = self.field(field) {
+                return Some(format!("{name} {}", version.trim_start_matches("df-v")));
+            }
+        }
+        self.field("redis_version").map(|version| format!("Redis {version}"))
+    }
+
+    /// The memory limit and what happens there; `None` if nobody tells.
+    pub(super) fn eviction(&self) -> Option<(u64, &str)> {
+        let limit = self.field("maxmemory").or_else(|| self.setting("maxmemory"))?.parse().ok()?;
+        let policy = self.field("maxmemory_policy").or_else(|| self.setting("maxmemory-policy"))?;
+        Some((limit, policy))
+    }
+
+    pub(super) fn can_evict(&self) -> Option<bool> {
+        self.eviction().map(|(limit, policy)| limit > 0 && policy != "noeviction")
+    }
+
+    pub(super) fn is_replica(&self) -> bool {
+        self.field("role") == Some("slave") || self.write_refused.as_deref() == Some("READONLY")
+    }
+
+    /// Not a single server: `cluster` or `sentinel`.
+    pub(super) fn other_mode(&self) -> Option<&str> {
+        let mode = self.field("redis_mode").filter(|mode| *mode != "standalone");
+        let moved = matches!(self.write_refused.as_deref(), Some("MOVED" | "CLUSTERDOWN"));
+        mode.or_else(|| (moved || self.field("cluster_enabled") == Some("1")).then_some("cluster"))
+    }
+
+    /// The connected replicas: (address, state, seconds since the last sign of life).
+    pub(super) fn replicas(&self) -> Vec<(String, String, u64)> {
+        let count = self.number("connected_slaves").unwrap_or(0).min(64);
+        let lines = (0..count).filter_map(|at| self.field(&format!("slave{at}")));
+        let parsed = lines.map(|line| {
+            let part = |name: &str| {
+                line.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).unwrap_or("?")
+            };
+            let lag = part("lag").parse().unwrap_or(0);
+            (format!("{}:{}", part("ip"), part("port")), part("state").to_owned(), lag)
+        });
+        parsed.collect()
+    }
+
+    pub(super) fn min_replicas(&self) -> Option<u64> {
+        self.setting("min-replicas-to-write")?.parse().ok()
+    }
+}
+
+pub(super) async fn gather(inner: &Arc<Inner>) -> Result<Facts> {
+    let port = &*inner.port;
+    let info = match ask(port, &["INFO"]).await? {
+        Some(Data::Bytes(text)) => Some(parse_info(&String::from_utf8_lossy(&text))),
+        _ => None,
+    };
+    let mut settings = HashMap::new();
+    for name in SETTINGS {
+        if let Some(Data::List(pair)) = ask(port, &["CONFIG", "GET", name]).await?
+            && let [_, value, ..] = &pair[..]
+        {
+            settings.insert(name.to_owned(), value.text()?);
+        }
+    }
+    let (clock, trips) = time(port).await?;
+    let (trials, wrote, write_refused) = trials::run(inner).await?;
+    let push = trials::push(inner).await?;
+    let counter_key = inner.keys.counter();
+    let counter = match port.ask(vec!["GET".into(), counter_key.clone()]).await? {
+        Ok(Data::Nil) => Counter::Absent,
+        Ok(value) => value.uint().map_or(Counter::Foreign, Counter::At),
+        Err(refusal) if refusal.code == "WRONGTYPE" => Counter::Foreign,
+        Err(_) => Counter::Unknown,
+    };
+    Ok(Facts {
+        strict: inner.guarantee == Guarantee::Strict,
+        ack: inner.acknowledge.map(|acknowledge| acknowledge.rule),
+        max_lease: inner.max_lease,
+        transport: inner.own.transport.clone(),
+        user: inner.own.user.clone(),
+        has_password: inner.own.has_password,
+        cli: inner.own.cli.clone(),
+        keys_start: inner.keys.counter().trim_end_matches("fence").to_owned(),
+        channels_start: inner.keys.inbox_before(),
+        counter_key,
+        info,
+        settings,
+        clock,
+        trips,
+        trials,
+        wrote,
+        write_refused,
+        push,
+        counter,
+        locks: locks(inner).await,
+    })
+}
+
+/// Asks; `None` if the server refuses.
+async fn ask(port: &dyn Port, words: &[&str]) -> Result<Option<Data>> {
+    let words = words.iter().map(|word| (*word).to_owned()).collect();
+    Ok(port.ask(words).await?.ok())
+}
+
+async fn time(port: &dyn Port) -> Result<(Option<ServerClock>, Vec<Duration>)> {
+    let mut trips = Vec::with_capacity(TRIPS);
+    let mut best: Option<(Duration, ServerClock)> = None;
+    for _ in 0..TRIPS {
+        let (wall, sent) = (SystemTime::now(), Instant::now());
+        let answer = ask(port, &["TIME"]).await?;
+        let trip = sent.elapsed();
+        trips.push(trip);
+        let Some(Data::List(fields)) = answer else { continue };
+        let [secs, micros] = &fields[..] else { continue };
+        let now_us = secs.uint()?.saturating_mul(1_000_000).saturating_add(micros.uint()?);
+        let middle = (wall + trip / 2).duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ahead_us = i128::from(now_us) - i128::try_from(middle.as_micros()).unwrap_or(i128::MAX);
+        let clock = ServerClock {
+            now_us,
+            ahead_ms: i64::try_from(ahead_us / 1000).unwrap_or(i64::MAX),
+            within_ms: u64::try_from((trip / 2).as_millis()).unwrap_or(u64::MAX) + 1,
+        };
+        if best.is_none_or(|(fastest, _)| trip < fastest) {
+            best = Some((trip, clock));
+        }
+    }
+    Ok((best.map(|(_, clock)| clock), trips))
+}
+
+async fn locks(inner: &Inner) -> Locks {
+    let query = Query { limit: Some(LOCKS), ..Query::default() };
+    match reading::read(&*inner.port, &inner.keys, &query).await {
+        Ok(snapshot) => {
+            let foreign = snapshot.locks.iter().filter(|lock| lock.mode == "foreign");
+            let foreign = foreign.map(|lock| lock.name.clone()).collect();
+            Locks::Read { count: snapshot.locks.len(), foreign }
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::NameConflict | ErrorKind::Internal) => {
+            Locks::Foreign(error.to_string())
+        }
+        Err(error) => Locks::Unknown(error.to_string()),
+    }
+}
+
+pub(super) fn parse_info(text: &str) -> HashMap<String, String> {
+    let fields = text.lines().filter_map(|line| line.trim().split_once(':'));
+    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}

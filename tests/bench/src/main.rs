@@ -1,0 +1,41 @@
+//! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
+//! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`.
+//!
+//! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
+//! in alternation with it: trust the ratios, not the absolute times.
+
+use std::process::ExitCode;
+
+mod figures;
+mod handoff;
+mod raw;
+mod renewal;
+mod throughput;
+mod uncontended;
+
+const NAMES: [&str; 4] = ["uncontended", "throughput", "handoff", "renewal"];
+
+fn main() -> ExitCode {
+    let asked: Vec<_> = std::env::args().skip(1).collect();
+    if let Some(unknown) = asked.iter().find(|name| !NAMES.contains(&name.as_str())) {
+        eprintln!("there is no benchmark {unknown:?}; there are {}", NAMES.join(", "));
+        return ExitCode::from(2);
+    }
+    let wanted = |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
+    if cfg!(debug_assertions) {
+        eprintln!("note: not built with --release, so these figures say little");
+    }
+    if wanted("uncontended") {
+        uncontended::run();
+    }
+    if wanted("throughput") {
+        throughput::run();
+    }
+    if wanted("handoff") {
+        handoff::run();
+    }
+    if wanted("renewal") {
+        renewal::run();
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,64 @@
+//! The floor: the same work over blocking sockets, without a library.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+/// What a lock needs at the least: take it if it is free, give it back if it is mine.
+pub const TAKE: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])";
+pub const GIVE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+/// A blocking connection that reads one line per reply.
+pub struct Wire(BufReader<TcpStream>);
+
+impl Wire {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_nodelay(true).expect("a TCP socket");
+        Self(BufReader::new(stream))
+    }
+
+    pub fn send(&mut self, words: &[&str]) {
+        let mut text = format!("*{}\r\n", words.len());
+        for word in words {
+            text.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.0.get_mut().write_all(text.as_bytes()).expect("the server reads");
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("the server answers");
+        line.trim_end().to_owned()
+    }
+
+    /// Sends a command whose reply is one line.
+    pub fn ask(&mut self, words: &[&str]) -> String {
+        self.send(words);
+        self.line()
+    }
+
+    /// Loads a script and returns its SHA-1.
+    pub fn load(&mut self, script: &str) -> String {
+        self.send(&["SCRIPT", "LOAD", script]);
+        self.line();
+        self.line()
+    }
+
+    /// Reads one message of a subscription and returns its payload.
+    pub fn message(&mut self) -> String {
+        let header = self.line();
+        let parts: usize = header.trim_start_matches('*').parse().expect("an array");
+        let mut last = String::new();
+        for _ in 0..parts {
+            let length = self.line();
+            if let Some(length) = length.strip_prefix('$') {
+                let mut bytes = vec![0; length.parse::<usize>().expect("a length") + 2];
+                self.0.read_exact(&mut bytes).expect("the server goes on");
+                bytes.truncate(bytes.len() - 2);
+                last = String::from_utf8(bytes).expect("text");
+            }
+        }
+        last
+    }
+}

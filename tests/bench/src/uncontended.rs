@@ -1,0 +1,103 @@
+//! Acquire and release of a free lock, one after the other.
+
+use std::time::Instant;
+
+use polylatch::Polylatch;
+use polylatch_test_services::redis::RedisServer;
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::figures::{Samples, heading, row};
+use crate::raw::{GIVE, TAKE, Wire};
+
+const ROUNDS: usize = 20;
+const PER_ROUND: usize = 300;
+
+pub fn run() {
+    let server = RedisServer::start();
+    heading("acquire + release of a free lock, one client (µs a pair)");
+    let mut wire = Wire::connect(server.address());
+    let give = wire.load(GIVE);
+    let mut socket = Samples::default();
+    let blocking = polylatch::blocking::Polylatch::connect(&server.url()).expect("it connects");
+    let lock = blocking.lock("blocking");
+    let mut threads = Samples::default();
+    let mut runtimes = [
+        Case::new("current-thread runtime", Builder::new_current_thread(), &server),
+        Case::new("multi-thread runtime", Builder::new_multi_thread(), &server),
+    ];
+    for _ in 0..ROUNDS {
+        socket.extend(timed(|| {
+            wire.ask(&["SET", "floor", "token", "NX", "PX", "10000"]);
+            wire.ask(&["EVALSHA", &give, "1", "floor", "token"]);
+        }));
+        threads.extend(timed(|| {
+            lock.acquire().expect("it is free").release().expect("it is held");
+        }));
+        for case in &mut runtimes {
+            case.round();
+        }
+    }
+    let floor = socket.median();
+    row("floor: two round trips, blocking socket", "µs", &socket, &[]);
+    row("polylatch, blocking API", "µs", &threads, &[("socket", floor)]);
+    for case in &runtimes {
+        row(&format!("redis crate, two scripts, {}", case.name), "µs", &case.raw, &[("socket", floor)]);
+        let floors = [("redis crate", case.raw.median()), ("socket", floor)];
+        row(&format!("polylatch, {}", case.name), "µs", &case.ours, &floors);
+    }
+}
+
+fn timed(mut pair: impl FnMut()) -> Vec<f64> {
+    (0..PER_ROUND)
+        .map(|_| {
+            let started = Instant::now();
+            pair();
+            started.elapsed().as_nanos() as f64 / 1e3
+        })
+        .collect()
+}
+
+struct Case {
+    name: &'static str,
+    runtime: Runtime,
+    connection: MultiplexedConnection,
+    client: Polylatch,
+    raw: Samples,
+    ours: Samples,
+}
+
+impl Case {
+    fn new(name: &'static str, mut builder: Builder, server: &RedisServer) -> Self {
+        let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
+        let (connection, client) = runtime.block_on(async {
+            let client = redis::Client::open(server.url()).expect("a URL");
+            let connection = client.get_multiplexed_async_connection().await.expect("it connects");
+            (connection, Polylatch::connect(&server.url()).await.expect("it connects"))
+        });
+        Self { name, runtime, connection, client, raw: Samples::default(), ours: Samples::default() }
+    }
+
+    fn round(&mut self) {
+        let (take, give) = (redis::Script::new(TAKE), redis::Script::new(GIVE));
+        let lock = self.client.lock(self.name);
+        self.runtime.block_on(async {
+            for _ in 0..PER_ROUND {
+                let started = Instant::now();
+                let connection = &mut self.connection;
+                let taken: redis::RedisResult<()> =
+                    take.key(self.name).arg("token").arg(10_000).invoke_async(connection).await;
+                let given: redis::RedisResult<i64> =
+                    give.key(self.name).arg("token").invoke_async(connection).await;
+                self.raw.add(started.elapsed().as_nanos() as f64 / 1e3);
+                taken.and(given).expect("the scripts run");
+            }
+            for _ in 0..PER_ROUND {
+                let started = Instant::now();
+                let guard = lock.acquire().await.expect("it is free");
+                guard.release().await.expect("it is held");
+                self.ours.add(started.elapsed().as_nanos() as f64 / 1e3);
+            }
+        });
+    }
+}
