@@ -23,6 +23,12 @@ fn the_stories_end_as_they_should() {
         assert!(tell(env!("CARGO_BIN_EXE_fenced_write"), url).contains("its write is refused"));
         assert!(tell(env!("CARGO_BIN_EXE_long_job"), url).contains("no_progress"));
         assert!(tell(env!("CARGO_BIN_EXE_lost_lease"), url).contains("stopped the import"));
+        // Pausing a process takes signals.
+        #[cfg(unix)]
+        assert!(
+            tell(env!("CARGO_BIN_EXE_guarded_sql"), url)
+                .contains("first holder goes on; its write is refused")
+        );
     }
     for suffix in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));

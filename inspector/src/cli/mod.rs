@@ -2,6 +2,7 @@
 
 mod break_lease;
 mod completions;
+mod demo;
 mod doctor;
 mod duration;
 mod exit;
@@ -34,6 +35,10 @@ struct Cli {
     #[arg(long, global = true, value_name = "URL", env = "POLYLATCH_URL", hide_env_values = true)]
     url: Option<String>,
 
+    /// The URL was typed and does not come from the environment.
+    #[arg(skip)]
+    url_is_typed: bool,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -46,6 +51,7 @@ enum Command {
     Watch(WatchArgs),
     Break(BreakArgs),
     Doctor(doctor::DoctorArgs),
+    Demo(demo::DemoArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }
@@ -183,7 +189,8 @@ Examples:
   polylatch ls                                   what is held, by whom, how long
   polylatch show nightly/backup                  why does it not move?
   polylatch watch                                live
-  polylatch doctor                               what can this store promise?";
+  polylatch doctor                               what can this store promise?
+  polylatch demo                                 see how it works";
 
 const RUN_HELP: &str = "\
 Examples:
@@ -269,20 +276,31 @@ Exit codes:
 
 /// Runs the program.
 pub fn main() -> ExitCode {
+    // Not among the commands: nobody types it, so completions and help need not know it.
+    if let Some(args) = demo::worker_args() {
+        return match args {
+            Ok(args) => run_to_end(demo::worker(&args)),
+            Err(error) => told(&error),
+        };
+    }
     let matches = match Cli::command().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
-        }
+        Err(error) => return told(&error),
     };
     let cli = match Cli::from_arg_matches(&matches) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(exit::USAGE);
-        }
+        Ok(cli) => Cli { url_is_typed: is_typed(&matches, "url"), ..cli },
+        Err(error) => return told(&error),
     };
+    run_to_end(answer(cli))
+}
+
+/// Prints what is wrong with the command line, or the help that it asks for.
+fn told(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 })
+}
+
+fn run_to_end(answer: impl Future<Output = Result<u8, Failure>>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -290,7 +308,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(exit::INTERNAL);
         }
     };
-    let code = runtime.block_on(answer(cli)).unwrap_or_else(|failure| {
+    let code = runtime.block_on(answer).unwrap_or_else(|failure| {
         if !failure.message.is_empty() {
             say(&failure.message);
         }
@@ -299,6 +317,12 @@ pub fn main() -> ExitCode {
     // A thread that waits for a key is not worth waiting for.
     runtime.shutdown_background();
     ExitCode::from(code)
+}
+
+/// Says whether an argument was given on the command line, before or behind the subcommand.
+fn is_typed(matches: &clap::ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine)
+        || matches.subcommand().is_some_and(|(_, matches)| is_typed(matches, id))
 }
 
 async fn answer(cli: Cli) -> Result<u8, Failure> {
@@ -310,6 +334,8 @@ async fn answer(cli: Cli) -> Result<u8, Failure> {
         Command::Watch(args) => watch::watch(url, &args).await,
         Command::Break(args) => break_lease::break_lease(url, &args).await,
         Command::Doctor(args) => doctor::doctor(url, &args).await,
+        // Never the user's own store unless it was named for this.
+        Command::Demo(args) => demo::demo(url.filter(|_| cli.url_is_typed), &args).await,
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => man::man(&args),
     }

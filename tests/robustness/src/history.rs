@@ -271,6 +271,10 @@ const EXPLAINED: [&str; 3] = ["backend_unavailable", "wait_timeout", "canceled"]
 /// lock away while its holder was still valid.
 const LOSSES: [&str; 1] = ["expired"];
 
+/// What a guard says after its client was closed, which gives everything back: not held any more, but
+/// not lost either.
+const GIVEN_BACK: &str = "invalid_argument";
+
 fn check_told(section: &Section, found: &mut Vec<Violation>) {
     let mut broken = |rule, at, why: &str| {
         found.push(Violation { rule, lock: section.lock, at, story: format!("{why}\n    {section}") });
@@ -283,13 +287,16 @@ fn check_told(section: &Section, found: &mut Vec<Violation>) {
             Verdict::Lost(reason) if reason == "expired" && left.after < left.valid_until => {
                 broken(Rule::LossTooEarly, left.after, "said to be expired while valid");
             }
-            Verdict::Lost(reason) if !LOSSES.contains(&reason.as_str()) => {
+            Verdict::Lost(reason) if reason != GIVEN_BACK && !LOSSES.contains(&reason.as_str()) => {
                 broken(Rule::Unexplained, left.after, "lost for a reason that nobody gave");
             }
             _ => {}
         }
         if let Some((at, result)) = &section.released {
-            let was_lost = left.verdict != Verdict::Held || left.before >= left.valid_until;
+            let was_lost = match &left.verdict {
+                Verdict::Lost(reason) => reason != GIVEN_BACK,
+                Verdict::Held => left.before >= left.valid_until,
+            };
             if was_lost && result == "ok" {
                 broken(Rule::LossNotTold, *at, "released with success after its loss");
             }

@@ -101,7 +101,7 @@ impl Drop for Group {
 
 /// Lets the kernel kill the command when this process ends, however it ends: nobody renews then.
 #[cfg(target_os = "linux")]
-fn die_with_us(process: &mut Command) {
+pub(in crate::cli) fn die_with_us(process: &mut Command) {
     use rustix::process::{getpid, getppid, set_parent_process_death_signal};
     let parent = getpid();
     let prepare = move || {
@@ -119,10 +119,10 @@ fn die_with_us(process: &mut Command) {
 
 /// Other systems have no such signal: a command outlives a killed runner there. The help says so.
 #[cfg(not(target_os = "linux"))]
-fn die_with_us(_: &mut Command) {}
+pub(in crate::cli) fn die_with_us(_: &mut Command) {}
 
 /// Lets this process write to the terminal and take it back from the background.
-fn ignore_terminal_stops() {
+pub(in crate::cli) fn ignore_terminal_stops() {
     // SAFETY: SIG_IGN installs no handler, so no code of ours runs in signal context. The command
     // was started before, so it does not inherit this.
     unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };

@@ -1,7 +1,7 @@
 //! `polylatch run`: a command under a lock. It is stopped before it could run without the lock.
 
 #[cfg(unix)]
-mod child;
+pub(super) mod child;
 #[cfg(unix)]
 mod signals;
 #[cfg(unix)]

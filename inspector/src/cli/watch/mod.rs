@@ -1,10 +1,13 @@
 //! `polylatch watch`: a live table on a terminal, or events line by line.
 
+pub(super) mod page;
 mod screen;
+pub(super) mod terminal;
 
 use std::io::IsTerminal;
 
-use polylatch::inspect::{Event, EventKind, Query, Snapshot};
+use polylatch::ClientId;
+use polylatch::inspect::{Event, EventKind, Query};
 
 use super::WatchArgs;
 use super::paint::say;
@@ -48,7 +51,7 @@ pub(super) async fn watch(url: Option<&str>, args: &WatchArgs) -> Result<u8, Fai
             if args.json {
                 print_line(&json(event, false)?)?;
             } else {
-                print_line(&line(event, &seen.snapshot, &evidence))?;
+                print_line(&line(event, seen.snapshot.taken_at_ms, |id| evidence.who(id)))?;
             }
         }
     }
@@ -60,11 +63,11 @@ fn is_wanted(event: &Event, args: &WatchArgs) -> bool {
     under && (args.json || args.renewals || !matches!(event.kind, EventKind::Renewed { .. }))
 }
 
-/// One event as a line: when, what, which lock, who.
-fn line(event: &Event, snapshot: &Snapshot, evidence: &Evidence<'_>) -> String {
-    let at = clock_time(event.at_ms, snapshot.taken_at_ms);
+/// One event as a line: when, what, which lock, who. What `who` returns must be harmless.
+pub(super) fn line(event: &Event, now_ms: u64, who: impl Fn(&ClientId) -> String) -> String {
+    let at = clock_time(event.at_ms, now_ms);
     let (word, detail) = told(&event.kind);
-    let who = event.client.as_ref().map_or_else(|| "another program".into(), |id| evidence.who(id));
+    let who = event.client.as_ref().map_or_else(|| "another program".into(), who);
     let label =
         if event.label.is_empty() { String::new() } else { format!(" \"{}\"", harmless(&event.label)) };
     let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
@@ -91,7 +94,7 @@ fn told(kind: &EventKind) -> (&'static str, String) {
 }
 
 /// The SGR code of an event.
-fn colour_of_event(kind: &EventKind) -> &'static str {
+pub(super) fn colour_of_event(kind: &EventKind) -> &'static str {
     match kind {
         EventKind::Granted { .. } => "32",
         EventKind::Waiting { .. } => "36",
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn an_event_is_one_harmless_line() {
-        let snapshot = Snapshot {
+        let snapshot = polylatch::inspect::Snapshot {
             backend: "memory",
             taken_at_ms: 1_795_131_062_000,
             round_trip: std::time::Duration::ZERO,
@@ -128,8 +131,9 @@ mod tests {
             kind: EventKind::Granted { fencing_token: Some(FencingToken::new(7)) },
         };
         let text = r#"23:31:02  granted     a\u{a}b  another program "x\u{1b}": token 7"#;
-        assert_eq!(line(&event, &snapshot, &evidence), text);
+        let who = |id: &ClientId| evidence.who(id);
+        assert_eq!(line(&event, snapshot.taken_at_ms, who), text);
         event.kind = EventKind::Broken { by: "eve\u{9b}".into(), reason: "\u{202e}".into() };
-        assert!(!line(&event, &snapshot, &evidence).chars().any(crate::model::text::is_treacherous));
+        assert!(!line(&event, snapshot.taken_at_ms, who).chars().any(crate::model::text::is_treacherous));
     }
 }

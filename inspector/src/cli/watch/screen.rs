@@ -1,29 +1,22 @@
-//! The live table: state above, events below, keys at the bottom.
+//! `watch` on a terminal.
 
-use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io;
 use std::pin::pin;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crossterm::event::{self, Event as Input, KeyCode, KeyEventKind, KeyModifiers};
-use crossterm::terminal::{
-    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
-    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
-};
-use crossterm::{cursor, execute, queue, style};
+use crossterm::event::{Event as Input, KeyCode};
 use polylatch::inspect::{Observation, Query};
 
+use super::page::{Log, Page};
+use super::terminal::{Screen, asked_to_end, keys, leaves, pressed};
 use super::{WatchArgs, colour_of_event, is_wanted, line};
 use crate::cli::ls::{COLUMNS, cells, counts, place};
-use crate::cli::paint::{Cell, Paint, table};
+use crate::cli::paint::{Cell, Paint};
 use crate::cli::store::{Failure, Store};
 use crate::host::ThisHost;
 use crate::model::findings::Evidence;
-use crate::model::text::{clock_time, fit, harmless};
+use crate::model::text::{clock_time, harmless};
 use crate::model::{Picture, picture};
-
-/// Events that are kept.
-const LOG: usize = 500;
 
 pub(super) async fn watch(store: &Store, query: Query, args: &WatchArgs) -> Result<u8, Failure> {
     let host = ThisHost::new();
@@ -42,7 +35,7 @@ pub(super) async fn watch(store: &Store, query: Query, args: &WatchArgs) -> Resu
                 tokio::select! {
                     biased;
                     () = &mut ended => return Ok(0),
-                    input = keys.recv() => match input.map(|input| view.key(input)) {
+                    input = keys.recv() => match input.map(|input| view.key(&input)) {
                         None | Some(Step::Leave) => return Ok(0),
                         Some(Step::Stay) => view.draw(&screen)?,
                     },
@@ -62,53 +55,6 @@ pub(super) async fn watch(store: &Store, query: Query, args: &WatchArgs) -> Resu
     }
 }
 
-/// The terminal in its special state; back to normal when dropped.
-struct Screen;
-
-impl Screen {
-    fn enter() -> io::Result<Self> {
-        enable_raw_mode()?;
-        let screen = Self;
-        execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
-        Ok(screen)
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        let _ = execute!(io::stdout(), cursor::Show, LeaveAlternateScreen);
-        let _ = disable_raw_mode();
-    }
-}
-
-/// Keys and resizes, read by a thread of their own because reading them blocks.
-fn keys() -> tokio::sync::mpsc::UnboundedReceiver<Input> {
-    let (send, receive) = tokio::sync::mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        while let Ok(input) = event::read() {
-            if send.send(input).is_err() {
-                break;
-            }
-        }
-    });
-    receive
-}
-
-/// Waits for SIGTERM or SIGHUP, so that the terminal is put right before the end.
-async fn asked_to_end() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let (Ok(mut term), Ok(mut hup)) = (signal(SignalKind::terminate()), signal(SignalKind::hangup())) {
-            tokio::select! {
-                _ = term.recv() => return,
-                _ = hup.recv() => return,
-            }
-        }
-    }
-    std::future::pending().await
-}
-
 enum Step {
     Stay,
     Leave,
@@ -119,8 +65,7 @@ struct View<'a> {
     args: &'a WatchArgs,
     seen: Observation,
     picture: Picture,
-    /// Lines with their colour, oldest first.
-    log: VecDeque<(String, &'static str)>,
+    log: Log,
     paused: bool,
     /// Since when the store does not answer, and why.
     trouble: Option<(String, String)>,
@@ -130,7 +75,7 @@ struct View<'a> {
 impl<'a> View<'a> {
     fn new(store: &'a Store, args: &'a WatchArgs, seen: Observation, host: &ThisHost) -> Self {
         let picture = picture(&seen.snapshot, host, &store.command);
-        let log = VecDeque::new();
+        let log = Log::default();
         Self { store, args, seen, picture, log, paused: false, trouble: None, first_row: 0 }
     }
 
@@ -139,9 +84,9 @@ impl<'a> View<'a> {
         self.trouble = None;
         let evidence = Evidence::new(&seen.snapshot, host, &self.store.command);
         for event in seen.events.iter().filter(|event| is_wanted(event, self.args)) {
-            self.log.push_back((line(event, &seen.snapshot, &evidence), colour_of_event(&event.kind)));
+            let text = line(event, seen.snapshot.taken_at_ms, |id| evidence.who(id));
+            self.log.push((text, colour_of_event(&event.kind)));
         }
-        self.log.drain(..self.log.len().saturating_sub(LOG));
         if !self.paused {
             self.picture = picture(&seen.snapshot, host, &self.store.command);
             self.seen = seen;
@@ -155,15 +100,11 @@ impl<'a> View<'a> {
         self.trouble = Some((since, harmless(error)));
     }
 
-    fn key(&mut self, input: Input) -> Step {
-        let Input::Key(key) = input else { return Step::Stay };
-        if key.kind == KeyEventKind::Release {
-            return Step::Stay;
-        }
+    fn key(&mut self, input: &Input) -> Step {
+        let Some(key) = pressed(input) else { return Step::Stay };
         let last = self.picture.rows.len().saturating_sub(1);
         match key.code {
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Step::Leave,
-            KeyCode::Char('q') | KeyCode::Esc => return Step::Leave,
+            _ if leaves(key) => return Step::Leave,
             KeyCode::Char(' ') => self.paused = !self.paused,
             KeyCode::Up | KeyCode::Char('k') => self.first_row = self.first_row.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => self.first_row = (self.first_row + 1).min(last),
@@ -176,66 +117,35 @@ impl<'a> View<'a> {
         Step::Stay
     }
 
-    fn draw(&self, _: &Screen) -> io::Result<()> {
-        let (columns, lines) = size()?;
-        let paint = Paint { columns: Some(usize::from(columns).max(20)), ..Paint::for_stdout() };
-        let page = self.page(&paint, usize::from(lines));
-        let mut out = io::BufWriter::new(io::stdout().lock());
-        queue!(out, BeginSynchronizedUpdate, cursor::MoveTo(0, 0))?;
-        for (at, text) in page.iter().enumerate() {
-            if at > 0 {
-                queue!(out, style::Print("\r\n"))?;
-            }
-            queue!(out, style::Print(text), Clear(ClearType::UntilNewLine))?;
-        }
-        queue!(out, Clear(ClearType::FromCursorDown), EndSynchronizedUpdate)?;
-        out.flush()
+    fn draw(&self, screen: &Screen) -> io::Result<()> {
+        screen.draw(|paint, height| self.page(paint, height))
     }
 
-    /// The lines of the screen, at most `height`.
     fn page(&self, paint: &Paint, height: usize) -> Vec<String> {
-        let columns = paint.columns.unwrap_or(80);
-        let cut = |text: &str, sgr: &str| paint.sgr(sgr, &fit(text, columns));
         let plain = Paint { colour: false, ..*paint };
         let head = match (&self.trouble, self.paused) {
-            (Some((since, why)), _) => cut(&format!("NOT KNOWN since {since} UTC: {why}"), "1;31"),
-            (None, true) => cut("PAUSED   space goes on", "1;33"),
+            (Some((since, why)), _) => (format!("NOT KNOWN since {since} UTC: {why}"), "1;31"),
+            (None, true) => ("PAUSED   space goes on".into(), "1;33"),
             (None, false) => {
                 let counts = counts(&plain, &self.seen.snapshot, &self.picture);
                 let place = place(&self.seen.snapshot, &self.store.shown_url());
-                cut(&format!("{counts}   {place}"), "1")
+                (format!("{counts}   {place}"), "1")
             }
         };
-        // An old picture is grey, so that nobody takes it for the present.
-        let stale = self.trouble.is_some();
-        let table_paint = if stale { &plain } else { paint };
-        let rows: Vec<Vec<Cell>> = self.picture.rows.iter().map(|row| cells(table_paint, row)).collect();
-        let mut body = table(table_paint, &COLUMNS, &rows);
-        let heading = body.remove(0);
-        let room = height.saturating_sub(5).max(2);
-        let log_room = self.log.len().clamp(1, (room / 3).max(1));
-        let table_room = room - log_room;
-        let first = self.first_row.min(body.len().saturating_sub(table_room));
-        let mut page = vec![head, heading];
-        if body.is_empty() {
-            page.push(paint.dim(&fit("no lock is held or waited for", columns)));
-        }
-        let shown = body.iter().skip(first).take(table_room);
-        page.extend(shown.map(|line| if stale { paint.dim(line) } else { line.clone() }));
-        while page.len() < 2 + table_room {
-            page.push(String::new());
-        }
-        let hidden = body.len().saturating_sub(table_room);
-        let more = if hidden > 0 { format!(" ({hidden} more rows: arrows)") } else { String::new() };
-        page.push(cut(&format!("EVENTS{more}"), "2"));
-        if self.log.is_empty() {
-            page.push(paint.dim(&fit("nothing has happened since", columns)));
-        }
-        let newest = self.log.iter().skip(self.log.len().saturating_sub(log_room));
-        page.extend(newest.map(|(text, sgr)| cut(text, sgr)));
-        page.push(String::new());
-        page.push(cut("q leaves   space pauses   arrows scroll", "2"));
-        page.truncate(height);
-        page
+        let rows: Vec<Vec<Cell>> = self.picture.rows.iter().map(|row| cells(paint, row)).collect();
+        let page = Page {
+            head,
+            caption: &[],
+            columns: &COLUMNS,
+            rows: &rows,
+            first_row: self.first_row,
+            stale: self.trouble.is_some(),
+            no_rows: "no lock is held or waited for",
+            table_room: None,
+            notes: &[],
+            log: &self.log,
+            keys: "q leaves   space pauses   arrows scroll",
+        };
+        page.lines(paint, height)
     }
 }
