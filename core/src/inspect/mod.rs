@@ -223,6 +223,13 @@ pub enum EventKind {
         /// Its fencing token.
         fencing_token: Option<FencingToken>,
     },
+    /// A lease is held in another way: a writer reads now, or a reader writes.
+    Converted {
+        /// The way in which it is held now: `read` or `write`.
+        mode: &'static str,
+        /// Its fencing token: a new one after a step up to writing.
+        fencing_token: Option<FencingToken>,
+    },
     /// A lease was extended.
     Renewed {
         /// How often so far.

@@ -87,7 +87,7 @@ impl Store {
 
         let answer = 'answer: {
             let head = lock.live_head(now);
-            if let Some(present) = lock.kind().filter(|kind| *kind != contender.mode.kind()) {
+            if let Some(present) = lock.kind(now).filter(|kind| *kind != contender.mode.kind()) {
                 break 'answer Answer::OtherKind { present };
             }
             if let Some(holder) = lock.held_by(contender.owner) {
@@ -383,8 +383,8 @@ impl Lock {
     }
 
     /// What kind of lock this is, as long as anybody holds or waits.
-    fn kind(&self) -> Option<Kind> {
-        let held = self.holders.first().map(|holder| holder.contender.mode);
+    fn kind(&self, now: Now) -> Option<Kind> {
+        let held = self.live_holders(now).next().map(|holder| holder.contender.mode);
         let wanted = self.line.front().map(|waiter| waiter.contender.mode);
         held.or(wanted).map(Mode::kind)
     }
@@ -412,8 +412,8 @@ impl Lock {
     fn view(&self, name: &str, now: Now) -> LockView {
         LockView {
             name: name.to_owned(),
-            mode: self.kind().map_or("mutex", Kind::code),
-            capacity: self.kind().and_then(Kind::capacity),
+            mode: self.kind(now).map_or("mutex", Kind::code),
+            capacity: self.kind(now).and_then(Kind::capacity),
             holders: self.live_holders(now).map(|holder| holder.view(now)).collect(),
             waiters: self.line.iter().enumerate().map(|(at, waiter)| waiter.view(at as u32, now)).collect(),
         }
