@@ -6,31 +6,30 @@
 //! of the lock must be what `memory::store` says.
 
 use std::collections::VecDeque;
-use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
 use std::time::Duration;
 
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::resp::{self, Reply as Wire};
-use tokio::sync::oneshot;
 
-use super::config::{Address, Guarantee, RedisConfig};
-use super::port::{Acknowledge, Call, ChannelEvent, Data, Listener, Port, ServerFacts};
+use super::port::{Call, Data};
+use super::reading;
 use super::records::Keys;
 use super::scripts::{self, Script};
-use super::{RedisBackend, reading};
 use crate::backend::memory::store::{Now, Push, Store};
-use crate::backend::{Ask, Backend, Contender, OpenContext, RenewItem, Reply};
-use crate::clock::BootInstant;
-use crate::error::Result;
+use crate::backend::{Ask, Backend, Contender, RenewItem};
 use crate::inspect::{AuditEntry, BreakRequest, LockView, Query};
+use crate::mode::{Kind, Mode};
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
-use crate::token::{ClientId, OwnerToken};
-use crate::wakeups::{Wakeups, unpoisoned};
+
+mod cast;
+mod recorder;
+
+use cast::{Dice, NAMES, at, contender, millis};
+use recorder::{Check, Party, record};
 
 /// How many sequences run unless POLYLATCH_DIFFERENTIAL_SEQUENCES says otherwise.
 const SEQUENCES: u64 = 20_000;
@@ -38,151 +37,12 @@ const STEPS: u64 = 20;
 /// Sequences whose requests are under way at once.
 const PIPELINED: usize = 50;
 const WORKERS: u64 = 2;
-const MAX_LEASE: Duration = Duration::from_secs(3600);
 
-/// What surrounds a script: the last argument is the time in µs; a lock ends by that time.
-const STAND_IN: &str = r"
-local NOW_US = tonumber(table.remove(ARGV))
-local NOW_MS = math.floor(NOW_US / 1000)
-local real, pushes = redis, {}
-local function is_lock(key) return string.sub(key, -5) == ':lock' end
-local function ends(key)
-  local at = is_lock(key) and real.call('GET', key .. '#ends')
-  if at and tonumber(at) <= NOW_MS then
-    real.call('DEL', key, key .. '#ends')
-    at = nil
-  end
-  return at
-end
-local own = {}
-function own.TIME()
-  return {string.format('%d', math.floor(NOW_US / 1000000)), string.format('%d', NOW_US % 1000000)}
-end
-function own.PUBLISH(channel, message)
-  pushes[#pushes + 1] = channel .. ' ' .. message
-  return 1
-end
-function own.GET(key)
-  ends(key)
-  return real.call('GET', key)
-end
-function own.TYPE(key)
-  ends(key)
-  return real.call('TYPE', key)
-end
-function own.SET(key, value, px, ms)
-  if is_lock(key) then
-    assert(px == 'PX', 'a lock without an end')
-    real.call('SET', key .. '#ends', NOW_MS + ms)
-  end
-  return real.call('SET', key, value)
-end
-function own.DEL(key) return real.call('DEL', key, key .. '#ends') end
-function own.PTTL(key)
-  local at = ends(key)
-  return at and at - NOW_MS or real.call('PTTL', key)
-end
-function own.PEXPIRE(key, ms)
-  if not is_lock(key) then return real.call('PEXPIRE', key, ms) end
-  return real.call('SET', key .. '#ends', NOW_MS + ms)
-end
-local redis = {}
-function redis.call(command, ...)
-  if own[command] then return own[command](...) end
-  return real.call(command, ...)
-end
-redis.pcall = redis.call
-local function show(KEYS, ARGV)
---[[show]]
-end
-local function step()
---[[step]]
-end
-local answer, shown = step(), {}
-for _, lock in ipairs(KEYS) do
-  if is_lock(lock) then
-    local base = string.sub(lock, 1, -6)
-    shown[#shown + 1] = show({lock, base .. ':line', base .. ':life'}, {'1000'})
-  end
-end
-local listed = -1
-if #KEYS > 5 then listed = real.call('ZSCORE', KEYS[5], ARGV[2]) and 1 or 0 end
-return {answer, pushes, shown, listed}
-";
+/// What surrounds a script.
+const STAND_IN: &str = include_str!("differential/stand_in.lua");
 
 fn surrounded(script: &Script) -> String {
     STAND_IN.replace("--[[show]]", &scripts::SHOW.text).replace("--[[step]]", &script.text)
-}
-
-/// Records what the backend would send, and lets the test answer it.
-#[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<VecDeque<(Call, oneshot::Sender<Result<Data>>)>>>);
-
-struct RecordingPort {
-    recorder: Recorder,
-    listens: bool,
-}
-
-impl Port for RecordingPort {
-    fn run(&self, calls: Vec<Call>, _: Option<Acknowledge>) -> Reply<Vec<Result<Data>>> {
-        let mut answers = Vec::new();
-        for call in calls {
-            let (answer, asked) = oneshot::channel();
-            unpoisoned(&self.recorder.0).push_back((call, answer));
-            answers.push(asked);
-        }
-        Box::pin(async move {
-            let mut all = Vec::new();
-            for answer in answers {
-                all.push(answer.await.expect("the test answers every call"));
-            }
-            Ok(all)
-        })
-    }
-
-    fn subscribe(&self, _: String, listener: Listener) {
-        listener(if self.listens { ChannelEvent::Subscribed } else { ChannelEvent::Refused("test".into()) });
-    }
-
-    fn facts(&self) -> Reply<ServerFacts> {
-        Box::pin(std::future::ready(Ok(ServerFacts::default())))
-    }
-
-    fn close(&self) {}
-}
-
-/// One client: its backend, and what that would send.
-struct Party {
-    id: ClientId,
-    listens: bool,
-    backend: RedisBackend,
-    recorder: Recorder,
-}
-
-impl Party {
-    fn new(number: u64, listens: bool, runtime: &tokio::runtime::Handle) -> Self {
-        let recorder = Recorder::default();
-        let id = ClientId::from_stored(&format!("host:{number}:c0ffee"));
-        let config = RedisConfig {
-            address: Address::Tcp { host: "recorded".into(), port: 1 },
-            user: None,
-            password: None,
-            database: 0,
-            keys: Keys::new("pl", None).unwrap(),
-            guarantee: Guarantee::BestEffort,
-            max_lease: MAX_LEASE,
-            acknowledge: None,
-            timeout: Duration::from_secs(1),
-        };
-        let context = OpenContext {
-            wakeups: Arc::<Wakeups>::default(),
-            runtime: runtime.clone(),
-            client: id.clone(),
-            timeout: Duration::from_secs(1),
-        };
-        let port = RecordingPort { recorder: recorder.clone(), listens };
-        Self { id, listens, backend: RedisBackend::new(config, context, Box::new(port)), recorder }
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -190,11 +50,10 @@ enum Step {
     Poll(usize),
     Renew(Vec<(usize, u64, Duration)>),
     Release(usize, u64),
+    Convert(usize, u64, Mode),
     Cancel(usize),
     Break(usize, u64),
 }
-
-type Check = Box<dyn FnOnce(Data) -> std::result::Result<(), String>>;
 
 /// A step that is under way: what to compare when its reply comes.
 struct Expected {
@@ -212,48 +71,19 @@ struct Sequence {
     audit: Vec<AuditEntry>,
 }
 
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        // xorshift64*: enough to mix operations, and the seed repeats a failure.
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-}
-
-fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// Answers the recorded call and takes what the backend makes of the answer.
-fn answered<T: Debug + PartialEq + 'static>(
-    mut reply: Reply<T>,
-    answer: oneshot::Sender<Result<Data>>,
-    spec: T,
-) -> Check {
-    Box::new(move |data| {
-        answer.send(Ok(data)).expect("the backend waits for it");
-        match reply.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(ours)) if ours == spec => Ok(()),
-            Poll::Ready(ours) => Err(format!("it answers\n  {ours:?}\nand not\n  {spec:?}")),
-            Poll::Pending => Err("it needs more than one call".into()),
-        }
-    })
-}
-
-/// Carries one step out in the specification, and records the backend's call for it.
-fn record<T: Debug + PartialEq + 'static>(party: &Party, mut reply: Reply<T>, spec: T) -> (Call, Check) {
-    let pending = reply.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
-    assert!(pending, "it needs the store");
-    let (call, answer) = unpoisoned(&party.recorder.0).pop_front().expect("it was recorded");
-    (call, answered(reply, answer, spec))
+fn all_scripts() -> [&'static Script; 10] {
+    [
+        &scripts::POLL,
+        &scripts::RENEW,
+        &scripts::RELEASE,
+        &scripts::CANCEL,
+        &scripts::BREAK,
+        &scripts::SHARED_POLL,
+        &scripts::SHARED_RENEW,
+        &scripts::SHARED_RELEASE,
+        &scripts::SHARED_CANCEL,
+        &scripts::CONVERT,
+    ]
 }
 
 struct Worker {
@@ -270,8 +100,7 @@ impl Worker {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut worker = Self { parties, stream, received: Vec::new(), request: Vec::new() };
         worker.ask(&["SELECT", &database.to_string()]);
-        for script in [&scripts::POLL, &scripts::RENEW, &scripts::RELEASE, &scripts::CANCEL, &scripts::BREAK]
-        {
+        for script in all_scripts() {
             worker.ask(&["SCRIPT", "LOAD", &surrounded(script)]);
         }
         worker
@@ -331,7 +160,7 @@ impl Worker {
     fn record(&mut self, seed: u64, shas: &Shas) -> Sequence {
         let mut dice = Dice::new(seed);
         let contenders: Vec<_> =
-            (0..7).map(|n| contender(n, &self.parties[n as usize % 3].id, &mut dice)).collect();
+            (0..7).map(|n| contender(n, seed, &self.parties[n as usize % 3].id, &mut dice)).collect();
         // Who only tries never stands in line: one acquisition asks in one way.
         let tries: Vec<_> = contenders.iter().map(|_| dice.below(5) == 0).collect();
         let mut spec = Store::default();
@@ -348,16 +177,20 @@ impl Worker {
             };
             let now = at(boot_ms);
             let who = dice.below(sequence.contenders.len() as u64) as usize;
-            let fence = |who: usize, dice: &mut Dice| match dice.below(8) {
+            let fence = |who: usize, dice: &mut Dice| match dice.below(9) {
                 0 => fences[who] - 1,
                 1 => fences[who] + 1,
+                2 => fences[dice.below(7) as usize],
                 _ => fences[who],
             };
-            let step = match dice.below(16) {
+            let step = match dice.below(if seed % 4 == 0 { 16 } else { 18 }) {
                 0..=7 => Step::Poll(who),
                 8..=9 => {
                     let other = dice.below(sequence.contenders.len() as u64) as usize;
-                    let whom = [who, other].into_iter().take(1 + dice.below(2) as usize);
+                    let is_mutex = |who: usize| sequence.contenders[who].mode == Mode::Mutex;
+                    // Two kinds are two calls.
+                    let most = 1 + usize::from(is_mutex(who) == is_mutex(other));
+                    let whom = [who, other].into_iter().take(most.min(1 + dice.below(2) as usize));
                     Step::Renew(
                         whom.map(|who| (who, fence(who, &mut dice), millis(500 + dice.below(2_000))))
                             .collect(),
@@ -365,6 +198,10 @@ impl Worker {
                 }
                 10..=12 => Step::Release(who, fence(who, &mut dice)),
                 13..=14 => Step::Cancel(who),
+                16.. if sequence.contenders[who].mode.kind() == Kind::ReadWrite => {
+                    let to = if dice.below(2) == 0 { Mode::Read } else { Mode::Write };
+                    Step::Convert(who, fence(who, &mut dice), to)
+                }
                 _ => Step::Break(who, fence(who, &mut dice)),
             };
             let (call, check, pushes) = self.carry_out(&step, &mut spec, now, &sequence.contenders, &tries);
@@ -376,9 +213,11 @@ impl Worker {
             }
             let touched = match &step {
                 Step::Renew(items) => items.iter().map(|(who, ..)| *who).collect(),
-                Step::Poll(who) | Step::Release(who, _) | Step::Cancel(who) | Step::Break(who, _) => {
-                    vec![*who]
-                }
+                Step::Poll(who)
+                | Step::Release(who, _)
+                | Step::Convert(who, ..)
+                | Step::Cancel(who)
+                | Step::Break(who, _) => vec![*who],
             };
             let locks: Vec<_> =
                 touched.iter().map(|who| state(&spec, &sequence.contenders[*who].name, now)).collect();
@@ -403,6 +242,7 @@ impl Worker {
         for name in NAMES {
             let name = LockName::new(name).unwrap();
             used.extend(keys.granting(&name));
+            used.extend(keys.sharing(&name));
             used.push(format!("{}#ends", keys.lock(&name)));
         }
         self.request.extend(resp::encode(&used));
@@ -448,6 +288,12 @@ impl Worker {
                 let (released, pushes) = spec.release(now, &contenders[*who], *fence);
                 let reply = party(*who).backend.release(&contenders[*who], token(*fence));
                 let (call, check) = record(party(*who), reply, released);
+                (call, check, pushes)
+            }
+            Step::Convert(who, fence, to) => {
+                let (conversion, pushes) = spec.convert(now, &contenders[*who], *fence, *to);
+                let reply = party(*who).backend.convert(&contenders[*who], token(*fence), *to);
+                let (call, check) = record(party(*who), reply, conversion);
                 (call, check, pushes)
             }
             Step::Cancel(who) => {
@@ -499,8 +345,7 @@ struct Shas(Vec<(&'static str, String)>);
 
 impl Shas {
     fn new() -> Self {
-        let all =
-            [&*scripts::POLL, &*scripts::RENEW, &*scripts::RELEASE, &*scripts::CANCEL, &*scripts::BREAK];
+        let all = all_scripts();
         let sha = |script: &Script| redis::Script::new(&surrounded(script)).get_hash().to_owned();
         Self(all.into_iter().map(|script| (script.name, sha(script))).collect())
     }
@@ -521,25 +366,6 @@ impl Sequence {
         }
         text
     }
-}
-
-const NAMES: [&str; 2] = ["orders/{1}", "ö|b"];
-
-fn contender(n: u64, client: &ClientId, dice: &mut Dice) -> Arc<Contender> {
-    Arc::new(Contender {
-        name: LockName::new(NAMES[usize::from(n >= 5)]).unwrap(),
-        owner: OwnerToken::from_hex(&format!("{:032x}", 0xfeed_0000_u64 + n)).unwrap(),
-        client: client.clone(),
-        label: format!("job | {n}%"),
-        lease: millis(1_000 + dice.below(4_000)),
-        first_lease: millis(300 + dice.below(1_200)),
-        barge: dice.below(8) == 0,
-    })
-}
-
-fn at(boot_ms: u64) -> Now {
-    let wall_us = 1_763_000_000_000_000 + boot_ms * 1_000;
-    Now { boot: BootInstant::from_nanos(boot_ms * 1_000_000), wall_us }
 }
 
 fn state(spec: &Store, name: &LockName, now: Now) -> LockView {
