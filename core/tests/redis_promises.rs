@@ -16,7 +16,7 @@ use polylatch_test_services::redis::{RedisServer, Tls};
 use polylatch_test_services::{Reply, wait_until};
 
 /// Every command that locking and looking needs; the list in `docs/backends/redis.md`.
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 31] = [
     "eval",
     "evalsha",
     "ping",
@@ -24,6 +24,7 @@ const COMMANDS: [&str; 28] = [
     "publish",
     "time",
     "get",
+    "mget",
     "set",
     "setrange",
     "del",
@@ -32,6 +33,8 @@ const COMMANDS: [&str; 28] = [
     "pexpire",
     "pttl",
     "hset",
+    "hget",
+    "hdel",
     "hgetall",
     "lpush",
     "lrange",
@@ -94,6 +97,12 @@ fn use_everything(url: &str) -> Vec<String> {
         Ok(None) => panic!("nobody else has been here"),
         Err(error) => note(error),
     }
+    match block_on(clients[0].rw_lock("b").read().try_acquire()) {
+        Ok(reader) => {
+            let _ = block_on(reader.expect("nobody else has been here").release()).map_err(&mut note);
+        }
+        Err(error) => note(error),
+    }
     let _ = block_on(clients[0].inspect().list(&Query { name: Some("a".into()), ..Query::default() }))
         .map_err(note);
     wrong
@@ -142,15 +151,7 @@ fn no_documented_permission_is_superfluous() {
                                 || error.contains(&format!("'{missing}'")))
                     });
                     // These are for people, or have another way: they cost no lock.
-                    let silent = [
-                        "info",
-                        "publish",
-                        "subscribe",
-                        "setrange",
-                        "hset",
-                        "zrangebyscore",
-                        "zremrangebyscore",
-                    ];
+                    let silent = ["info", "publish", "subscribe", "setrange", "zremrangebyscore"];
                     assert!(named || silent.contains(missing), "{missing} is not named: {wrong:?}");
                     assert!(!silent.contains(missing) || wrong.is_empty(), "{missing}: {wrong:?}");
                 }
@@ -160,6 +161,22 @@ fn no_documented_permission_is_superfluous() {
     for thread in threads {
         thread.join().unwrap();
     }
+}
+
+#[test]
+fn a_database_and_replicas_need_one_permission_more_each() {
+    let server = RedisServer::builder().acl_user(&user_with(&COMMANDS)).start();
+    let url = server.url_as("bob", "secret");
+    let database = block_on(Polylatch::connect(&format!("{url}/3"))).unwrap_err();
+    let replicas = block_on(connect(&format!("{url}?ack=any")).lock("a").try_acquire()).unwrap_err();
+    for (error, command) in [(database, "+select"), (replicas, "'wait'")] {
+        assert_eq!(error.kind(), ErrorKind::BackendRejected, "{error:?}");
+        assert!(error.to_string().contains(command), "{error}");
+    }
+    assert!(server.command(&["ACL", "SETUSER", "bob", "+select", "+wait"]).is_ok());
+    let both = connect(&format!("{url}/3?ack=any&ack_timeout=20ms"));
+    let error = block_on(both.lock("a").try_acquire()).unwrap_err();
+    assert!(error.to_string().contains("only 0 of the 1 replicas"), "{error}");
 }
 
 #[test]

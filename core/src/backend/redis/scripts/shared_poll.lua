@@ -28,7 +28,7 @@ end
 if (not head or head == WAITER or ARGV[9] == '1') and admits(MODE) then
   local withheld = withheld_ms()
   if withheld > 0 then return {'withheld', withheld} end
-  leave_line(WAITER)
+  if head then leave_line(WAITER) end
   local _, _, fence = share(WAITER)
   redis.call('ZADD', INDEX, now_ms(), NAME)
   -- Those behind it may share the lock with it.
