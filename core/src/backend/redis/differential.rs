@@ -183,7 +183,7 @@ impl Worker {
                 2 => fences[dice.below(7) as usize],
                 _ => fences[who],
             };
-            let step = match dice.below(if seed % 4 == 0 { 16 } else { 18 }) {
+            let step = match dice.below(if seed.is_multiple_of(4) { 16 } else { 18 }) {
                 0..=7 => Step::Poll(who),
                 8..=9 => {
                     let other = dice.below(sequence.contenders.len() as u64) as usize;

@@ -218,7 +218,7 @@ impl Inner {
         vec![
             self.keys.inbox_before(),
             name.escaped_for_redis(),
-            u8::from(self.guarantee == Guarantee::Strict).to_string(),
+            if self.guarantee == Guarantee::Strict { "strict".into() } else { String::new() },
             self.max_lease.as_millis().to_string(),
         ]
     }

@@ -68,10 +68,15 @@ impl Keys {
         ]
     }
 
+    /// The key of holders that share.
+    pub(crate) fn holders(&self, name: &LockName) -> String {
+        format!("{}:{{{}}}:holders", self.prefix, name.escaped_for_redis())
+    }
+
     /// The keys of holders that share: who, and their details.
     pub(crate) fn sharing(&self, name: &LockName) -> [String; 2] {
-        let escaped = name.escaped_for_redis();
-        ["holders", "details"].map(|what| format!("{}:{{{escaped}}}:{what}", self.prefix))
+        let details = format!("{}:{{{}}}:details", self.prefix, name.escaped_for_redis());
+        [self.holders(name), details]
     }
 
     pub(crate) fn counter(&self) -> String {

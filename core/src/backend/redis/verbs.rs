@@ -39,12 +39,10 @@ fn one_of(
 impl Inner {
     fn keys(&self, name: &LockName, more: More) -> Vec<String> {
         let mut keys = self.keys.granting(name);
-        if more != More::Nothing {
-            let [holders, details] = self.keys.sharing(name);
-            keys.push(holders);
-            if more == More::HoldersAndDetails {
-                keys.push(details);
-            }
+        match more {
+            More::Nothing => {}
+            More::Holders => keys.push(self.keys.holders(name)),
+            More::HoldersAndDetails => keys.extend(self.keys.sharing(name)),
         }
         keys
     }

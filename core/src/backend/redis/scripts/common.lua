@@ -7,9 +7,9 @@
 -- KEYS: 1 lock (string), 2 line (zset waiter -> ticket), 3 signs of life (zset waiter -> ms),
 --       4 counter (string), 5 index of names (zset), 6 epoch gate (string), 7 holders that share
 --       (zset; a script that can only find a mutex does without)
--- ARGV: 1 inbox channel prefix, 2 name in the index, 3 1 under guarantee=strict, 4 longest lease ms
+-- ARGV: 1 inbox channel prefix, 2 name in the index, 3 not empty under guarantee=strict, 4 longest lease ms
 local LOCK, LINE, LIFE, COUNTER, INDEX, GATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local INBOX, NAME, STRICT, LONGEST = ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
+local INBOX, NAME, STRICT, LONGEST = ARGV[1], ARGV[2], ARGV[3] ~= '', tonumber(ARGV[4])
 local HOLDERS = KEYS[7]
 local REAPED, UNHEARD = 64, 4
 
