@@ -42,8 +42,7 @@ fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool
     let mut rows = statement.query(params![from, now.boot_ms])?;
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
-        let is_full = found.len() > limit && !found.contains_key(&name);
-        if !query.wants(&name) || is_full {
+        if !query.wants(&name) || found.len() > limit {
             break;
         }
         let held = mode(row, 11)?;
