@@ -37,6 +37,21 @@ impl Polylatch {
         Lock(self.0.lock(name))
     }
 
+    /// Names a lock to read; see [`crate::RwLock`].
+    pub fn read_lock(&self, name: impl Into<String>) -> Lock {
+        Lock(self.0.rw_lock(name).read())
+    }
+
+    /// Names a lock to write; see [`crate::RwLock`].
+    pub fn write_lock(&self, name: impl Into<String>) -> Lock {
+        Lock(self.0.rw_lock(name).write())
+    }
+
+    /// Names `count` of a semaphore's permits; see [`crate::Semaphore`].
+    pub fn permits(&self, name: impl Into<String>, capacity: u32, count: u32) -> Lock {
+        Lock(self.0.semaphore(name, capacity).permits(count))
+    }
+
     /// Returns what this store can do.
     pub fn capability(&self) -> &Capability {
         self.0.capability()

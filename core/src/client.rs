@@ -8,7 +8,9 @@ use crate::clock::SystemClock;
 use crate::driver::Core;
 use crate::error::Result;
 use crate::inspect::{Examination, Inspector};
-use crate::lock::Lock;
+use crate::lock::{Lock, RwLock, Semaphore};
+use crate::lock_all::LockAll;
+use crate::mode::Mode;
 use crate::registry::{self, Opened};
 use crate::service::Service;
 use crate::token::ClientId;
@@ -50,7 +52,22 @@ impl Polylatch {
 
     /// Names a lock. Nothing is sent before it is acquired.
     pub fn lock(&self, name: impl Into<String>) -> Lock {
-        Lock::new(Arc::clone(&self.core), name.into())
+        Lock::new(Arc::clone(&self.core), name.into(), Mode::Mutex)
+    }
+
+    /// Names a lock that many may read or one may write.
+    pub fn rw_lock(&self, name: impl Into<String>) -> RwLock {
+        RwLock::new(Arc::clone(&self.core), name.into())
+    }
+
+    /// Names a lock with this many permits, 1 to 1 000.
+    pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Semaphore {
+        Semaphore::new(Arc::clone(&self.core), name.into(), permits)
+    }
+
+    /// Names several locks that are had all together or not at all.
+    pub fn lock_all(&self, names: impl IntoIterator<Item = impl Into<String>>) -> LockAll {
+        LockAll::new(names.into_iter().map(|name| self.lock(name)).collect())
     }
 
     /// Returns the view on who holds and who waits.

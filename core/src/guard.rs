@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::clock::BootInstant;
 use crate::driver::HeldLease;
-use crate::error::{LostReason, Result};
+use crate::error::{Error, ErrorKind, LostReason, Result};
+use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::lease::LeaseState;
 
@@ -109,6 +110,59 @@ impl Guard {
         }
     }
 
+    /// Returns in which way the lock is held.
+    pub fn mode(&self) -> Mode {
+        self.lease.contender.mode
+    }
+
+    /// Steps down from writing to reading, without letting a writer in between. Readers that wait at
+    /// the head of the line enter too. The fencing token stays.
+    ///
+    /// Errors: `invalid_argument` unless this is the only guard of a write lock; `lease_lost`; and
+    /// as [`Guard::release`] if the store fails. Whatever the error, the guard is gone: if it was
+    /// held still, it is released in the background.
+    pub async fn downgrade(self) -> Result<Self> {
+        match self.convert(Mode::Write, Mode::Read).await? {
+            Converted::Done(guard) => Ok(guard),
+            Converted::Refused(_) => {
+                Err(Error::new(ErrorKind::Internal, "a step down to reading was refused"))
+            }
+        }
+    }
+
+    /// Steps up from reading to writing, if nobody else reads. The new guard has a newer token.
+    ///
+    /// There is no form that waits: two readers that both wait to write would wait for each other
+    /// for ever. If it is refused, the guard still reads; to write, release it and acquire the write
+    /// lock, and read again what may have changed meanwhile.
+    ///
+    /// Errors: `invalid_argument` unless this is the only guard of a read lock; else as
+    /// [`Guard::downgrade`].
+    pub async fn try_upgrade(self) -> Result<Converted> {
+        self.convert(Mode::Read, Mode::Write).await
+    }
+
+    async fn convert(self, from: Mode, to: Mode) -> Result<Converted> {
+        if self.mode() != from {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "{} is held by {}, not by {}",
+                    self.lease.contender.name,
+                    self.mode().code(),
+                    from.code()
+                ),
+            ));
+        }
+        match self.lease.convert(to).await? {
+            Some(lease) => {
+                self.done.store(true, Ordering::SeqCst);
+                Ok(Converted::Done(Self::new(lease)))
+            }
+            None => Ok(Converted::Refused(self)),
+        }
+    }
+
     /// Tells the watchdog that the protected work moves on; matters only with `beat_every`.
     pub fn beat(&self) {
         self.lease.beat();
@@ -137,6 +191,16 @@ impl Guard {
         }
         result
     }
+}
+
+/// What came of a step from reading to writing.
+#[derive(Debug)]
+#[must_use = "either way it holds the guard"]
+pub enum Converted {
+    /// Held in the new way.
+    Done(Guard),
+    /// Others hold the lock too: still held in the old way.
+    Refused(Guard),
 }
 
 impl Drop for Guard {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::driver::{self, Core};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
+use crate::mode::Mode;
 use crate::options::{AcquireOptions, Asked, Wait};
 
 /// A lock to acquire: a name and options. Nothing is sent, and nothing is checked, before
@@ -24,7 +25,7 @@ impl std::fmt::Debug for Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(core: Arc<Core>, name: String) -> Self {
+    pub(crate) fn new(core: Arc<Core>, name: String, mode: Mode) -> Self {
         let asked = Asked {
             name,
             lease: None,
@@ -35,8 +36,14 @@ impl Lock {
             beat_every: None,
             fifo: true,
             renew: true,
+            mode,
         };
         Self { core, asked }
+    }
+
+    /// Returns the lock's name, as it was given.
+    pub fn name(&self) -> &str {
+        &self.asked.name
     }
 
     /// Sets the length of the lease: 100 ms to 24 h, 15 s unless the client says otherwise.
@@ -144,5 +151,77 @@ impl Lock {
         options.wait = wait;
         let lease = driver::acquire(Arc::clone(&self.core), options).await?;
         Ok(lease.map(Guard::new))
+    }
+}
+
+/// A lock that many may read or one may write.
+///
+/// Readers and writers stand in one line: a reader that comes after a waiting writer enters after
+/// it, and readers that stand together enter together, so neither starve. Every reader has a lease
+/// of its own. For a step from reading to writing and back see [`Guard::try_upgrade`] and
+/// [`Guard::downgrade`].
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct RwLock {
+    core: Shared,
+    name: String,
+}
+
+/// A lock with a number of permits.
+///
+/// Every permit is a lease: those of a holder that died come back by themselves. The name has one
+/// capacity at a time; asking for it with another is a `name_conflict`.
+#[derive(Debug, Clone)]
+#[must_use = "a semaphore does nothing until it is acquired"]
+pub struct Semaphore {
+    core: Shared,
+    name: String,
+    capacity: u32,
+}
+
+#[derive(Clone)]
+struct Shared(Arc<Core>);
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("_")
+    }
+}
+
+impl RwLock {
+    pub(crate) fn new(core: Arc<Core>, name: String) -> Self {
+        Self { core: Shared(core), name }
+    }
+
+    /// The lock beside other readers.
+    pub fn read(&self) -> Lock {
+        Lock::new(Arc::clone(&self.core.0), self.name.clone(), Mode::Read)
+    }
+
+    /// The lock alone.
+    pub fn write(&self) -> Lock {
+        Lock::new(Arc::clone(&self.core.0), self.name.clone(), Mode::Write)
+    }
+}
+
+impl Semaphore {
+    pub(crate) fn new(core: Arc<Core>, name: String, capacity: u32) -> Self {
+        Self { core: Shared(core), name, capacity }
+    }
+
+    /// Some of the permits, as one lease: 1 to the capacity, all or none.
+    pub fn permits(&self, count: u32) -> Lock {
+        let mode = Mode::Permits { count, capacity: self.capacity };
+        Lock::new(Arc::clone(&self.core.0), self.name.clone(), mode)
+    }
+
+    /// Acquires some of the permits, waiting as long as it takes; see [`Lock::acquire`].
+    pub async fn acquire(&self, count: u32) -> Result<Guard> {
+        self.permits(count).acquire().await
+    }
+
+    /// Acquires some of the permits if they can be had at once; see [`Lock::try_acquire`].
+    pub async fn try_acquire(&self, count: u32) -> Result<Option<Guard>> {
+        self.permits(count).try_acquire().await
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::Capability;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mode::Mode;
 use crate::name::{LockName, check_label};
 use crate::policy::lease::LeasePlan;
 use crate::policy::waiting::WaitTimes;
@@ -41,6 +42,7 @@ pub(crate) struct Asked {
     pub beat_every: Option<Duration>,
     pub fifo: bool,
     pub renew: bool,
+    pub mode: Mode,
 }
 
 /// What a caller asked for, checked.
@@ -51,6 +53,7 @@ pub(crate) struct AcquireOptions {
     pub label: String,
     pub owner: Option<String>,
     pub barge: bool,
+    pub mode: Mode,
     pub plan: LeasePlan,
     pub times: WaitTimes,
 }
@@ -61,6 +64,7 @@ impl AcquireOptions {
         let name = LockName::new(&asked.name)?;
         let lock = |error: Error| error.on_lock(name.as_str());
         check_label(&asked.label).map_err(lock)?;
+        asked.mode.check().map_err(lock)?;
         let lease = asked.lease.unwrap_or(settings.lease);
         in_range("lease", lease, capability.min_lease, capability.max_lease).map_err(lock)?;
         if let Wait::For(wait) = asked.wait {
@@ -95,6 +99,7 @@ impl AcquireOptions {
             label: asked.label.clone(),
             owner: asked.owner.clone(),
             barge: !asked.fifo,
+            mode: asked.mode,
             plan: LeasePlan {
                 lease,
                 first,

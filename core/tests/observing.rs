@@ -63,6 +63,13 @@ fn events_and_metrics_tell_the_life_of_a_lock() {
         client.close().await;
     });
 
+    // A loss is told to the guard first and to observers right after it, from another thread.
+    let told = || {
+        events.0.lock().unwrap().iter().any(|event| event.get("event").is_some_and(|event| event == "lost"))
+    };
+    while !told() {
+        std::thread::yield_now();
+    }
     let events = events.0.lock().unwrap();
     let of = |name: &str| events.iter().find(|event| event.get("event").is_some_and(|event| event == name));
     let acquired = of("acquired").expect("an acquired event");

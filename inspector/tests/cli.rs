@@ -26,7 +26,10 @@ impl Place {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_polylatch"));
+        // Signals that the test run was started with as ignored (nohup) stay so in its children, and
+        // `polylatch run` rightly respects that; here they are to arrive.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_polylatch")]);
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
         command.env("POLYLATCH_URL", format!("sqlite:{}", self.dir.join("locks.db").display()));
         for inherited in ["POLYLATCH_LOCK", "NO_COLOR", "LC_ALL", "LC_CTYPE", "LANG"] {

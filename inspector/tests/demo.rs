@@ -26,7 +26,9 @@ struct Demo {
 impl Demo {
     fn start(args: &[&str]) -> Self {
         let dir = TempDir::new();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_polylatch"));
+        // Signals that the test run was started with as ignored are to arrive all the same.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_polylatch")]);
         command.arg("demo").args(args).env("TMPDIR", dir.path()).stdin(Stdio::null()).process_group(0);
         // The user's own store, which the demo must leave alone.
         command.env("POLYLATCH_URL", format!("sqlite:{}", dir.join("mine.db").display()));
@@ -201,7 +203,9 @@ fn wrong_calls_are_told_before_anything_starts() {
         (&["demo-worker", "--folder", "/tmp"], 64),
     ] {
         let dir = TempDir::new();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_polylatch"));
+        // Signals that the test run was started with as ignored are to arrive all the same.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_polylatch")]);
         let output = command.args(args).env("TMPDIR", dir.path()).stdin(Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(!output.stderr.is_empty() && fs::read_dir(dir.path()).unwrap().next().is_none());

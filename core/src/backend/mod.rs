@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::client_info::ClientInfo;
 use crate::error::Result;
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::mode::{Kind, Mode};
 use crate::name::LockName;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::waiting::WaitAnswer;
@@ -70,6 +71,8 @@ pub(crate) struct Contender {
     pub first_lease: Duration,
     /// May take a free lock although others stand in line before it.
     pub barge: bool,
+    /// In which way it wants the lock.
+    pub mode: Mode,
 }
 
 /// Whether a contender that does not get the lock stands in line.
@@ -119,6 +122,8 @@ pub(crate) enum Answer {
     Held { fence: FencingToken },
     /// Somebody else holds it, or stands before this contender.
     Wait { answer: WaitAnswer, holder: Option<HolderHint> },
+    /// Somebody holds or waits for this name as another kind of lock; nothing was changed.
+    OtherKind { present: Kind },
     /// The store restarted or was promoted; no new grants before this time has passed.
     Withheld { left: Duration },
 }
@@ -141,6 +146,19 @@ pub(crate) enum Renewal {
     NotYours,
 }
 
+/// What came of changing the way in which a lease is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Conversion {
+    /// Held in the new way, from now for at least the first lease, under this fence: the old one
+    /// after a step down to reading, a new one after a step up to writing.
+    Done {
+        fence: FencingToken,
+    },
+    /// Others hold the lock too, so it cannot be held alone; nothing was changed.
+    Refused,
+    NotHeld,
+}
+
 /// What came of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
@@ -160,15 +178,22 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Acquires, confirms, gives a sign of life and polls, in one atomic step:
     ///
     /// - owned by this contender: extend to at least `first_lease` (never shorten), answer `Held`;
-    /// - free: take it if no live waiter stands before the contender, or if it barges; otherwise
-    ///   grant it to the first live waiter;
+    /// - in use as another kind of lock: say so, change nothing;
+    /// - to be had beside its holders ([`crate::policy::sharing`]): take it if no live waiter stands
+    ///   before the contender, or if it barges; otherwise grant it to those at the head of the line
+    ///   who can have it together;
     /// - then, if not the owner and asked to wait: stand in line (once, keeping the place).
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer>;
 
     /// Extends leases that are still exactly (owner, fence). Answers in the order of the items.
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>>;
 
-    /// Frees the lock if it is still exactly (owner, fence), and grants it to the first live waiter.
+    /// Changes the way in which a lease of exactly (owner, fence) is held, between reading and
+    /// writing. `contender` is as it was granted; a step down lets waiting readers in.
+    fn convert(&self, contender: &Arc<Contender>, fence: FencingToken, to: Mode) -> Reply<Conversion>;
+
+    /// Frees the lock if it is still exactly (owner, fence), and grants it to those at the head of
+    /// the line who can have it now.
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released>;
 
     /// Leaves the line, and releases the lock if this contender owns it after all.

@@ -8,6 +8,7 @@ use crate::clock::BootInstant;
 use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::{Error, ErrorKind, Result, Retry};
+use crate::mode::other_kind;
 use crate::observe::{self, InLine, WaitOutcome};
 use crate::options::{AcquireOptions, Wait};
 use crate::policy::backoff::Backoff;
@@ -26,7 +27,8 @@ pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<
         return Acquisition::new(core, options)?.observed().await;
     };
     // One acquisition at a time for one owner of one lock: the others re-enter when it holds.
-    let slot = core.owner_slot(&options.name, &owner);
+    // One who reads does not enter again to write: the way of holding is part of whose turn it is.
+    let slot = core.owner_slot(&options.name, &format!("{owner}\n{:?}", options.mode));
     let started = core.clock.now();
     let mut place = match options.wait {
         Wait::Forever => slot.lock().await,
@@ -92,6 +94,7 @@ impl Acquisition {
             lease: options.plan.lease,
             first_lease: options.plan.first,
             barge: options.barge,
+            mode: options.mode,
         });
         let started = core.clock.now();
         let seed = owner.jitter_seed();
@@ -176,6 +179,10 @@ impl Acquisition {
                             self.last_seen =
                                 LastSeen { holder, position: answer.position, ..LastSeen::default() };
                             waiting.told_to_wait(sent_at, now, answer);
+                        }
+                        Ok(Answer::OtherKind { present }) => {
+                            let name = self.options.name.as_str();
+                            return Err(self.in_context(other_kind(name, present, self.options.mode.kind())));
                         }
                         Ok(Answer::Withheld { left }) => {
                             if !waits {

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::backend::{Contender, Released};
+use crate::backend::{Contender, Conversion, Released};
 use crate::clock::BootInstant;
 use crate::driver::Core;
-use crate::error::{Effect, Error, LostReason, Result, Retry};
+use crate::error::{Effect, Error, ErrorKind, LostReason, Result, Retry};
+use crate::mode::Mode;
 use crate::observe;
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::FencingToken;
@@ -84,7 +85,7 @@ impl HeldLease {
             LeaseState::Held | LeaseState::Endangered if self.is_held() => Ok(()),
             LeaseState::Lost(reason) => Err(self.lost_error(reason)),
             LeaseState::Held | LeaseState::Endangered | LeaseState::Released => Err(Error::new(
-                crate::error::ErrorKind::InvalidArgument,
+                ErrorKind::InvalidArgument,
                 format!("the lease of {} was given back; acquire a new one", self.contender.name),
             )
             .on_lock(self.contender.name.as_str())),
@@ -147,6 +148,48 @@ impl HeldLease {
         let mut guards = unpoisoned(&self.guards);
         *guards = guards.saturating_sub(1);
         *guards == 0
+    }
+
+    /// Changes the way in which the lock is held. `None` if others hold it too; then nothing changed.
+    ///
+    /// A lost reply leaves open how it is held, so the lease is given up then.
+    pub(crate) async fn convert(self: &Arc<Self>, to: Mode) -> Result<Option<Arc<Self>>> {
+        self.check()?;
+        if *unpoisoned(&self.guards) != 1 {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{} is shared by several guards of one owner id", self.contender.name),
+            ));
+        }
+        let core = &self.core;
+        let sent_at = core.clock.now();
+        let request = core.backend.convert(&self.contender, self.fence, to);
+        let answer = match core.service.within(core.settings.timeout, request).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                if error.effect() == Effect::Maybe {
+                    // Under the old fence or the new one: a cancellation by owner ends either.
+                    self.lose(LostReason::Unverifiable);
+                    core.cancel_in_background(Arc::clone(&self.contender));
+                }
+                return Err(error
+                    .during(core.backend.capability().backend, "convert")
+                    .on_lock(self.contender.name.as_str()));
+            }
+        };
+        match answer {
+            Conversion::Refused => Ok(None),
+            Conversion::NotHeld => {
+                self.finish(Some(LostReason::Superseded));
+                Err(self.lost_error(LostReason::Superseded))
+            }
+            Conversion::Done { fence } => {
+                self.finish(None);
+                let contender = Arc::new(Contender { mode: to, ..(*self.contender).clone() });
+                let machine = unpoisoned(&self.machine).continued(sent_at, core.clock.now());
+                Ok(Some(Self::start(Arc::clone(core), contender, fence, machine)))
+            }
+        }
     }
 
     /// Gives the lock back, trying again until the request time limit of the client is over.
@@ -282,28 +325,28 @@ impl HeldLease {
         let backend = self.core.backend.capability().backend;
         let held = self.core.clock.now().since(granted_at);
         let (lock, token, held_ms) = (&self.contender.name, self.fence.get(), held.as_millis() as u64);
+        // The metrics first: whoever has seen the event finds them counted.
+        if state.is_over() {
+            observe::held_for(backend, held);
+            observe::held_changed(backend, -1.0);
+        }
         match state {
-            LeaseState::Held => return,
-            LeaseState::Endangered => {
-                tracing::warn!(
-                    target: "polylatch", event = "endangered", %lock, token,
-                    "the lease is in danger: not renewed for half of it, or its hold limit is near"
-                );
-                return;
-            }
+            LeaseState::Held => {}
+            LeaseState::Endangered => tracing::warn!(
+                target: "polylatch", event = "endangered", %lock, token,
+                "the lease is in danger: not renewed for half of it, or its hold limit is near"
+            ),
             LeaseState::Released => {
                 tracing::debug!(target: "polylatch", event = "released", %lock, backend, token, held_ms, renewals);
             }
             LeaseState::Lost(reason) => {
+                observe::lost(backend, reason);
                 tracing::warn!(
                     target: "polylatch", event = "lost", %lock, token, reason = reason.code(), held_ms,
                     "the lease is lost"
                 );
-                observe::lost(backend, reason);
             }
         }
-        observe::held_for(backend, held);
-        observe::held_changed(backend, -1.0);
     }
 }
 

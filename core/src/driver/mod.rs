@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Contender};
 use crate::client_info::ClientInfo;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -105,6 +105,11 @@ impl Core {
                 self.backend.close().await
             })
             .await;
+    }
+
+    /// Ends whatever this contender has at the store, in the background.
+    fn cancel_in_background(self: &Arc<Self>, contender: Arc<Contender>) {
+        self.service.spawn_job(undo::undo(Arc::clone(self), contender, None));
     }
 
     fn owner_slot(&self, name: &LockName, owner: &str) -> OwnerSlot {

@@ -50,7 +50,7 @@ impl Drop for Undo {
 }
 
 /// Cancels at the store until it has answered, or until the lease would have ended by itself.
-async fn undo(core: Arc<Core>, contender: Arc<Contender>, in_flight: Option<Reply<Answer>>) {
+pub(super) async fn undo(core: Arc<Core>, contender: Arc<Contender>, in_flight: Option<Reply<Answer>>) {
     if let Some(request) = in_flight {
         // First let the request arrive: a cancellation that overtakes it would find nothing, and the
         // request would then leave an orphan in line.

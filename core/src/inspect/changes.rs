@@ -99,13 +99,13 @@ fn compare<'a>(
     let old_waiters = old.map_or(&[][..], |lock| &lock.waiters);
     let new_waiters = new.map_or(&[][..], |lock| &lock.waiters);
 
-    // A successor on a lock for one was granted after the end: that may prove the end was early.
-    let successor_ms = match (old_holders, new_holders) {
-        ([_], [successor]) => successor.acquired_at_ms.and_then(|at| at.checked_sub(before_ms)),
-        _ => None,
-    };
-    let known_end_ms = successor_ms.unwrap_or(elapsed_ms).min(elapsed_ms);
     for gone in old_holders.iter().filter(|holder| find(new_holders, holder).is_none()) {
+        // Who cannot have held the lock beside it came after its end: that may prove the end was early.
+        let known_end_ms = new_holders
+            .iter()
+            .filter(|holder| find(old_holders, holder).is_none() && (is_alone(holder) || is_alone(gone)))
+            .filter_map(|successor| successor.acquired_at_ms.and_then(|at| at.checked_sub(before_ms)))
+            .fold(elapsed_ms, u64::min);
         let broken = gone.fencing_token.and_then(|token| breaks.remove(&(scribe.lock, token.get())));
         let kind = match (broken, gone.remaining_ms) {
             (Some(entry), _) => EventKind::Broken { by: entry.by.clone(), reason: entry.reason.clone() },
@@ -119,6 +119,10 @@ fn compare<'a>(
             scribe.holder(holder, EventKind::Granted { fencing_token: holder.fencing_token });
             continue;
         };
+        if holder.mode != earlier.mode {
+            let (mode, fencing_token) = (holder.mode, holder.fencing_token);
+            scribe.holder(holder, EventKind::Converted { mode, fencing_token });
+        }
         if let Some(renewals) = holder.renewals
             && earlier.renewals.is_some_and(|earlier| renewals > earlier)
         {
@@ -143,11 +147,19 @@ fn compare<'a>(
     }
 }
 
-/// Finds the same lease: the same acquisition under the same fencing token.
+/// Finds the same lease: the same acquisition under the same fencing token, or converted between
+/// reading and writing.
 fn find<'a>(holders: &'a [HolderView], wanted: &HolderView) -> Option<&'a HolderView> {
+    let shared = |holder: &HolderView| matches!(holder.mode, "read" | "write");
     holders.iter().find(|holder| {
-        holder.owner_digest == wanted.owner_digest && holder.fencing_token == wanted.fencing_token
+        holder.owner_digest == wanted.owner_digest
+            && (holder.fencing_token == wanted.fencing_token || (shared(holder) && shared(wanted)))
     })
+}
+
+/// Says whether nobody else can hold the lock beside this holder.
+fn is_alone(holder: &HolderView) -> bool {
+    matches!(holder.mode, "mutex" | "write")
 }
 
 /// No renewal for more than half of the term that runs now. The term is what has passed since the
@@ -178,7 +190,7 @@ mod tests {
     }
 
     fn lock(name: &str, holders: Vec<HolderView>, waiters: Vec<WaiterView>) -> LockView {
-        LockView { name: name.into(), mode: "mutex", holders, waiters }
+        LockView { name: name.into(), mode: "mutex", capacity: None, holders, waiters }
     }
 
     fn client(digest: &str) -> ClientId {
@@ -190,6 +202,8 @@ mod tests {
         HolderView {
             client: Some(client(digest)),
             label: "job".into(),
+            mode: "mutex",
+            permits: 1,
             owner_digest: digest.into(),
             fencing_token: Some(FencingToken::new(fence)),
             acquired_at_ms: None,
@@ -205,6 +219,8 @@ mod tests {
         WaiterView {
             client: client(digest),
             label: "job".into(),
+            mode: "mutex",
+            permits: 1,
             owner_digest: digest.into(),
             position,
             since_ms: 0,
@@ -283,6 +299,48 @@ mod tests {
         successor.acquired_at_ms = Some(1_200);
         let now = vec![lock("a", vec![successor], vec![])];
         assert_eq!(seen(5_000, then, now)[0].1, EventKind::Released);
+    }
+
+    fn in_mode(mode: &'static str, holders: Vec<HolderView>) -> Vec<LockView> {
+        let holders = holders.into_iter().map(|holder| HolderView { mode, ..holder }).collect();
+        vec![LockView { mode: "rw", ..lock("a", holders, vec![]) }]
+    }
+
+    #[test]
+    fn several_holders_come_and_go_one_by_one() {
+        let then = in_mode("read", vec![holder("one", 1, 0, 100), holder("two", 2, 0, 9_900)]);
+        let late = HolderView { acquired_at_ms: Some(1_001), ..holder("six", 3, 0, 0) };
+        let now = in_mode("read", vec![holder("one", 1, 1, 50), late]);
+        // A reader that came meanwhile says nothing about when another reader went.
+        assert_eq!(
+            seen(1_000, then, now),
+            [
+                ("host-two".into(), EventKind::Expired),
+                ("host-one".into(), EventKind::Renewed { renewals: 1 }),
+                ("host-six".into(), granted(3)),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_writer_proves_when_the_readers_before_it_went() {
+        let then = in_mode("read", vec![holder("one", 1, 0, 9_000), holder("two", 2, 0, 9_000)]);
+        let writer = HolderView { acquired_at_ms: Some(1_200), ..holder("six", 3, 0, 0) };
+        let told = seen(5_000, then, in_mode("write", vec![writer]));
+        let released = |host: &str| (host.to_owned(), EventKind::Released);
+        assert_eq!(told, [released("host-one"), released("host-two"), ("host-six".into(), granted(3))]);
+    }
+
+    #[test]
+    fn a_converted_lease_goes_on() {
+        let reads = || in_mode("read", vec![holder("one", 1, 0, 100)]);
+        let writes = || in_mode("write", vec![holder("one", 2, 0, 200)]);
+        let converted = |mode, fence| {
+            let fencing_token = Some(FencingToken::new(fence));
+            [("host-one".to_owned(), EventKind::Converted { mode, fencing_token })]
+        };
+        assert_eq!(seen(100, reads(), writes()), converted("write", 2));
+        assert_eq!(seen(100, writes(), reads()), converted("read", 1));
     }
 
     #[test]

@@ -75,8 +75,11 @@ pub struct Snapshot {
 pub struct LockView {
     /// The lock's name.
     pub name: String,
-    /// What kind of lock: `mutex`, or `foreign` for data that another program keeps there.
+    /// What kind of lock: `mutex`, `rw`, `semaphore`, or `foreign` for data that another program
+    /// keeps there.
     pub mode: &'static str,
+    /// How many permits there are, if it is a semaphore.
+    pub capacity: Option<u32>,
     /// Who holds it; empty if it is free.
     pub holders: Vec<HolderView>,
     /// Who waits, in line.
@@ -90,6 +93,10 @@ pub struct HolderView {
     pub client: Option<ClientId>,
     /// What the holder says it is doing.
     pub label: String,
+    /// In which way it holds the lock: `mutex`, `read`, `write` or `permits`.
+    pub mode: &'static str,
+    /// How many permits it holds; 1 for everything that is no semaphore.
+    pub permits: u32,
     /// Digest of the owner token: tells two acquisitions apart, reveals nothing.
     pub owner_digest: String,
     /// The fencing token of this grant; what `break_lease` expects.
@@ -115,6 +122,10 @@ pub struct WaiterView {
     pub client: ClientId,
     /// What the waiter says it wants to do.
     pub label: String,
+    /// In which way it wants the lock: `mutex`, `read`, `write` or `permits`.
+    pub mode: &'static str,
+    /// How many permits it wants; 1 for everything that is no semaphore.
+    pub permits: u32,
     /// Digest of the owner token it will hold with.
     pub owner_digest: String,
     /// Place in line, 0 for the next.
@@ -212,6 +223,13 @@ pub enum EventKind {
     /// A lease began.
     Granted {
         /// Its fencing token.
+        fencing_token: Option<FencingToken>,
+    },
+    /// A lease is held in another way: a writer reads now, or a reader writes.
+    Converted {
+        /// The way in which it is held now: `read` or `write`.
+        mode: &'static str,
+        /// Its fencing token: a new one after a step up to writing.
         fencing_token: Option<FencingToken>,
     },
     /// A lease was extended.

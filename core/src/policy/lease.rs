@@ -125,6 +125,17 @@ impl Lease {
         lease
     }
 
+    /// A lease that goes on in another way: confirmed by a request that left at `sent_at`, for the
+    /// first lease at least, and held since the same moment as before.
+    pub(crate) fn continued(&self, sent_at: BootInstant, now: BootInstant) -> Self {
+        let mut lease = Self::granted(self.plan, sent_at, now, false, sent_at.as_nanos());
+        lease.granted_at = self.granted_at;
+        lease.last_beat = self.last_beat;
+        lease.renewals = self.renewals;
+        lease.valid_until = lease.valid_until.min(lease.limit().0);
+        lease
+    }
+
     /// Judges the lease at `now`. Once over, it stays over.
     pub(crate) fn judge(&mut self, now: BootInstant) -> LeaseState {
         if self.state.is_over() {

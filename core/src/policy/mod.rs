@@ -3,5 +3,6 @@
 pub(crate) mod backoff;
 pub(crate) mod fencing;
 pub(crate) mod lease;
+pub(crate) mod sharing;
 pub(crate) mod waiting;
 pub(crate) mod watchdog;

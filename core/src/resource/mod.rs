@@ -5,7 +5,7 @@
 //! seen and refuses smaller ones, in the same atomic step as the write. This module has that step
 //! for SQL tables ([`FencedUpdate`]), for Redis keys ([`redis`]), for HTTP requests ([`http`]), and a
 //! printable value that carries the token across processes ([`Sequencer`]). For a resource inside one
-//! process there is [`TokenGate`](crate::TokenGate).
+//! process there is [`TokenGate`].
 //!
 //! Nothing here sends anything or needs a client library: you get texts, their parameters in order,
 //! and the meaning of the answer.

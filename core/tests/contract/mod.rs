@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use polylatch::Polylatch;
 
 pub mod cases;
+pub mod cases_family;
 pub mod cases_inspect;
 pub mod cases_lease;
 pub mod cases_wait;
@@ -72,6 +73,27 @@ macro_rules! contract {
                 many_leases_are_renewed_together,
                 a_lost_guard_says_so_and_cannot_be_released,
                 a_guard_is_endangered_before_it_reaches_its_hold_limit,
+            }
+            cases_family::{
+                readers_share_and_a_writer_is_alone,
+                one_readers_end_does_not_touch_another,
+                a_reader_that_comes_after_a_waiting_writer_enters_after_it,
+                readers_that_stand_together_enter_together,
+                permits_are_had_up_to_the_capacity,
+                permits_of_a_dead_holder_come_back,
+                a_large_request_is_not_overtaken_by_small_ones,
+                a_writer_that_gives_up_lets_the_readers_behind_it_in,
+                mixing_kinds_or_capacities_on_one_name_is_refused,
+                impossible_permits_are_errors_before_anything_is_sent,
+                a_writer_steps_down_without_letting_a_writer_in,
+                only_the_only_reader_steps_up,
+                a_converted_guard_is_renewed,
+                one_holder_of_a_shared_lock_can_be_broken,
+                shared_holders_and_waiters_are_visible,
+                readers_never_meet_a_writer_under_load,
+                live_permits_never_exceed_the_capacity_under_load,
+                several_locks_are_had_together_or_not_at_all,
+                sets_of_locks_do_not_deadlock,
             }
             cases_inspect::{
                 holders_waiters_and_clients_are_visible,

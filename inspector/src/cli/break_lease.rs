@@ -10,7 +10,7 @@ use super::store::{Failure, Store, json, print_line};
 use super::{BreakArgs, exit};
 use crate::host::{ThisHost, host_name};
 use crate::model::findings::{Beat, Evidence};
-use crate::model::text::{harmless, shell_word, span};
+use crate::model::text::{count, harmless, shell_word, span};
 
 pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u8, Failure> {
     let store = Store::open(url, None).await?;
@@ -22,7 +22,7 @@ pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u
     let expected = FencingToken::new(args.token);
     let lock = snapshot.locks.iter().find(|lock| lock.name == args.name);
 
-    let held = lock.and_then(|lock| lock.holders.first());
+    let held = lock.and_then(|lock| lock.holders.last());
     let looked_at =
         lock.filter(|lock| lock.holders.iter().any(|holder| holder.fencing_token == Some(expected)));
     let outcome = match (looked_at, held) {
@@ -55,6 +55,7 @@ pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u
             let who = evidence.who(holder);
             let next = match next {
                 Some(next) => format!("Now held by {}.", evidence.who(next)),
+                None if lock.is_some_and(|lock| lock.holders.len() > 1) => "Others still hold it.".into(),
                 None => "Nobody waited, so it is free.".into(),
             };
             (0, format!("Broken: the lease {expected} of {who} on {name} is over. {next}"))
@@ -108,6 +109,13 @@ fn meaning(lock: &LockView, expected: FencingToken, evidence: &Evidence<'_>) {
             format!("{} gets the lock{others}", evidence.who(&next.client))
         }
         None => "nobody waits; the lock will be free".into(),
+    };
+    let next = match lock.holders.len() {
+        0 | 1 => next,
+        several => format!(
+            "{} it; whoever is first in line enters if there is room then",
+            count(several - 1, "other still holds", "others still hold")
+        ),
     };
     eprintln!("Break the lease {expected} on {}:", harmless(&lock.name));
     let columns = stderr_columns().map(|columns| columns.saturating_sub(11).max(20));

@@ -10,9 +10,10 @@ use crate::model::text::{bar, clock_time, count, harmless, shell_word, short_spa
 use crate::model::{Finding, Picture, Row, Severity, picture};
 
 /// Columns of the table; `watch` shows the same.
-pub(super) const COLUMNS: [Column; 9] = [
+pub(super) const COLUMNS: [Column; 10] = [
     Column { title: "STATE", shrinks_to: None, leaves: None },
     Column { title: "LOCK", shrinks_to: Some(14), leaves: None },
+    Column { title: "MODE", shrinks_to: None, leaves: Some(4) },
     Column { title: "HOLDER", shrinks_to: Some(16), leaves: None },
     Column { title: "LABEL", shrinks_to: Some(8), leaves: Some(2) },
     Column { title: "FENCE", shrinks_to: None, leaves: Some(0) },
@@ -59,7 +60,8 @@ pub(super) async fn ls(url: Option<&str>, args: &LsArgs) -> Result<u8, Failure> 
 /// The cells of one row, in the order of [`COLUMNS`].
 pub(super) fn cells(paint: &Paint, row: &Row) -> Vec<Cell> {
     let held = !row.place.is_empty();
-    let holder = format!("{} {}", row.place, row.program).trim().to_owned();
+    let others = if row.holders > 1 { format!("+{}", row.holders - 1) } else { String::new() };
+    let holder = format!("{} {} {others}", row.place, row.program).trim().to_owned();
     let lease = match (row.remaining_ms, row.lease_ms) {
         _ if !held => String::new(),
         (Some(left), lease) => format!("{} {:>5}", bar(left, lease.unwrap_or(left), BAR), short_span(left)),
@@ -84,6 +86,7 @@ pub(super) fn cells(paint: &Paint, row: &Row) -> Vec<Cell> {
     vec![
         Cell { text: paint.state(row.state), sgr: colour_of(row.state) },
         Cell { text: row.name.clone(), sgr: "1" },
+        row.mode.clone().into(),
         holder.into(),
         row.label.clone().into(),
         row.fencing_token.map(|token| token.to_string()).unwrap_or_default().into(),

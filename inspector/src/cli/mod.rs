@@ -9,6 +9,7 @@ mod exit;
 mod ls;
 mod man;
 mod paint;
+mod permits;
 mod run;
 mod show;
 mod store;
@@ -21,6 +22,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use duration::{WaitFor, parse_duration, parse_wait};
 use paint::say;
+use permits::parse_permits;
 use store::Failure;
 
 /// Run commands under a distributed lock, and see who holds, who waits and why a lock is stuck.
@@ -73,6 +75,23 @@ struct RunArgs {
     /// How long to wait while somebody else holds it: forever, no, or a time such as 5s
     #[arg(long, value_name = "TIME", default_value = "forever", value_parser = parse_wait)]
     wait: WaitFor,
+
+    /// Hold it together with others that say --shared, but not with --write
+    ///
+    /// Every run of this name must then say --shared or --write: without either, a lock is for one
+    /// holder, and a name that is in use as one kind of lock is refused as another.
+    #[arg(long, group = "kind")]
+    shared: bool,
+
+    /// Hold it alone, among those that say --shared or --write
+    ///
+    /// Waits until all that share it are gone; those that come to share it later wait behind this one.
+    #[arg(long, group = "kind")]
+    write: bool,
+
+    /// Take N of CAP permits, such as 2/5; every run of this name must say the same CAP
+    #[arg(long, value_name = "N/CAP", group = "kind", value_parser = parse_permits)]
+    permits: Option<polylatch::Mode>,
 
     /// Length of the lease; after a crash the lock is free at the latest after this
     ///
@@ -198,6 +217,9 @@ Examples:
   polylatch run deploy --wait 5m --label 'release 7' -- make deploy
   polylatch run import --lease 60s --max-hold 2h -- python import.py
   polylatch run stock/9 -- sh -c './write --fence $POLYLATCH_FENCING_TOKEN'
+  polylatch run index --shared -- ./search    beside others that read
+  polylatch run index --write -- ./rebuild    when all readers are gone
+  polylatch run convert --permits 1/4 -- ./convert.sh    at most 4 at a time
 
 The command's environment:
   POLYLATCH_LOCK           the lock's name
@@ -208,7 +230,8 @@ The command's environment:
 Exit codes:
   the command's own, or 128+N if signal N ended it
   64   the command line is wrong
-  69   the store cannot be reached or refuses
+  69   the store cannot be reached or refuses, or the name is in use as
+       another kind of lock (--shared, --write, --permits)
   70   a bug in polylatch
   74   the operating system failed a call, such as writing the output
   75   not acquired: the wait was over (--wait); the command was not started
@@ -245,7 +268,8 @@ States, worst first:
   contended    held, and others wait
   held, free
 
-HELD is how long, LEASE what is left of it, RENEWED how often and when last, \
+MODE is read, write, or how many permits are taken of how many, and empty for \
+a lock of one holder. +2 behind a holder: two others hold it too. HELD is how long, LEASE what is left of it, RENEWED how often and when last, \
 WAITING how many and how long the first. A narrow terminal leaves columns out; \
 `polylatch show` has everything.";
 
@@ -388,6 +412,10 @@ mod tests {
             ("run orders ls", "unexpected argument 'ls'"),
             ("run orders --wiat 5s -- ls", "--wait"),
             ("run orders --lease 5 -- ls", "the unit is missing"),
+            ("run orders --shared --write -- ls", "cannot be used with"),
+            ("run orders --write --permits 1/2 -- ls", "cannot be used with"),
+            ("run orders --permits 3/2 -- ls", "1 to 2 permits of 2 can be had"),
+            ("run orders --permits 3 -- ls", "write it like 2/5"),
             ("show", "<NAME>"),
             ("ls --frobnicate", "--frobnicate"),
             ("watch --every 1ms", "not between 100ms and 1m"),

@@ -8,7 +8,7 @@ use super::store::{Failure, Store, print_json, print_line};
 use crate::host::ThisHost;
 use crate::model::findings::{Beat, Evidence, Finding, Next};
 use crate::model::text::{bar, clock_time, count, harmless, span};
-use crate::model::{Process, picture};
+use crate::model::{Process, picture, sharing};
 
 /// Width of the left column.
 const KEY: usize = 10;
@@ -25,7 +25,13 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
         snapshot.locks.extend(only.locks.into_iter().filter(|lock| lock.name == args.name));
     }
     if !snapshot.locks.iter().any(|lock| lock.name == args.name) {
-        let free = LockView { name: args.name.clone(), mode: "mutex", holders: vec![], waiters: vec![] };
+        let free = LockView {
+            name: args.name.clone(),
+            mode: "mutex",
+            capacity: None,
+            holders: vec![],
+            waiters: vec![],
+        };
         snapshot.locks.push(free);
     }
     snapshot.audit.retain(|entry| entry.name == args.name);
@@ -48,9 +54,10 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
     let mut page =
         Page { paint, lines: vec![format!("{}  {state}{waiting}", paint.bold(&row.name)), String::new()] };
     page.why(&row.findings);
-    for holder in &lock.holders {
-        page.holder(holder, &snapshot, &evidence);
+    for holder in lock.holders.iter().take(MOST_LISTED) {
+        page.holder(lock, holder, &snapshot, &evidence);
     }
+    page.more(lock.holders.len());
     page.waiters(lock, &evidence);
     page.next(&row.findings);
     page.breaks(&snapshot, &evidence);
@@ -92,7 +99,7 @@ impl Page {
         }
     }
 
-    fn holder(&mut self, holder: &HolderView, snapshot: &Snapshot, evidence: &Evidence<'_>) {
+    fn holder(&mut self, lock: &LockView, holder: &HolderView, snapshot: &Snapshot, evidence: &Evidence<'_>) {
         let now = snapshot.taken_at_ms;
         self.lines.push(String::new());
         match &holder.client {
@@ -119,6 +126,9 @@ impl Page {
         }
         if !holder.label.is_empty() {
             self.line("Label", &harmless(&holder.label));
+        }
+        if let Some(share) = sharing::share(lock, holder) {
+            self.line("Share", &share);
         }
         if let Some(token) = holder.fencing_token {
             self.line("Token", &format!("{token}  (fencing token; what `break --token` expects)"));
@@ -165,7 +175,8 @@ impl Page {
                 format!(" \"{label}\"")
             };
             let silent = if waiter.silent { ", silent: will be skipped" } else { "" };
-            let text = format!("{}. {who}{label}, for {}{silent}", at + 1, span(waiter.waited_ms));
+            let (wish, waited) = (sharing::wish(waiter), span(waiter.waited_ms));
+            let text = format!("{}. {who}{label}{wish}, for {waited}{silent}", at + 1);
             self.line(if at == 0 { "Waiting" } else { "" }, &text);
         }
         self.more(lock.waiters.len());

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::exit;
 use crate::model::findings::Evidence;
 use crate::model::text::{harmless, is_treacherous, shell_word};
-use crate::model::{Finding, HostFacts, LockState, Picture};
+use crate::model::{Finding, HostFacts, LockState, Picture, sharing};
 
 /// Why the program ends without having done what was asked.
 #[derive(Debug)]
@@ -190,7 +190,8 @@ pub(crate) fn held_by(snapshot: &Snapshot, name: &str, facts: &dyn HostFacts) ->
     let label =
         if holder.label.is_empty() { String::new() } else { format!(", \"{}\"", harmless(&holder.label)) };
     let since = holder.held_for_ms.map(|ms| format!(", for {}", span(ms))).unwrap_or_default();
-    Some(format!("held by {who}{label}{since}"))
+    let (held, others) = (sharing::held(lock), sharing::and_others(lock));
+    Some(format!("{held} by {who}{label}{since}{others}"))
 }
 
 #[cfg(test)]

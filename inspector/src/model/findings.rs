@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::graph::{Ancestors, Cycle, cycles};
 use super::text::{count, harmless, shell_word, span};
-use super::{HostFacts, Process};
+use super::{HostFacts, Process, sharing};
 
 /// A ring of waits must have stood for this long before it is called a deadlock: clients that take
 /// and give locks quickly form rings by chance in a reading that is not one instant.
@@ -279,12 +279,13 @@ fn deadlock(cycle: &Cycle, evidence: &Evidence<'_>) -> Finding {
     }
 }
 
-fn about_holder(lock: &LockView, holder: &HolderView, evidence: &Evidence<'_>) -> Option<Finding> {
+pub(super) fn about_holder(lock: &LockView, holder: &HolderView, evidence: &Evidence<'_>) -> Option<Finding> {
     let who = evidence.holder(holder);
     let pid = holder.client.as_ref().map(|id| evidence.place(id).1).unwrap_or_default();
     let process = evidence.process(holder);
     let beat = Beat::of(holder);
     let free_in = holder.remaining_ms.map(span);
+    let free = if lock.holders.len() > 1 { "Its lease ends" } else { "Free" };
     let breaking = evidence.break_step(lock, holder);
     let finding =
         |rule, severity, sentence: String, next: Vec<Next>| Some(Finding { rule, severity, sentence, next });
@@ -339,7 +340,7 @@ fn about_holder(lock: &LockView, holder: &HolderView, evidence: &Evidence<'_>) -
             Rule::HolderGone,
             severity,
             format!(
-                "{who} holds it, but this host has no such process any more. Free in {left} at the latest.{doubt}"
+                "{who} holds it, but this host has no such process any more. {free} in {left} at the latest.{doubt}"
             ),
             [Some(Next::Do(format!("wait {left}"))), breaking].into_iter().flatten().collect(),
         );
@@ -352,7 +353,7 @@ fn about_holder(lock: &LockView, holder: &HolderView, evidence: &Evidence<'_>) -
             Severity::Warning,
             format!(
                 "{who} has not renewed for {since}, one was due every {every}: it ended, hangs, is cut off from \
-                 the store, or is at its hold limit. Free in {left} unless it renews."
+                 the store, or is at its hold limit. {free} in {left} unless it renews."
             ),
             [Some(Next::Do(format!("wait {left}"))), breaking].into_iter().flatten().collect(),
         );
@@ -394,11 +395,12 @@ fn about_line(lock: &LockView, evidence: &Evidence<'_>) -> Option<Finding> {
             next: vec![],
         });
     }
-    lock.holders.is_empty().then(|| Finding {
+    let state = if lock.holders.is_empty() { "Free" } else { "There is room" };
+    sharing::has_room(lock, head).then(|| Finding {
         rule: Rule::LostWake,
         severity: Severity::Notice,
         sentence: format!(
-            "Free, but {who} waits, for {}: between two holders, or a wake-up was lost and its next poll takes the lock.",
+            "{state}, but {who} waits, for {}: between two holders, or a wake-up was lost and its next poll takes the lock.",
             span(head.waited_ms)
         ),
         next: vec![Next::Do("look again in a moment; if it stays, that process hangs".into())],
@@ -416,18 +418,26 @@ fn nothing_wrong(lock: &LockView, evidence: &Evidence<'_>) -> Finding {
         (Some(0), _) => ", first renewal not due yet".into(),
         _ => String::new(),
     };
+    let who = evidence.holder(holder);
     let live: Vec<_> = lock.waiters.iter().filter(|waiter| !waiter.silent).collect();
     let line = match live.first() {
         None => "Nobody waits.".into(),
         Some(first) => {
             let waiting = count(live.len(), "client waits", "clients wait");
-            format!("{waiting}, the first for {}.", span(first.waited_ms))
+            format!("{waiting}, the first{} for {}.", sharing::wish(first), span(first.waited_ms))
         }
     };
     Finding {
         rule: Rule::Legit,
         severity: Severity::Fine,
-        sentence: format!("Held{held} by {}{renewed}: all is well. {line}", evidence.holder(holder)),
+        sentence: match sharing::held(lock).as_str() {
+            "held" => format!("Held{held} by {who}{renewed}: all is well. {line}"),
+            shared => {
+                let (first, rest) = shared.split_at(1);
+                let (first, others) = (first.to_uppercase(), sharing::and_others(lock));
+                format!("{first}{rest} by {who}{held}{renewed}{others}: all is well. {line}")
+            }
+        },
         next: vec![],
     }
 }

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use super::super::fixture::{Host, clients, held, lock, snapshot, waiting};
+use super::super::fixture::{Host, clients, held, lock, read_write, semaphore, snapshot, waiting};
 use super::*;
 
 /// What is found about the first lock.
@@ -37,6 +37,37 @@ fn a_healthy_lock_is_said_to_be_healthy() {
         "Held for 1 min 0 s by web-1 pid 100 (worker), renewed 1.0 s ago: all is well. 1 client waits, the first for 4.1 s."
     );
     assert_eq!(rules(vec![lock("x", vec![], vec![])], &Host::default()), [Rule::Free]);
+}
+
+#[test]
+fn a_shared_lock_is_told_with_how_and_by_how_many() {
+    let [a, b, c] = clients();
+    let sentence = |lock| about(vec![lock], &Host::default())[0].sentence.clone();
+    let shared = lock("x", vec![renewed(a, 1_000), renewed(b, 500)], vec![waiting(c, 4_100)]);
+    assert_eq!(
+        sentence(read_write(shared.clone(), "read", "write")),
+        "Held for reading by web-1 pid 100 (worker) for 1 min 0 s, renewed 1.0 s ago, and by 1 other: all is well. \
+         1 client waits, the first to write for 4.1 s."
+    );
+    assert!(
+        sentence(semaphore(shared.clone(), 5, &[2, 1], &[3]))
+            .starts_with("3 of 5 permits held by web-1 pid 100")
+    );
+    // Nobody is free while another still holds.
+    let half = lock("x", vec![renewed(a, 12_000), renewed(b, 500)], vec![]);
+    let told = sentence(read_write(half, "read", ""));
+    assert!(told.ends_with("Its lease ends in 3.0 s unless it renews."), "{told}");
+}
+
+#[test]
+fn who_waits_beside_holders_that_would_let_it_in_is_told() {
+    let [a, b, c] = clients();
+    let shared = || lock("x", vec![renewed(a, 1_000), renewed(b, 500)], vec![waiting(c, 4_100)]);
+    let rule = |lock| rules(vec![lock], &Host::default())[0];
+    assert_eq!(rule(read_write(shared(), "read", "read")), Rule::LostWake);
+    assert_eq!(rule(read_write(shared(), "read", "write")), Rule::Legit);
+    assert_eq!(rule(semaphore(shared(), 5, &[2, 1], &[2])), Rule::LostWake);
+    assert_eq!(rule(semaphore(shared(), 5, &[2, 1], &[3])), Rule::Legit);
 }
 
 #[test]

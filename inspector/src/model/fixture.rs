@@ -38,6 +38,8 @@ pub(super) fn held(client: &ClientId, held_ms: u64) -> HolderView {
     HolderView {
         client: Some(client.clone()),
         label: "job".into(),
+        mode: "mutex",
+        permits: 1,
         owner_digest: format!("owner-{client}"),
         fencing_token: Some(FencingToken::new(7)),
         acquired_at_ms: Some(1_000_000 - held_ms),
@@ -53,6 +55,8 @@ pub(super) fn waiting(client: &ClientId, waited_ms: u64) -> WaiterView {
     WaiterView {
         client: client.clone(),
         label: "job".into(),
+        mode: "mutex",
+        permits: 1,
         owner_digest: format!("waiter-{client}"),
         position: 0,
         since_ms: 1_000_000 - waited_ms,
@@ -65,7 +69,25 @@ pub(super) fn lock(name: &str, holders: Vec<HolderView>, mut waiters: Vec<Waiter
     for (at, waiter) in waiters.iter_mut().enumerate() {
         waiter.position = at as u32;
     }
-    LockView { name: name.into(), mode: "mutex", holders, waiters }
+    LockView { name: name.into(), mode: "mutex", capacity: None, holders, waiters }
+}
+
+/// The lock as a read-write lock with these holders' modes and these waiters'.
+pub(super) fn read_write(mut lock: LockView, held: &'static str, wanted: &'static str) -> LockView {
+    lock.holders.iter_mut().for_each(|holder| holder.mode = held);
+    lock.waiters.iter_mut().for_each(|waiter| waiter.mode = wanted);
+    LockView { mode: "rw", ..lock }
+}
+
+/// The lock as a semaphore, of which these permits are held and wanted.
+pub(super) fn semaphore(mut lock: LockView, capacity: u32, held: &[u32], wanted: &[u32]) -> LockView {
+    for (holder, permits) in lock.holders.iter_mut().zip(held) {
+        (holder.mode, holder.permits) = ("permits", *permits);
+    }
+    for (waiter, permits) in lock.waiters.iter_mut().zip(wanted) {
+        (waiter.mode, waiter.permits) = ("permits", *permits);
+    }
+    LockView { mode: "semaphore", capacity: Some(capacity), ..lock }
 }
 
 pub(super) fn snapshot(locks: Vec<LockView>) -> Snapshot {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use polylatch::ClientId;
-use polylatch::inspect::Snapshot;
+use polylatch::inspect::{HolderView, LockView, Snapshot};
 
 /// One client waits for a lock that another client holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,10 @@ const MOST_CYCLES: usize = 100;
 
 /// Finds rings of waiting clients, the shortest through each lock, each once, ordered by first lock.
 ///
+/// A waiter waits for every holder it cannot be beside. For permits that is a holder without whose own
+/// there are too few, whatever the others give back, for the waiter or for one before it in line; so a
+/// ring that needs several holders of one semaphore is not found.
+///
 /// `ancestors` tells which holding clients are known to have started a waiting one: they wait with it.
 ///
 /// A client that waits for a lock it holds itself is not a ring: its tasks take turns. Whether one
@@ -90,10 +94,18 @@ pub fn cycles(snapshot: &Snapshot, ancestors: &Ancestors) -> Vec<Cycle> {
 
 fn waits(snapshot: &Snapshot, ancestors: &Ancestors) -> Vec<Wait> {
     let mut waits = Vec::new();
+    // Only who both waits and holds can be in a ring; without this, many readers are far too many waits.
+    let (waiting, holding) = (waiting(snapshot, ancestors), holding(snapshot));
     for lock in &snapshot.locks {
-        for holder in &lock.holders {
-            let Some(client) = &holder.client else { continue };
-            for waiter in lock.waiters.iter().filter(|waiter| waiter.client != *client && !waiter.silent) {
+        for (client, holder, permits) in by_client(lock).filter(|(client, ..)| waiting.contains(client)) {
+            let others = lock.capacity.map_or(0, |capacity| capacity.saturating_sub(permits));
+            let mut wanted = 0;
+            for waiter in lock.waiters.iter().filter(|waiter| !waiter.silent) {
+                wanted = waiter.permits.max(wanted);
+                let needs = lock.capacity.is_none() || wanted > others;
+                if waiter.client == *client || !needs {
+                    continue;
+                }
                 let wait = Wait {
                     waiter: waiter.client.clone(),
                     through: None,
@@ -104,14 +116,46 @@ fn waits(snapshot: &Snapshot, ancestors: &Ancestors) -> Vec<Wait> {
                     fencing_token: holder.fencing_token.map(|token| token.get()),
                 };
                 for ancestor in ancestors.get(&waiter.client).into_iter().flatten() {
+                    // They hold: that is how they were found.
                     let through = Some(waiter.client.clone());
                     waits.push(Wait { waiter: ancestor.clone(), through, ..wait.clone() });
                 }
-                waits.push(wait);
+                if holding.contains(&waiter.client) {
+                    waits.push(wait);
+                }
             }
         }
     }
     waits
+}
+
+/// Who waits, and who waits for the end of a process that waits.
+fn waiting<'s>(snapshot: &'s Snapshot, ancestors: &'s Ancestors) -> HashSet<&'s ClientId> {
+    let live = snapshot.locks.iter().flat_map(|lock| &lock.waiters).filter(|waiter| !waiter.silent);
+    live.flat_map(|waiter| {
+        std::iter::once(&waiter.client).chain(ancestors.get(&waiter.client).into_iter().flatten())
+    })
+    .collect()
+}
+
+fn holding(snapshot: &Snapshot) -> HashSet<&ClientId> {
+    let holders = snapshot.locks.iter().flat_map(|lock| &lock.holders);
+    holders.filter_map(|holder| holder.client.as_ref()).collect()
+}
+
+/// The clients that hold a lock, each with its first lease and all its permits.
+fn by_client(lock: &LockView) -> impl Iterator<Item = (&ClientId, &HolderView, u32)> {
+    let mut found: Vec<(&ClientId, &HolderView, u32)> = Vec::new();
+    let mut places = HashMap::new();
+    for holder in &lock.holders {
+        let Some(client) = &holder.client else { continue };
+        let place = *places.entry(client).or_insert(found.len());
+        match found.get_mut(place) {
+            Some((.., permits)) => *permits = permits.saturating_add(holder.permits),
+            None => found.push((client, holder, holder.permits)),
+        }
+    }
+    found.into_iter()
 }
 
 /// The shortest way from the end of wait `start` back to its beginning, as indices of waits.
@@ -154,7 +198,7 @@ fn rotated(waits: &[Wait], ring: &[usize]) -> Vec<Wait> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{clients, held, lock, snapshot, waiting};
+    use super::super::fixture::{clients, held, lock, read_write, semaphore, snapshot, waiting};
     use super::*;
 
     fn locks_of(cycle: &Cycle) -> Vec<&str> {
@@ -203,6 +247,34 @@ mod tests {
             lock("y", vec![held(b, 1)], vec![waiting(c, 1)]),
         ]);
         assert_eq!(cycles(&chain, &Ancestors::new()), []);
+    }
+
+    #[test]
+    fn a_writer_waits_for_every_reader() {
+        let [a, b, c] = clients();
+        let shared = lock("x", vec![held(c, 1), held(a, 1), held(a, 2)], vec![waiting(b, 1)]);
+        let locks =
+            vec![read_write(shared, "read", "write"), lock("y", vec![held(b, 1)], vec![waiting(a, 1)])];
+        let found = cycles(&snapshot(locks), &Ancestors::new());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].waits.iter().map(|wait| &wait.holder).collect::<Vec<_>>(), [a, b]);
+    }
+
+    #[test]
+    fn for_permits_that_others_can_give_back_nobody_waits_in_a_ring() {
+        let [a, b, c] = clients();
+        let rings = |wanted: &[u32]| {
+            let line = [b, c].map(|client| waiting(client, 1)).into_iter().take(wanted.len()).collect();
+            let permits = lock("x", vec![held(a, 1), held(c, 1), held(a, 1)], line);
+            let locks = vec![
+                semaphore(permits, 5, &[1, 2, 1], wanted),
+                lock("y", vec![held(b, 1)], vec![waiting(a, 1)]),
+            ];
+            cycles(&snapshot(locks), &Ancestors::new()).len()
+        };
+        assert_eq!(rings(&[3]), 0, "c can give them back");
+        assert_eq!(rings(&[4]), 1, "without a there are only 3");
+        assert_eq!(rings(&[2, 4]), 0, "who stands behind is not waited for");
     }
 
     #[test]

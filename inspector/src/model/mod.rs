@@ -9,6 +9,7 @@ pub mod findings;
 mod fixture;
 pub mod graph;
 pub mod rows;
+pub mod sharing;
 pub mod text;
 
 pub use findings::{Finding, Rule, Severity, findings};

@@ -4,7 +4,7 @@ use polylatch::inspect::Snapshot;
 use serde::Serialize;
 
 use super::findings::{Beat, Evidence, Finding, Rule, Severity, findings};
-use super::{HostFacts, text};
+use super::{HostFacts, sharing, text};
 
 /// What a lock is, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -93,6 +93,10 @@ pub struct Row {
     pub name: String,
     /// What it is.
     pub state: LockState,
+    /// `read`, `write`, or `3/5` for permits; empty for a lock of one holder.
+    pub mode: String,
+    /// How many hold it. What follows about a holder is about the one whose state is the worst.
+    pub holders: usize,
     /// `host:pid` of the holder; empty if free, `?` if the store does not say.
     pub place: String,
     /// The holder's program.
@@ -173,8 +177,7 @@ fn row(snapshot: &Snapshot, index: usize, evidence: &Evidence<'_>) -> Row {
     let findings = findings(lock, evidence);
     let live = || lock.waiters.iter().filter(|waiter| !waiter.silent);
     let state = LockState::of(&findings, !lock.holders.is_empty(), live().next().is_some());
-    // Several holders share a lock only as readers; the first stands for them.
-    let holder = lock.holders.first();
+    let holder = sharing::speaker(lock, evidence);
     let client = holder.and_then(|holder| holder.client.as_ref());
     let place = match (holder, client) {
         (None, _) => String::new(),
@@ -188,6 +191,8 @@ fn row(snapshot: &Snapshot, index: usize, evidence: &Evidence<'_>) -> Row {
         index,
         name: text::harmless(&lock.name),
         state,
+        mode: sharing::mode(lock),
+        holders: lock.holders.len(),
         place,
         program: client
             .and_then(|id| evidence.client(id))
@@ -209,7 +214,7 @@ fn row(snapshot: &Snapshot, index: usize, evidence: &Evidence<'_>) -> Row {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Host, clients, held, lock, snapshot, waiting};
+    use super::super::fixture::{Host, clients, held, lock, read_write, semaphore, snapshot, waiting};
     use super::*;
 
     fn shown(picture: &Picture) -> Vec<(&str, LockState)> {
@@ -243,6 +248,25 @@ mod tests {
             ]
         );
         assert_eq!(picture.summary, Summary { locks: 5, held: 4, waiting: 2, attention: 1 });
+    }
+
+    #[test]
+    fn of_several_holders_the_worst_stands_in_the_row() {
+        let [a, b, c] = clients();
+        let mut overdue = held(b, 12_000);
+        overdue.remaining_ms = Some(3_000);
+        let shared = lock("shared", vec![held(a, 900), overdue, held(c, 800)], vec![]);
+        let permits = lock("permits", vec![held(a, 900), held(b, 800)], vec![waiting(c, 500)]);
+        let picture = picture(
+            &snapshot(vec![read_write(shared, "read", ""), semaphore(permits, 5, &[2, 1], &[3])]),
+            &Host::default(),
+            "polylatch",
+        );
+        let (shared, permits) = (&picture.rows[0], &picture.rows[1]);
+        assert_eq!((shared.mode.as_str(), shared.holders, shared.state), ("read", 3, LockState::NoRenewal));
+        assert_eq!((shared.place.as_str(), shared.held_for_ms), ("web-1:200", Some(12_000)));
+        assert_eq!((permits.mode.as_str(), permits.holders, permits.state), ("3/5", 2, LockState::Contended));
+        assert_eq!(permits.place, "web-1:100", "the first of equals");
     }
 
     #[test]

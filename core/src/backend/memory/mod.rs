@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::backend::{
-    Answer, Ask, Backend, Capability, Contender, OpenContext, Released, RenewItem, Renewal, Reply,
+    Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::wakeups::{Wakeups, unpoisoned};
 
@@ -108,6 +109,10 @@ impl Backend for MemoryBackend {
 
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
         ready(Ok(self.step(|store, now| (items.iter().map(|item| store.renew(now, item)).collect(), vec![]))))
+    }
+
+    fn convert(&self, contender: &Arc<Contender>, fence: FencingToken, to: Mode) -> Reply<Conversion> {
+        ready(Ok(self.step(|store, now| store.convert(now, contender, fence.get(), to))))
     }
 
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {

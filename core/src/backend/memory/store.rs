@@ -7,19 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, Ask, Contender, HolderHint, Released, RenewItem, Renewal,
+    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, Ask, Contender, Conversion, HolderHint, Released, RenewItem, Renewal,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::BootInstant;
 use crate::inspect::{
     AuditEntry, BreakOutcome, BreakRequest, ClientView, HolderView, LockView, Query, Snapshot, WaiterView,
 };
+use crate::mode::{Kind, Mode};
 use crate::policy::fencing::FencingToken;
+use crate::policy::sharing::admits;
 use crate::policy::waiting::WaitAnswer;
 use crate::token::OwnerToken;
 
 /// How many silent waiters one step drops at most, so that no step is long.
 const REAPED_PER_STEP: usize = 64;
+
+/// How many waiters one step lets in together at most; the next ones enter by their own polls.
+const GRANTED_PER_STEP: usize = 64;
 
 /// The time at which a step is carried out.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +62,8 @@ struct Waiter {
 
 #[derive(Debug, Default)]
 struct Lock {
-    holder: Option<Holder>,
+    /// More than one only if they can hold it together.
+    holders: Vec<Holder>,
     /// In the order in which they came.
     line: VecDeque<Waiter>,
 }
@@ -80,22 +86,27 @@ impl Store {
         let mut lock = self.take(&name, now);
 
         let answer = 'answer: {
-            if let Some(holder) = &mut lock.holder
-                && holder.contender.owner == contender.owner
-            {
+            let head = lock.live_head(now);
+            if let Some(present) = lock.kind(now).filter(|kind| *kind != contender.mode.kind()) {
+                break 'answer Answer::OtherKind { present };
+            }
+            if let Some(holder) = lock.held_by(contender.owner) {
                 // Never shorten: a poll that arrives late must not undo a renewal.
                 holder.ends_at = holder.ends_at.max(now.boot + contender.first_lease);
                 break 'answer Answer::Held { fence: FencingToken::new(holder.fence) };
             }
-            if lock.holder.is_none() {
-                let head = lock.live_head(now);
-                if contender.barge || head.is_none_or(|owner| owner == contender.owner) {
-                    lock.leave_line(contender.owner);
-                    let fence = self.grant(&mut lock, contender, now);
-                    break 'answer Answer::Held { fence: FencingToken::new(fence) };
-                }
-                // Helping: whoever finds the lock free grants it to the one whose turn it is.
+            let my_turn = contender.barge || head.is_none_or(|owner| owner == contender.owner);
+            if my_turn && lock.admits(contender.mode) {
+                lock.leave_line(contender.owner);
+                let fence = self.grant(&mut lock, contender, now);
+                // Those behind it may share the lock with it.
                 pushes.extend(self.grant_next(&mut lock, now));
+                break 'answer Answer::Held { fence: FencingToken::new(fence) };
+            }
+            // Helping: whoever finds that somebody can have the lock grants it to the one whose turn it is.
+            pushes.extend(self.grant_next(&mut lock, now));
+            if let Some(holder) = lock.held_by(contender.owner) {
+                break 'answer Answer::Held { fence: FencingToken::new(holder.fence) };
             }
             if let Ask::Wait { near_heartbeat, far_heartbeat } = ask {
                 self.stand_in_line(&mut lock, contender, now, near_heartbeat, far_heartbeat);
@@ -105,10 +116,11 @@ impl Store {
                 answer: WaitAnswer {
                     fence: self.counter,
                     position: Some(position as u32),
-                    holder_left: lock.holder.as_ref().map(|holder| holder.ends_at.since(now.boot)),
+                    // The first that may make room.
+                    holder_left: lock.holders.iter().map(|holder| holder.ends_at.since(now.boot)).min(),
                     poll_within: None,
                 },
-                holder: lock.holder.as_ref().map(|holder| holder.hint(now)),
+                holder: lock.holders.first().map(|holder| holder.hint(now)),
             }
         };
         self.put(name, lock);
@@ -119,8 +131,8 @@ impl Store {
     pub(crate) fn renew(&mut self, now: Now, item: &RenewItem) -> Renewal {
         let name = item.contender.name.as_str();
         let mut lock = self.take(name, now);
-        let renewal = match &mut lock.holder {
-            Some(holder) if holder.is(item.contender.owner, item.fence.get()) => {
+        let renewal = match lock.held_by(item.contender.owner) {
+            Some(holder) if holder.fence == item.fence.get() => {
                 holder.ends_at = now.boot + item.lease;
                 holder.renewals = item.renewals;
                 holder.renewed_at = Some(now.boot);
@@ -132,13 +144,47 @@ impl Store {
         renewal
     }
 
+    /// Changes the way in which a lease is held, between reading and writing.
+    pub(crate) fn convert(
+        &mut self,
+        now: Now,
+        contender: &Contender,
+        fence: u64,
+        to: Mode,
+    ) -> (Conversion, Vec<Push>) {
+        let name = contender.name.as_str();
+        let mut lock = self.take(name, now);
+        let others = lock.holders.iter().any(|holder| holder.contender.owner != contender.owner);
+        let mut pushes = Vec::new();
+        let conversion = match lock.held_by(contender.owner) {
+            Some(holder) if holder.fence == fence => {
+                if to == Mode::Write && others {
+                    Conversion::Refused
+                } else {
+                    if to == Mode::Write {
+                        // Newer than every reader that was let in beside it.
+                        let newer = self.next_number(now);
+                        holder.fence = newer;
+                    }
+                    holder.contender = Arc::new(Contender { mode: to, ..(*holder.contender).clone() });
+                    holder.ends_at = holder.ends_at.max(now.boot + contender.first_lease);
+                    let fence = FencingToken::new(holder.fence);
+                    pushes.extend(self.grant_next(&mut lock, now));
+                    Conversion::Done { fence }
+                }
+            }
+            _ => Conversion::NotHeld,
+        };
+        self.put(name.to_owned(), lock);
+        (conversion, pushes)
+    }
+
     /// Frees a lock that is still exactly (owner, fence), and grants it to the next.
     pub(crate) fn release(&mut self, now: Now, contender: &Contender, fence: u64) -> (Released, Vec<Push>) {
         let name = contender.name.as_str();
         let mut lock = self.take(name, now);
         let mut pushes = Vec::new();
-        let released = if lock.holder.as_ref().is_some_and(|holder| holder.is(contender.owner, fence)) {
-            lock.holder = None;
+        let released = if lock.end(|holder| holder.is(contender.owner, fence)).is_some() {
             pushes.extend(self.grant_next(&mut lock, now));
             Released::Released
         } else {
@@ -153,9 +199,10 @@ impl Store {
         let name = contender.name.as_str();
         let mut lock = self.take(name, now);
         let mut pushes = Vec::new();
-        lock.leave_line(contender.owner);
-        if lock.holder.as_ref().is_some_and(|holder| holder.contender.owner == contender.owner) {
-            lock.holder = None;
+        let waited = lock.leave_line(contender.owner).is_some();
+        let held = lock.end(|holder| holder.contender.owner == contender.owner).is_some();
+        // A writer that leaves the line may have been all that kept the readers behind it out.
+        if held || waited {
             pushes.extend(self.grant_next(&mut lock, now));
         }
         self.put(name.to_owned(), lock);
@@ -166,16 +213,10 @@ impl Store {
     pub(crate) fn break_lease(&mut self, now: Now, request: &BreakRequest) -> (BreakOutcome, Vec<Push>) {
         let mut lock = self.take(&request.name, now);
         let mut pushes = Vec::new();
-        let outcome = match &lock.holder {
-            None => BreakOutcome::Free,
-            Some(holder) if holder.fence != request.expected.get() => {
-                BreakOutcome::ChangedHands { present: FencingToken::new(holder.fence) }
-            }
-            Some(holder) => {
-                let victim = holder.clone();
-                lock.holder = None;
+        let outcome = match lock.end(|holder| holder.fence == request.expected.get()) {
+            Some(victim) => {
                 pushes.push(Push::Revoked { owner: victim.contender.owner, fence: victim.fence });
-                pushes.extend(self.grant_next(&mut lock, now));
+                let next = self.grant_next(&mut lock, now);
                 self.audit.push_front(AuditEntry {
                     at_ms: now.wall_us / 1000,
                     name: request.name.clone(),
@@ -185,11 +226,21 @@ impl Store {
                     reason: request.reason.clone(),
                 });
                 self.audit.truncate(AUDIT_LENGTH);
-                BreakOutcome::Broken {
+                let next_client = next.first().and_then(|push| match push {
+                    Push::Granted { owner, .. } => lock.held_by(*owner),
+                    Push::Revoked { .. } => None,
+                });
+                let outcome = BreakOutcome::Broken {
                     holder: victim.contender.client.clone(),
-                    next: lock.holder.as_ref().map(|next| next.contender.client.clone()),
-                }
+                    next: next_client.map(|next| next.contender.client.clone()),
+                };
+                pushes.extend(next);
+                outcome
             }
+            None => match lock.holders.iter().map(|holder| holder.fence).max() {
+                None => BreakOutcome::Free,
+                Some(present) => BreakOutcome::ChangedHands { present: FencingToken::new(present) },
+            },
         };
         self.put(request.name.clone(), lock);
         (outcome, pushes)
@@ -206,7 +257,9 @@ impl Store {
         let wanted = || {
             self.locks.iter().filter(|(name, lock)| {
                 query.wants(name)
-                    && (query.name.is_some() || !lock.line.is_empty() || lock.live_holder(now).is_some())
+                    && (query.name.is_some()
+                        || !lock.line.is_empty()
+                        || lock.live_holders(now).next().is_some())
             })
         };
         let mut locks: Vec<_> =
@@ -239,18 +292,16 @@ impl Store {
         }
     }
 
-    /// Takes a lock out, without a holder whose lease has ended.
+    /// Takes a lock out, without holders whose lease has ended.
     fn take(&mut self, name: &str, now: Now) -> Lock {
         let mut lock = self.locks.remove(name).unwrap_or_default();
-        if lock.live_holder(now).is_none() {
-            lock.holder = None;
-        }
+        lock.holders.retain(|holder| now.boot < holder.ends_at);
         lock
     }
 
     /// Puts a lock back, unless nothing is left of it.
     fn put(&mut self, name: String, lock: Lock) {
-        if lock.holder.is_some() || !lock.line.is_empty() {
+        if !lock.holders.is_empty() || !lock.line.is_empty() {
             self.locks.insert(name, lock);
         }
     }
@@ -264,7 +315,7 @@ impl Store {
 
     fn grant(&mut self, lock: &mut Lock, contender: &Arc<Contender>, now: Now) -> u64 {
         let fence = self.next_number(now);
-        lock.holder = Some(Holder {
+        lock.holders.push(Holder {
             contender: Arc::clone(contender),
             fence,
             acquired: now,
@@ -275,11 +326,20 @@ impl Store {
         fence
     }
 
-    fn grant_next(&mut self, lock: &mut Lock, now: Now) -> Option<Push> {
-        let owner = lock.live_head(now)?;
-        let waiter = lock.leave_line(owner)?;
-        let fence = self.grant(lock, &waiter.contender, now);
-        Some(Push::Granted { owner, fence })
+    /// Grants the lock to those at the head of the line who can have it now: one, or several who share
+    /// it. Stops at the first who cannot, so that nobody overtakes.
+    fn grant_next(&mut self, lock: &mut Lock, now: Now) -> Vec<Push> {
+        let mut pushes = Vec::new();
+        while pushes.len() < GRANTED_PER_STEP
+            && let Some(owner) = lock.live_head(now)
+            && let Some(mode) = lock.line.front().map(|waiter| waiter.contender.mode)
+            && lock.admits(mode)
+            && let Some(waiter) = lock.leave_line(owner)
+        {
+            let fence = self.grant(lock, &waiter.contender, now);
+            pushes.push(Push::Granted { owner, fence });
+        }
+        pushes
     }
 
     fn stand_in_line(
@@ -304,8 +364,29 @@ impl Store {
 }
 
 impl Lock {
-    fn live_holder(&self, now: Now) -> Option<&Holder> {
-        self.holder.as_ref().filter(|holder| now.boot < holder.ends_at)
+    fn live_holders(&self, now: Now) -> impl Iterator<Item = &Holder> {
+        self.holders.iter().filter(move |holder| now.boot < holder.ends_at)
+    }
+
+    fn held_by(&mut self, owner: OwnerToken) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|holder| holder.contender.owner == owner)
+    }
+
+    /// Takes out the first lease of which this is so.
+    fn end(&mut self, so: impl Fn(&Holder) -> bool) -> Option<Holder> {
+        let at = self.holders.iter().position(so)?;
+        Some(self.holders.remove(at))
+    }
+
+    fn admits(&self, mode: Mode) -> bool {
+        admits(self.holders.iter().map(|holder| holder.contender.mode), mode)
+    }
+
+    /// What kind of lock this is, as long as anybody holds or waits.
+    fn kind(&self, now: Now) -> Option<Kind> {
+        let held = self.live_holders(now).next().map(|holder| holder.contender.mode);
+        let wanted = self.line.front().map(|waiter| waiter.contender.mode);
+        held.or(wanted).map(Mode::kind)
     }
 
     /// Drops silent waiters from the front and returns the first live one.
@@ -331,8 +412,9 @@ impl Lock {
     fn view(&self, name: &str, now: Now) -> LockView {
         LockView {
             name: name.to_owned(),
-            mode: "mutex",
-            holders: self.live_holder(now).map(|holder| holder.view(now)).into_iter().collect(),
+            mode: self.kind(now).map_or("mutex", Kind::code),
+            capacity: self.kind(now).and_then(Kind::capacity),
+            holders: self.live_holders(now).map(|holder| holder.view(now)).collect(),
             waiters: self.line.iter().enumerate().map(|(at, waiter)| waiter.view(at as u32, now)).collect(),
         }
     }
@@ -356,6 +438,8 @@ impl Holder {
         HolderView {
             client: Some(self.contender.client.clone()),
             label: self.contender.label.clone(),
+            mode: self.contender.mode.code(),
+            permits: self.contender.mode.permits(),
             owner_digest: self.contender.owner.digest(),
             fencing_token: Some(FencingToken::new(self.fence)),
             acquired_at_ms: Some(self.acquired.wall_us / 1000),
@@ -373,6 +457,8 @@ impl Waiter {
         WaiterView {
             client: self.contender.client.clone(),
             label: self.contender.label.clone(),
+            mode: self.contender.mode.code(),
+            permits: self.contender.mode.permits(),
             owner_digest: self.contender.owner.digest(),
             position,
             since_ms: self.since.wall_us / 1000,

@@ -20,14 +20,15 @@ use super::records::Keys;
 use super::scripts::{self, Script};
 use crate::backend::memory::store::{Now, Push, Store};
 use crate::backend::{Ask, Backend, Contender, RenewItem};
-use crate::clock::BootInstant;
 use crate::inspect::{AuditEntry, BreakRequest, LockView, Query};
+use crate::mode::{Kind, Mode};
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
-use crate::token::{ClientId, OwnerToken};
 
+mod cast;
 mod recorder;
 
+use cast::{Dice, NAMES, at, contender, millis};
 use recorder::{Check, Party, record};
 
 /// How many sequences run unless POLYLATCH_DIFFERENTIAL_SEQUENCES says otherwise.
@@ -49,6 +50,7 @@ enum Step {
     Poll(usize),
     Renew(Vec<(usize, u64, Duration)>),
     Release(usize, u64),
+    Convert(usize, u64, Mode),
     Cancel(usize),
     Break(usize, u64),
 }
@@ -69,24 +71,19 @@ struct Sequence {
     audit: Vec<AuditEntry>,
 }
 
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        // xorshift64*: enough to mix operations, and the seed repeats a failure.
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-}
-
-fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
+fn all_scripts() -> [&'static Script; 10] {
+    [
+        &scripts::POLL,
+        &scripts::RENEW,
+        &scripts::RELEASE,
+        &scripts::CANCEL,
+        &scripts::BREAK,
+        &scripts::SHARED_POLL,
+        &scripts::SHARED_RENEW,
+        &scripts::SHARED_RELEASE,
+        &scripts::SHARED_CANCEL,
+        &scripts::CONVERT,
+    ]
 }
 
 struct Worker {
@@ -103,8 +100,7 @@ impl Worker {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut worker = Self { parties, stream, received: Vec::new(), request: Vec::new() };
         worker.ask(&["SELECT", &database.to_string()]);
-        for script in [&scripts::POLL, &scripts::RENEW, &scripts::RELEASE, &scripts::CANCEL, &scripts::BREAK]
-        {
+        for script in all_scripts() {
             worker.ask(&["SCRIPT", "LOAD", &surrounded(script)]);
         }
         worker
@@ -164,7 +160,7 @@ impl Worker {
     fn record(&mut self, seed: u64, shas: &Shas) -> Sequence {
         let mut dice = Dice::new(seed);
         let contenders: Vec<_> =
-            (0..7).map(|n| contender(n, &self.parties[n as usize % 3].id, &mut dice)).collect();
+            (0..7).map(|n| contender(n, seed, &self.parties[n as usize % 3].id, &mut dice)).collect();
         // Who only tries never stands in line: one acquisition asks in one way.
         let tries: Vec<_> = contenders.iter().map(|_| dice.below(5) == 0).collect();
         let mut spec = Store::default();
@@ -187,11 +183,14 @@ impl Worker {
                 2 => fences[dice.below(7) as usize],
                 _ => fences[who],
             };
-            let step = match dice.below(16) {
+            let step = match dice.below(if seed.is_multiple_of(4) { 16 } else { 18 }) {
                 0..=7 => Step::Poll(who),
                 8..=9 => {
                     let other = dice.below(sequence.contenders.len() as u64) as usize;
-                    let whom = [who, other].into_iter().take(1 + dice.below(2) as usize);
+                    let is_mutex = |who: usize| sequence.contenders[who].mode == Mode::Mutex;
+                    // Two kinds are two calls.
+                    let most = 1 + usize::from(is_mutex(who) == is_mutex(other));
+                    let whom = [who, other].into_iter().take(most.min(1 + dice.below(2) as usize));
                     Step::Renew(
                         whom.map(|who| (who, fence(who, &mut dice), millis(500 + dice.below(2_000))))
                             .collect(),
@@ -199,6 +198,10 @@ impl Worker {
                 }
                 10..=12 => Step::Release(who, fence(who, &mut dice)),
                 13..=14 => Step::Cancel(who),
+                16.. if sequence.contenders[who].mode.kind() == Kind::ReadWrite => {
+                    let to = if dice.below(2) == 0 { Mode::Read } else { Mode::Write };
+                    Step::Convert(who, fence(who, &mut dice), to)
+                }
                 _ => Step::Break(who, fence(who, &mut dice)),
             };
             let (call, check, pushes) = self.carry_out(&step, &mut spec, now, &sequence.contenders, &tries);
@@ -210,9 +213,11 @@ impl Worker {
             }
             let touched = match &step {
                 Step::Renew(items) => items.iter().map(|(who, ..)| *who).collect(),
-                Step::Poll(who) | Step::Release(who, _) | Step::Cancel(who) | Step::Break(who, _) => {
-                    vec![*who]
-                }
+                Step::Poll(who)
+                | Step::Release(who, _)
+                | Step::Convert(who, ..)
+                | Step::Cancel(who)
+                | Step::Break(who, _) => vec![*who],
             };
             let locks: Vec<_> =
                 touched.iter().map(|who| state(&spec, &sequence.contenders[*who].name, now)).collect();
@@ -237,6 +242,7 @@ impl Worker {
         for name in NAMES {
             let name = LockName::new(name).unwrap();
             used.extend(keys.granting(&name));
+            used.extend(keys.sharing(&name));
             used.push(format!("{}#ends", keys.lock(&name)));
         }
         self.request.extend(resp::encode(&used));
@@ -282,6 +288,12 @@ impl Worker {
                 let (released, pushes) = spec.release(now, &contenders[*who], *fence);
                 let reply = party(*who).backend.release(&contenders[*who], token(*fence));
                 let (call, check) = record(party(*who), reply, released);
+                (call, check, pushes)
+            }
+            Step::Convert(who, fence, to) => {
+                let (conversion, pushes) = spec.convert(now, &contenders[*who], *fence, *to);
+                let reply = party(*who).backend.convert(&contenders[*who], token(*fence), *to);
+                let (call, check) = record(party(*who), reply, conversion);
                 (call, check, pushes)
             }
             Step::Cancel(who) => {
@@ -333,8 +345,7 @@ struct Shas(Vec<(&'static str, String)>);
 
 impl Shas {
     fn new() -> Self {
-        let all =
-            [&*scripts::POLL, &*scripts::RENEW, &*scripts::RELEASE, &*scripts::CANCEL, &*scripts::BREAK];
+        let all = all_scripts();
         let sha = |script: &Script| redis::Script::new(&surrounded(script)).get_hash().to_owned();
         Self(all.into_iter().map(|script| (script.name, sha(script))).collect())
     }
@@ -355,25 +366,6 @@ impl Sequence {
         }
         text
     }
-}
-
-const NAMES: [&str; 2] = ["orders/{1}", "ö|b"];
-
-fn contender(n: u64, client: &ClientId, dice: &mut Dice) -> Arc<Contender> {
-    Arc::new(Contender {
-        name: LockName::new(NAMES[usize::from(n >= 5)]).unwrap(),
-        owner: OwnerToken::from_hex(&format!("{:032x}", 0xfeed_0000_u64 + n)).unwrap(),
-        client: client.clone(),
-        label: format!("job | {n}%"),
-        lease: millis(1_000 + dice.below(4_000)),
-        first_lease: millis(300 + dice.below(1_200)),
-        barge: dice.below(8) == 0,
-    })
-}
-
-fn at(boot_ms: u64) -> Now {
-    let wall_us = 1_763_000_000_000_000 + boot_ms * 1_000;
-    Now { boot: BootInstant::from_nanos(boot_ms * 1_000_000), wall_us }
 }
 
 fn state(spec: &Store, name: &LockName, now: Now) -> LockView {

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::backend::{
-    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, Ask, Backend, Capability, Contender, OpenContext, Purpose, Released,
+    ANNOUNCE_TTL, Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
     RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
-use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::mode::Mode;
 use crate::name::LockName;
 use crate::policy::fencing::{FenceQuality, FencingToken};
-use crate::policy::waiting::{WaitAnswer, WaitTimes};
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::Wakeups;
 
@@ -35,13 +35,13 @@ mod replies;
 pub(crate) mod scripts;
 mod socket;
 mod stream;
+mod verbs;
 
 use config::Guarantee;
 pub(crate) use config::RedisConfig;
 use native::NativePort;
 use port::{Acknowledge, Call, ChannelEvent, Data, Port, ServerFacts};
-use records::{Keys, LockValue, value_tail, waiter_record};
-use scripts::Script;
+use records::Keys;
 
 /// How long a first waiter lets the subscription come up before it stands in line without it.
 const SUBSCRIBE_LIMIT: Duration = Duration::from_millis(500);
@@ -225,19 +225,6 @@ impl Inner {
         }
     }
 
-    /// Calls a script that can grant.
-    async fn granting(
-        &self,
-        script: &'static Script,
-        name: &LockName,
-        args: impl IntoIterator<Item = String>,
-        acknowledge: Option<Acknowledge>,
-    ) -> Result<Data> {
-        let mut all = self.granting_args(name);
-        all.extend(args);
-        self.one(Call { script, keys: self.keys.granting(name), args: all }, acknowledge).await
-    }
-
     /// The first arguments of every script that can grant.
     fn granting_args(&self, name: &LockName) -> Vec<String> {
         vec![
@@ -250,85 +237,7 @@ impl Inner {
 
     async fn one(&self, call: Call, acknowledge: Option<Acknowledge>) -> Result<Data> {
         let mut answers = self.port.run(vec![call], acknowledge).await?;
-        answers.pop().unwrap_or_else(|| Err(no_answer()))
-    }
-
-    async fn poll(self: Arc<Self>, contender: Arc<Contender>, ask: Ask) -> Result<Answer> {
-        let waits = matches!(ask, Ask::Wait { .. });
-        let listens = waits && self.listens().await;
-        let (near, far) = match ask {
-            Ask::Try => (Duration::ZERO, Duration::ZERO),
-            Ask::Wait { near_heartbeat, far_heartbeat } => (near_heartbeat, far_heartbeat),
-        };
-        let flag = |yes: bool| u8::from(yes).to_string();
-        let args = [
-            contender.owner.to_hex(),
-            waiter_record(&contender, listens),
-            contender.first_lease.as_millis().to_string(),
-            flag(waits),
-            flag(contender.barge),
-            near.as_millis().to_string(),
-            far.as_millis().to_string(),
-            WaitTimes::NEAR_POSITIONS.to_string(),
-            value_tail(&contender),
-        ];
-        let answer = self.granting(&scripts::POLL, &contender.name, args, self.acknowledge).await?.list()?;
-        let field = |at: usize| answer.get(at).ok_or_else(no_answer);
-        match field(0)?.text()?.as_str() {
-            "held" => Ok(Answer::Held { fence: FencingToken::new(field(1)?.uint()?) }),
-            "withheld" => Ok(Answer::Withheld { left: Duration::from_millis(field(1)?.uint()?) }),
-            "foreign" => Err(foreign_data(&contender.name)),
-            _ => {
-                let left = u64::try_from(field(3)?.int()?).ok().map(Duration::from_millis);
-                let value = field(4)?.text()?;
-                let now_ms = field(5)?.uint()?;
-                let holder = (!value.is_empty()).then(|| match LockValue::parse(&value) {
-                    Some(value) => value.hint(now_ms, left),
-                    None => crate::backend::HolderHint {
-                        client: None,
-                        label: String::new(),
-                        held_for: None,
-                        left,
-                    },
-                });
-                let answer = WaitAnswer {
-                    fence: field(1)?.uint()?,
-                    position: Some(u32::try_from(field(2)?.uint()?).unwrap_or(u32::MAX)),
-                    holder_left: left,
-                    poll_within: None,
-                };
-                Ok(Answer::Wait { answer, holder })
-            }
-        }
-    }
-
-    async fn renew(self: Arc<Self>, items: Vec<RenewItem>) -> Result<Vec<Renewal>> {
-        let mut keys = Vec::with_capacity(items.len());
-        let mut args = Vec::with_capacity(items.len() * 4);
-        for item in &items {
-            keys.push(self.keys.lock(&item.contender.name));
-            args.push(format!("{}|pl1|", item.contender.owner.to_hex()));
-            args.push(item.fence.get().to_string());
-            args.push(item.lease.as_millis().to_string());
-            args.push(format!("{:08}", item.renewals.min(99_999_999)));
-        }
-        let answers = self.one(Call { script: &scripts::RENEW, keys, args }, None).await?.list()?;
-        answers
-            .iter()
-            .map(|answer| Ok(if answer.int()? == 1 { Renewal::Extended } else { Renewal::NotYours }))
-            .collect()
-    }
-
-    async fn release(self: Arc<Self>, contender: Arc<Contender>, fence: FencingToken) -> Result<Released> {
-        let args = [contender.owner.to_hex(), fence.get().to_string()];
-        let answer = self.granting(&scripts::RELEASE, &contender.name, args, None).await?;
-        Ok(if answer.int()? == 1 { Released::Released } else { Released::NotHeld })
-    }
-
-    async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
-        let listens = *self.inbox.borrow() != Inbox::Refused;
-        let args = [contender.owner.to_hex(), waiter_record(&contender, listens)];
-        self.granting(&scripts::CANCEL, &contender.name, args, None).await.map(drop)
+        answers.pop().unwrap_or_else(|| Err(verbs::no_answer()))
     }
 
     async fn announce(self: Arc<Self>, client: Arc<ClientInfo>) -> Result<()> {
@@ -347,51 +256,6 @@ impl Inner {
         let keys = vec![format!("{}{}", keys.client_before(), client.id), keys.clients(), keys.index()];
         self.one(Call { script: &scripts::ANNOUNCE, keys, args }, None).await.map(drop)
     }
-
-    async fn break_lease(self: Arc<Self>, request: BreakRequest) -> Result<BreakOutcome> {
-        let name = LockName::new(&request.name)?;
-        let mut keys = self.keys.granting(&name);
-        keys.push(self.keys.audit());
-        let mut args = self.granting_args(&name);
-        args.extend([
-            request.expected.get().to_string(),
-            request.name.clone(),
-            request.by.clone(),
-            request.reason.clone(),
-            AUDIT_LENGTH.to_string(),
-        ]);
-        let answer = self.one(Call { script: &scripts::BREAK, keys, args }, None).await?.list()?;
-        let field = |at: usize| answer.get(at).ok_or_else(no_answer).and_then(Data::text);
-        Ok(match field(0)?.as_str() {
-            "free" => BreakOutcome::Free,
-            "foreign" => return Err(foreign_data(&name)),
-            "changed" => BreakOutcome::ChangedHands {
-                present: FencingToken::new(answer.get(1).ok_or_else(no_answer)?.uint()?),
-            },
-            _ => BreakOutcome::Broken {
-                holder: ClientId::from_stored(&field(1)?),
-                next: Some(field(2)?)
-                    .filter(|next| !next.is_empty())
-                    .map(|next| ClientId::from_stored(&next)),
-            },
-        })
-    }
-}
-
-fn no_answer() -> Error {
-    Error::new(ErrorKind::Internal, "a script answered with too few fields; please report this")
-        .with_effect(Effect::Maybe)
-}
-
-fn foreign_data(name: &LockName) -> Error {
-    Error::new(
-        ErrorKind::NameConflict,
-        format!(
-            "the key of the lock {name:?} holds data that is no lock of ours and never expires; it was left alone, \
-             so use another name or another prefix"
-        ),
-    )
-    .on_lock(name.as_str())
 }
 
 impl Backend for RedisBackend {
@@ -405,6 +269,10 @@ impl Backend for RedisBackend {
 
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
         Box::pin(Arc::clone(&self.inner).renew(items))
+    }
+
+    fn convert(&self, contender: &Arc<Contender>, fence: FencingToken, to: Mode) -> Reply<Conversion> {
+        Box::pin(Arc::clone(&self.inner).convert(Arc::clone(contender), fence, to))
     }
 
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::backend::redis::port::{Call, Data, Port};
-use crate::backend::redis::records::{Keys, LockValue, foreign_view, waiter_view};
+use crate::backend::redis::records::{Keys, LockValue, foreign_view, sharing_view, waiter_view};
 use crate::backend::redis::scripts;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{AuditEntry, ClientView, LockView, Query, Snapshot};
+use crate::inspect::{AuditEntry, ClientView, HolderView, LockView, Query, Snapshot};
+use crate::mode::{Kind, Mode};
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
 use crate::token::ClientId;
@@ -33,11 +34,13 @@ pub(super) async fn read(port: &dyn Port, keys: &Keys, query: &Query) -> Result<
             truncated = true;
             break;
         }
+        let own = keys;
         let calls = page
             .iter()
             .map(|name| {
                 let mut keys = keys.granting(name);
                 keys.truncate(3);
+                keys.extend(own.sharing(name));
                 Call { script: &scripts::SHOW, keys, args: vec![WAITERS.to_string()] }
             })
             .collect();
@@ -100,19 +103,51 @@ pub(super) fn view(name: &LockName, answer: Data) -> Result<LockView> {
     let kind = field(1)?.text()?;
     let value = field(2)?.text()?;
     let left = u64::try_from(field(3)?.int()?).ok().map(Duration::from_millis);
-    let (mode, holders) = match (kind.as_str(), LockValue::parse(&value)) {
-        ("none", _) => ("mutex", vec![]),
-        (_, Some(value)) => ("mutex", vec![value.view(now_ms, left)]),
-        (_, None) => ("foreign", vec![foreign_view(left)]),
-    };
     let (Data::List(line), Data::List(signs)) = (field(4)?, field(5)?) else { return Err(short()) };
-    let mut waiters = Vec::with_capacity(signs.len());
+    let (mut waiters, mut wanted) = (Vec::with_capacity(signs.len()), None);
     for (at, sign) in signs.iter().enumerate() {
         let record = line.get(2 * at).ok_or_else(short)?.text()?;
         let ticket = number(line.get(2 * at + 1).ok_or_else(short)?)?;
-        waiters.extend(waiter_view(&record, at as u32, ticket, number(sign)?, now_ms));
+        if let Some((mode, waiter)) = waiter_view(&record, at as u32, ticket, number(sign)?, now_ms) {
+            wanted.get_or_insert(mode);
+            waiters.push(waiter);
+        }
     }
-    Ok(LockView { name: name.as_str().to_owned(), mode, holders, waiters })
+    let (mut held, mut holders) = sharing(field(6)?, field(7)?, now_ms)?;
+    let mut foreign = false;
+    if kind != "none" {
+        match LockValue::parse(&value) {
+            Some(value) => holders.insert(0, value.view(Mode::Mutex, now_ms, left)),
+            None => {
+                foreign = true;
+                holders.insert(0, foreign_view(left));
+            }
+        }
+        held = Some(Mode::Mutex);
+    }
+    let kind = held.or(wanted).map_or(Kind::Mutex, Mode::kind);
+    Ok(LockView {
+        name: name.as_str().to_owned(),
+        mode: if foreign { "foreign" } else { kind.code() },
+        capacity: kind.capacity(),
+        holders,
+        waiters,
+    })
+}
+
+/// Shows those who share a lock, in the order in which they were granted it, and one of their modes.
+fn sharing(members: &Data, details: &Data, now_ms: u64) -> Result<(Option<Mode>, Vec<HolderView>)> {
+    let (Data::List(members), Data::List(details)) = (members, details) else { return Err(short()) };
+    let (mut holders, mut held) = (Vec::with_capacity(details.len()), None);
+    for (pair, details) in members.chunks_exact(2).zip(details) {
+        let left = Duration::from_millis(number(&pair[1])?.saturating_sub(now_ms));
+        if let Some((mode, holder)) = sharing_view(&pair[0].text()?, &details.text()?, now_ms, left) {
+            held = Some(mode);
+            holders.push(holder);
+        }
+    }
+    holders.sort_by_key(|holder| holder.fencing_token);
+    Ok((held, holders))
 }
 
 async fn people(port: &dyn Port, keys: &Keys) -> Result<(u64, Vec<ClientView>, Vec<AuditEntry>)> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::backend::{Contender, HolderHint};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{HolderView, WaiterView};
+use crate::mode::Mode;
 use crate::name::{LockName, escape_field, unescape_field};
 use crate::policy::fencing::FencingToken;
 use crate::token::{ClientId, OwnerToken};
@@ -67,6 +68,17 @@ impl Keys {
         ]
     }
 
+    /// The key of holders that share.
+    pub(crate) fn holders(&self, name: &LockName) -> String {
+        format!("{}:{{{}}}:holders", self.prefix, name.escaped_for_redis())
+    }
+
+    /// The keys of holders that share: who, and their details.
+    pub(crate) fn sharing(&self, name: &LockName) -> [String; 2] {
+        let details = format!("{}:{{{}}}:details", self.prefix, name.escaped_for_redis());
+        [self.holders(name), details]
+    }
+
     pub(crate) fn counter(&self) -> String {
         format!("{}:fence", self.prefix)
     }
@@ -91,26 +103,51 @@ impl Keys {
         format!("{}:inbox:", self.prefix)
     }
 
-    /// What stands before and after a name in the keys of a lock and of its line.
-    pub(crate) fn around_names(&self) -> [String; 4] {
+    /// What stands before and after a name in the keys of a lock and of its line, and after it in the
+    /// key of holders that share.
+    pub(crate) fn around_names(&self) -> [String; 5] {
         [
             self.lock_before.clone(),
             self.lock_after.clone(),
             format!("{}:{{", self.prefix),
             "}:line".to_owned(),
+            "}:holders".to_owned(),
         ]
     }
+}
+
+/// How a mode is written in records.
+pub(crate) fn mode_code(mode: Mode) -> String {
+    match mode {
+        Mode::Mutex => "m".into(),
+        Mode::Read => "r".into(),
+        Mode::Write => "w".into(),
+        Mode::Permits { count, capacity } => format!("p{count}/{capacity}"),
+    }
+}
+
+pub(crate) fn parse_mode(code: &str) -> Option<Mode> {
+    Some(match code {
+        "m" => Mode::Mutex,
+        "r" => Mode::Read,
+        "w" => Mode::Write,
+        _ => {
+            let (count, capacity) = code.strip_prefix('p')?.split_once('/')?;
+            Mode::Permits { count: count.parse().ok()?, capacity: capacity.parse().ok()? }
+        }
+    })
 }
 
 /// The record of a contender: what a releaser needs to grant it the lock.
 pub(crate) fn waiter_record(contender: &Contender, listens: bool) -> String {
     format!(
-        "{}|{}|{}|{}|{}|{}",
+        "{}|{}|{}|{}|{}|{}|{}",
         contender.owner.to_hex(),
         contender.client,
         contender.first_lease.as_millis(),
         contender.lease.as_millis(),
         u8::from(listens),
+        mode_code(contender.mode),
         escape_field(&contender.label),
     )
 }
@@ -174,10 +211,12 @@ impl LockValue {
         }
     }
 
-    pub(crate) fn view(&self, now_ms: u64, left: Option<Duration>) -> HolderView {
+    pub(crate) fn view(&self, mode: Mode, now_ms: u64, left: Option<Duration>) -> HolderView {
         HolderView {
             client: Some(self.client.clone()),
             label: self.label.clone(),
+            mode: mode.code(),
+            permits: mode.permits(),
             owner_digest: self.owner.digest(),
             fencing_token: Some(FencingToken::new(self.fence)),
             acquired_at_ms: Some(self.acquired_ms),
@@ -195,6 +234,8 @@ pub(crate) fn foreign_view(left: Option<Duration>) -> HolderView {
     HolderView {
         client: None,
         label: String::new(),
+        mode: Mode::Mutex.code(),
+        permits: 1,
         owner_digest: String::new(),
         fencing_token: None,
         acquired_at_ms: None,
@@ -206,6 +247,31 @@ pub(crate) fn foreign_view(left: Option<Duration>) -> HolderView {
     }
 }
 
+/// One of several holders, as the store keeps it: `owner|fence|mode`, and `mode|lock value`. Without
+/// details it is still held, by somebody.
+pub(crate) fn sharing_view(
+    member: &str,
+    details: &str,
+    now_ms: u64,
+    left: Duration,
+) -> Option<(Mode, HolderView)> {
+    let mut fields = member.splitn(3, '|');
+    let (owner, fence) = (OwnerToken::from_hex(fields.next()?)?, fields.next()?.parse().ok()?);
+    let mode = parse_mode(fields.next()?)?;
+    let value = details.split_once('|').and_then(|(_, value)| LockValue::parse(value));
+    let view = match value {
+        Some(value) => value.view(mode, now_ms, Some(left)),
+        None => HolderView {
+            mode: mode.code(),
+            permits: mode.permits(),
+            owner_digest: owner.digest(),
+            fencing_token: Some(FencingToken::new(fence)),
+            ..foreign_view(Some(left))
+        },
+    };
+    Some((mode, view))
+}
+
 /// Shows a waiter record; `None` if it is not one of ours.
 pub(crate) fn waiter_view(
     record: &str,
@@ -213,22 +279,26 @@ pub(crate) fn waiter_view(
     ticket_us: u64,
     silent_at_ms: u64,
     now_ms: u64,
-) -> Option<WaiterView> {
-    let mut fields = record.splitn(6, '|');
+) -> Option<(Mode, WaiterView)> {
+    let mut fields = record.splitn(7, '|');
     let owner = OwnerToken::from_hex(fields.next()?)?;
     let client = ClientId::from_stored(fields.next()?);
-    let label = unescape_field(fields.nth(3)?);
+    let mode = parse_mode(fields.nth(3)?)?;
+    let label = unescape_field(fields.next()?);
     // A ticket is at least the server's time in µs when it was drawn, and seldom more.
     let since_ms = (ticket_us / 1000).min(now_ms);
-    Some(WaiterView {
+    let view = WaiterView {
         client,
         label,
+        mode: mode.code(),
+        permits: mode.permits(),
         owner_digest: owner.digest(),
         position,
         since_ms,
         waited_ms: now_ms - since_ms,
         silent: silent_at_ms <= now_ms,
-    })
+    };
+    Some((mode, view))
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -241,12 +311,15 @@ mod tests {
 
     const VALUE: &str = "00112233445566778899aabbccddeeff|pl1|00000002|1763680000000001|1763680000000|3000|15000|web-1:42:0a0b0c0d|nightly %7C import";
 
-    const WAITER: &str = "00112233445566778899aabbccddeeff|h:1:x|3000|15000|1|a%7Cb";
+    const WAITER: &str = "00112233445566778899aabbccddeeff|h:1:x|3000|15000|1|m|a%7Cb";
+    const SHARING_WAITER: &str = "00112233445566778899aabbccddeeff|h:1:x|3000|15000|1|p2/5|a%7Cb";
+    const HOLDER: &str = "00112233445566778899aabbccddeeff|1763680000000001|p2/5";
+    const DETAILS: &str = "p2/5|00112233445566778899aabbccddeeff|pl1|00000002|1763680000000001|1763680000000|3000|15000|web-1:42:0a0b0c0d|nightly %7C import";
 
     #[test]
     fn the_documented_records_are_the_golden_ones() {
         let documented = include_str!("../../../docs/wire-format.md");
-        for golden in [VALUE, WAITER] {
+        for golden in [VALUE, WAITER, SHARING_WAITER, HOLDER, DETAILS] {
             assert!(documented.contains(golden), "{golden}");
         }
     }
@@ -257,7 +330,7 @@ mod tests {
         assert_eq!(value.fence, 1_763_680_000_000_001);
         assert_eq!(value.client.pid(), Some(42));
         assert_eq!(value.label, "nightly | import");
-        let view = value.view(1_763_680_010_000, Some(Duration::from_secs(11)));
+        let view = value.view(Mode::Mutex, 1_763_680_010_000, Some(Duration::from_secs(11)));
         assert_eq!(view.held_for_ms, Some(10_000));
         assert_eq!(view.renewed_ago_ms, Some(4_000));
         assert_eq!(view.renewals, Some(2));
@@ -295,10 +368,38 @@ mod tests {
             lease: Duration::from_secs(15),
             first_lease: Duration::from_secs(3),
             barge: false,
+            mode: Mode::Permits { count: 2, capacity: 5 },
         };
         let record = waiter_record(&contender, true);
-        assert_eq!(record, WAITER);
-        let view = waiter_view(&record, 1, 5_000_000, 9_000, 7_000).unwrap();
+        assert_eq!(record, SHARING_WAITER);
+        let (mode, view) = waiter_view(&record, 1, 5_000_000, 9_000, 7_000).unwrap();
         assert_eq!((view.label.as_str(), view.waited_ms, view.silent), ("a|b", 2_000, false));
+        assert_eq!((mode, view.mode, view.permits), (contender.mode, "permits", 2));
+        let mutex = Contender { mode: Mode::Mutex, ..contender };
+        assert_eq!(waiter_record(&mutex, true), WAITER);
+    }
+
+    #[test]
+    fn a_golden_holder_stays_readable_and_needs_no_details() {
+        let left = Duration::from_secs(11);
+        let (mode, view) = sharing_view(HOLDER, DETAILS, 1_763_680_010_000, left).unwrap();
+        assert_eq!(mode, Mode::Permits { count: 2, capacity: 5 });
+        assert_eq!((view.mode, view.permits, view.renewals), ("permits", 2, Some(2)));
+        assert_eq!((view.label.as_str(), view.remaining_ms), ("nightly | import", Some(11_000)));
+        let (_, bare) = sharing_view(HOLDER, "", 1_763_680_010_000, left).unwrap();
+        assert_eq!((bare.client, bare.fencing_token), (None, view.fencing_token));
+        assert_eq!(bare.owner_digest, view.owner_digest);
+        assert!(sharing_view("something else", "", 0, left).is_none());
+    }
+
+    #[test]
+    fn modes_survive_their_codes() {
+        let permits = Mode::Permits { count: 3, capacity: 1000 };
+        for mode in [Mode::Mutex, Mode::Read, Mode::Write, permits] {
+            assert_eq!(parse_mode(&mode_code(mode)), Some(mode));
+        }
+        for code in ["", "x", "p", "p1", "p/2", "p1/x"] {
+            assert_eq!(parse_mode(code), None, "{code}");
+        }
     }
 }

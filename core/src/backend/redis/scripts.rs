@@ -35,11 +35,16 @@ macro_rules! scripts {
 }
 
 scripts! {
-    POLL = "poll" after "poll_free" "common";
+    POLL = "poll" after "poll_free" "common" "line";
     RELEASE = "release" after "release_unwaited" "common";
     CANCEL = "cancel" after "common";
-    BREAK = "break" after "common";
+    BREAK = "break" after "common" "shared_common";
     RENEW = "renew";
+    SHARED_POLL = "shared_poll" after "common" "line" "shared_common";
+    SHARED_RELEASE = "shared_release" after "common" "shared_common";
+    SHARED_CANCEL = "shared_cancel" after "common" "shared_common";
+    SHARED_RENEW = "shared_renew";
+    CONVERT = "convert" after "common" "shared_common";
     ANNOUNCE = "announce";
     LIST = "list";
     SHOW = "show";

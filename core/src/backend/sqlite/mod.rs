@@ -19,12 +19,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::backend::{
-    Answer, Ask, Backend, Capability, Contender, OpenContext, Released, RenewItem, Renewal, Reply,
+    Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::mode::Mode;
 use crate::options::{MAX_LEASE, MIN_LEASE, Params};
 use crate::policy::fencing::{FenceQuality, FencingToken};
 
@@ -34,6 +35,7 @@ mod examine;
 mod host;
 mod open;
 mod read;
+mod rows;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -207,6 +209,11 @@ impl Backend for SqliteBackend {
 
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
         self.ask("renew", true, move |store| items.iter().map(|item| store.renew(item)).collect())
+    }
+
+    fn convert(&self, contender: &Arc<Contender>, fence: FencingToken, to: Mode) -> Reply<Conversion> {
+        let contender = Arc::clone(contender);
+        self.ask("convert", true, move |store| store.convert(&contender, fence, to))
     }
 
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {

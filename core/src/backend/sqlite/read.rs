@@ -7,9 +7,10 @@ use rusqlite::{Connection, Row, params};
 
 use super::host::Now;
 use super::store::Sql;
-use super::units::{ceil_ms, token, unsigned};
+use super::units::{ceil_ms, mode, token, unsigned};
 use crate::backend::ANNOUNCE_TTL;
 use crate::inspect::{AuditEntry, ClientView, HolderView, LockView, Query, Snapshot, WaiterView};
+use crate::mode::Mode;
 use crate::token::{ClientId, OwnerToken};
 
 /// Reads everything that the query asks for. The caller has checked the boot and the time.
@@ -35,7 +36,8 @@ fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool
 
     let mut statement = conn.prepare_cached(
         "SELECT name, owner, fence, client, label, lease_ms, acquired_wall_ms, acquired_ms, ends_ms, \
-         renewals, renewed_ms FROM lease WHERE name >= ?1 AND ends_ms > ?2 ORDER BY name",
+         renewals, renewed_ms, mode, permits, capacity FROM lease \
+         WHERE name >= ?1 AND ends_ms > ?2 ORDER BY name, fence",
     )?;
     let mut rows = statement.query(params![from, now.boot_ms])?;
     while let Some(row) = rows.next()? {
@@ -43,12 +45,13 @@ fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool
         if !query.wants(&name) || found.len() > limit {
             break;
         }
-        found.insert(name.clone(), LockView { holders: vec![holder(row, now)?], ..free(name) });
+        let held = mode(row, 11)?;
+        found.entry(name).or_insert_with_key(|name| unused(name, held)).holders.push(holder(row, held, now)?);
     }
 
     let mut statement = conn.prepare_cached(
-        "SELECT name, owner, client, label, since_wall_ms, since_ms, silent_ms FROM waiter \
-         WHERE name >= ?1 ORDER BY name, ticket",
+        "SELECT name, owner, client, label, since_wall_ms, since_ms, silent_ms, mode, permits, capacity \
+         FROM waiter WHERE name >= ?1 ORDER BY name, ticket",
     )?;
     let mut rows = statement.query(params![from])?;
     let mut names = 0;
@@ -62,28 +65,39 @@ fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool
         if !query.wants(&name) || names > limit + 1 {
             break;
         }
-        let lock = found.entry(name.clone()).or_insert_with(|| free(name));
+        let wanted = mode(row, 7)?;
+        let lock = found.entry(name).or_insert_with_key(|name| unused(name, wanted));
         let position = u32::try_from(lock.waiters.len()).unwrap_or(u32::MAX);
-        lock.waiters.push(waiter(row, position, now)?);
+        lock.waiters.push(waiter(row, wanted, position, now)?);
     }
 
     if let Some(name) = &query.name {
-        found.entry(name.clone()).or_insert_with(|| free(name.clone()));
+        found.entry(name.clone()).or_insert_with_key(|name| unused(name, Mode::Mutex));
     }
     let truncated = found.len() > limit;
     Ok((found.into_values().take(limit).collect(), truncated))
 }
 
-fn free(name: String) -> LockView {
-    LockView { name, mode: "mutex", holders: Vec::new(), waiters: Vec::new() }
+/// A lock of the kind that can be held in this way, as yet without holders and waiters.
+fn unused(name: &str, mode: Mode) -> LockView {
+    let kind = mode.kind();
+    LockView {
+        name: name.to_owned(),
+        mode: kind.code(),
+        capacity: kind.capacity(),
+        holders: Vec::new(),
+        waiters: Vec::new(),
+    }
 }
 
-fn holder(row: &Row<'_>, now: Now) -> Sql<HolderView> {
+fn holder(row: &Row<'_>, mode: Mode, now: Now) -> Sql<HolderView> {
     let ago = |at_ms: i64| unsigned(now.boot_ms - at_ms);
     let renewed_ms: Option<i64> = row.get(10)?;
     Ok(HolderView {
         client: Some(ClientId::from_stored(&row.get::<_, String>(3)?)),
         label: row.get(4)?,
+        mode: mode.code(),
+        permits: mode.permits(),
         owner_digest: digest(&row.get::<_, String>(1)?),
         fencing_token: Some(token(row.get(2)?)),
         acquired_at_ms: Some(unsigned(row.get(6)?)),
@@ -95,10 +109,12 @@ fn holder(row: &Row<'_>, now: Now) -> Sql<HolderView> {
     })
 }
 
-fn waiter(row: &Row<'_>, position: u32, now: Now) -> Sql<WaiterView> {
+fn waiter(row: &Row<'_>, mode: Mode, position: u32, now: Now) -> Sql<WaiterView> {
     Ok(WaiterView {
         client: ClientId::from_stored(&row.get::<_, String>(2)?),
         label: row.get(3)?,
+        mode: mode.code(),
+        permits: mode.permits(),
         owner_digest: digest(&row.get::<_, String>(1)?),
         position,
         since_ms: unsigned(row.get(4)?),

@@ -14,11 +14,18 @@ CREATE TABLE store (
 
 INSERT INTO store (id, counter, reserved, boot) VALUES (1, 0, 0, '');
 
--- At most one row per lock, hence at most one holder. A row whose `ends_ms` has passed is no holder.
+-- Invariant: the live leases of one name can be held together: one `mutex` or `write` and nothing
+-- else, or any number of `read`, or `permits` of one capacity that they do not exceed in sum. A row
+-- whose `ends_ms` has passed is no lease.
+-- Invariant: the live leases and the waiters of one name want one kind of lock: `mutex`, or `read` and
+-- `write`, or `permits` of one capacity.
 CREATE TABLE lease (
-    name             TEXT    NOT NULL PRIMARY KEY,
+    name             TEXT    NOT NULL,
     owner            TEXT    NOT NULL,
     fence            INTEGER NOT NULL,
+    mode             TEXT    NOT NULL CHECK (mode IN ('mutex', 'read', 'write', 'permits')),
+    permits          INTEGER NOT NULL CHECK (permits BETWEEN 1 AND coalesce(capacity, 1)),
+    capacity         INTEGER CHECK ((capacity IS NOT NULL) = (mode = 'permits')),
     client           TEXT    NOT NULL,
     label            TEXT    NOT NULL,
     lease_ms         INTEGER NOT NULL,
@@ -26,7 +33,8 @@ CREATE TABLE lease (
     acquired_ms      INTEGER NOT NULL,
     ends_ms          INTEGER NOT NULL,
     renewals         INTEGER NOT NULL DEFAULT 0,
-    renewed_ms       INTEGER
+    renewed_ms       INTEGER,
+    PRIMARY KEY (name, owner)
 ) STRICT, WITHOUT ROWID;
 
 -- Finds what a client was granted since it last looked.
@@ -37,6 +45,9 @@ CREATE TABLE waiter (
     owner         TEXT    NOT NULL PRIMARY KEY,
     name          TEXT    NOT NULL,
     ticket        INTEGER NOT NULL,
+    mode          TEXT    NOT NULL CHECK (mode IN ('mutex', 'read', 'write', 'permits')),
+    permits       INTEGER NOT NULL CHECK (permits BETWEEN 1 AND coalesce(capacity, 1)),
+    capacity      INTEGER CHECK ((capacity IS NOT NULL) = (mode = 'permits')),
     client        TEXT    NOT NULL,
     label         TEXT    NOT NULL,
     lease_ms      INTEGER NOT NULL,

@@ -4,14 +4,17 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, params};
 
 use super::host::Now;
+use super::rows::{Candidate, Holder};
 use super::tidy::SweepMark;
 use super::units::{ceil_ms, millis, signed, token, unsigned};
-use crate::backend::{AUDIT_LENGTH, Answer, Ask, Contender, HolderHint, Released, RenewItem, Renewal};
+use crate::backend::{AUDIT_LENGTH, Answer, Ask, Contender, Conversion, Released, RenewItem, Renewal};
 use crate::inspect::{BreakOutcome, BreakRequest};
+use crate::mode::Mode;
 use crate::policy::fencing::FencingToken;
+use crate::policy::sharing::admits;
 use crate::policy::waiting::{WaitAnswer, WaitTimes};
 use crate::token::{ClientId, OwnerToken};
 
@@ -19,6 +22,9 @@ pub(super) type Sql<T> = rusqlite::Result<T>;
 
 /// How many silent waiters one step drops at most, so that no step is long.
 const REAPED_PER_STEP: usize = 64;
+
+/// How many waiters one step lets in together at most; the next ones enter by their own polls.
+const GRANTED_PER_STEP: usize = 64;
 
 /// What a step tells this client without being asked. Owners of other clients are ignored there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,49 +43,40 @@ pub(super) struct Store<'c> {
     pub sweep_mark: &'c mut SweepMark,
 }
 
-/// Who gets a lock: a contender that asks, or a waiter as it was written down.
-struct Candidate {
-    owner: String,
-    client: String,
-    label: String,
-    lease_ms: i64,
-    first_ms: i64,
-}
-
-struct Holder {
-    owner: String,
-    fence: i64,
-    client: String,
-    label: String,
-    acquired_ms: i64,
-    ends_ms: i64,
-}
-
 impl Store<'_> {
     /// Acquires, confirms, gives a sign of life and polls: see `Backend::poll`.
     pub(super) fn poll(&mut self, contender: &Contender, ask: Ask) -> Sql<Answer> {
         let name = contender.name.as_str();
         let me = Candidate::from(contender);
-        let mut holder = self.live_holder(name)?;
-        if let Some(held) = &holder
-            && held.owner == me.owner
-        {
+        let mut holders = self.holders(name)?;
+        let head = self.live_head(name)?;
+        let present = match holders.first() {
+            Some(holder) => Some(holder.mode),
+            None => self.front(name)?.map(|(waiter, _)| waiter.mode),
+        };
+        if let Some(present) = present.map(Mode::kind).filter(|kind| *kind != me.mode.kind()) {
+            return Ok(Answer::OtherKind { present });
+        }
+        if let Some(held) = find(&holders, &me.owner) {
             // max() never shortens: a poll that arrives late must not undo a renewal.
             self.run(
-                "UPDATE lease SET ends_ms = max(ends_ms, ?2) WHERE name = ?1",
-                params![name, self.now.begun_ms + me.first_ms],
+                "UPDATE lease SET ends_ms = max(ends_ms, ?3) WHERE name = ?1 AND owner = ?2",
+                params![name, me.owner, self.now.begun_ms + me.first_ms],
             )?;
             return Ok(Answer::Held { fence: token(held.fence) });
         }
-        if holder.is_none() {
-            let head = self.live_head(name)?;
-            if contender.barge || head.as_ref().is_none_or(|head| head.owner == me.owner) {
-                self.leave_line(name, &me.owner)?;
-                let held = self.grant(name, me)?;
-                return Ok(Answer::Held { fence: token(held.fence) });
-            }
-            // Helping: whoever finds the lock free grants it to the one whose turn it is.
-            holder = self.grant_next(name)?;
+        let my_turn = contender.barge || head.is_none_or(|head| head.owner == me.owner);
+        if my_turn && admits(modes(&holders), me.mode) {
+            self.leave_line(name, &me.owner)?;
+            let fence = self.grant(name, &mut holders, me)?;
+            // Those behind it may share the lock with it.
+            self.grant_next(name, &mut holders)?;
+            return Ok(Answer::Held { fence: token(fence) });
+        }
+        // Helping: whoever finds that somebody can have the lock grants it to the one whose turn it is.
+        self.grant_next(name, &mut holders)?;
+        if let Some(held) = find(&holders, &me.owner) {
+            return Ok(Answer::Held { fence: token(held.fence) });
         }
         let position = match ask {
             Ask::Wait { near_heartbeat, far_heartbeat } => {
@@ -90,19 +87,16 @@ impl Store<'_> {
                 None => self.standing_before(name, i64::MAX)?,
             },
         };
+        // The first that may make room.
+        let ends_ms = holders.iter().map(|holder| holder.ends_ms).min();
         Ok(Answer::Wait {
             answer: WaitAnswer {
                 fence: unsigned(self.counter),
                 position: Some(position),
-                holder_left: holder.as_ref().map(|holder| millis(holder.ends_ms - self.now.boot_ms)),
+                holder_left: ends_ms.map(|ends_ms| millis(ends_ms - self.now.boot_ms)),
                 poll_within: None,
             },
-            holder: holder.map(|holder| HolderHint {
-                client: Some(ClientId::from_stored(&holder.client)),
-                label: holder.label,
-                held_for: Some(millis(self.now.boot_ms - holder.acquired_ms)),
-                left: Some(millis(holder.ends_ms - self.now.boot_ms)),
-            }),
+            holder: holders.first().map(|holder| holder.hint(self.now.boot_ms)),
         })
     }
 
@@ -136,48 +130,82 @@ impl Store<'_> {
         Ok(Renewal::NotYours)
     }
 
+    /// Changes the way in which a lease is held, between reading and writing.
+    pub(super) fn convert(
+        &mut self,
+        contender: &Contender,
+        fence: FencingToken,
+        to: Mode,
+    ) -> Sql<Conversion> {
+        let name = contender.name.as_str();
+        let owner = contender.owner.to_hex();
+        let mut holders = self.holders(name)?;
+        let others = holders.iter().any(|holder| holder.owner != owner);
+        let Some(held) = holders.iter_mut().find(|holder| holder.is(&owner, fence)) else {
+            return Ok(Conversion::NotHeld);
+        };
+        if to == Mode::Write && others {
+            return Ok(Conversion::Refused);
+        }
+        if to == Mode::Write {
+            // Newer than every reader that was let in beside it.
+            held.fence = self.next_number();
+        }
+        held.mode = to;
+        let fence = held.fence;
+        self.run(
+            "UPDATE lease SET fence = ?3, ends_ms = max(ends_ms, ?4), mode = ?5, permits = ?6, capacity = ?7 \
+             WHERE name = ?1 AND owner = ?2",
+            params![
+                name,
+                owner,
+                fence,
+                self.now.begun_ms + ceil_ms(contender.first_lease),
+                to.code(),
+                to.permits(),
+                to.kind().capacity()
+            ],
+        )?;
+        self.grant_next(name, &mut holders)?;
+        Ok(Conversion::Done { fence: token(fence) })
+    }
+
     /// Frees a lock that is still exactly (owner, fence), and grants it to the next.
     pub(super) fn release(&mut self, contender: &Contender, fence: FencingToken) -> Sql<Released> {
-        let name = contender.name.as_str();
-        let ended: Option<i64> = self
-            .conn
-            .prepare_cached(
-                "DELETE FROM lease WHERE name = ?1 AND owner = ?2 AND fence = ?3 RETURNING ends_ms",
-            )?
-            .query_row(params![name, contender.owner.to_hex(), signed(fence.get())], |row| row.get(0))
-            .optional()?;
-        if ended.is_none_or(|ends_ms| ends_ms <= self.now.boot_ms) {
-            return Ok(Released::NotHeld);
-        }
-        self.grant_next(name)?;
-        Ok(Released::Released)
+        let owner = contender.owner.to_hex();
+        let ended = self.end_first(contender.name.as_str(), |holder| holder.is(&owner, fence))?;
+        Ok(if ended { Released::Released } else { Released::NotHeld })
     }
 
     /// Leaves the line, and releases what the contender owns after all.
     pub(super) fn cancel(&mut self, contender: &Contender) -> Sql<()> {
         let name = contender.name.as_str();
         let owner = contender.owner.to_hex();
-        self.leave_line(name, &owner)?;
-        let ended: Option<i64> = self
-            .conn
-            .prepare_cached("DELETE FROM lease WHERE name = ?1 AND owner = ?2 RETURNING ends_ms")?
-            .query_row(params![name, owner], |row| row.get(0))
-            .optional()?;
-        if ended.is_some_and(|ends_ms| ends_ms > self.now.boot_ms) {
-            self.grant_next(name)?;
+        let waited = self.leave_line(name, &owner)? > 0;
+        let held = self.end_first(name, |holder| holder.owner == owner)?;
+        // A writer that leaves the line may have been all that kept the readers behind it out.
+        if waited && !held {
+            let mut holders = self.holders(name)?;
+            self.grant_next(name, &mut holders)?;
         }
         Ok(())
     }
 
     /// Ends a lease that still has the expected fence.
     pub(super) fn break_lease(&mut self, request: &BreakRequest) -> Sql<BreakOutcome> {
-        let Some(victim) = self.live_holder(&request.name)? else { return Ok(BreakOutcome::Free) };
-        if unsigned(victim.fence) != request.expected.get() {
-            return Ok(BreakOutcome::ChangedHands { present: token(victim.fence) });
-        }
-        self.run("DELETE FROM lease WHERE name = ?1", params![request.name])?;
+        let mut holders = self.holders(&request.name)?;
+        let Some(at) = holders.iter().position(|holder| unsigned(holder.fence) == request.expected.get())
+        else {
+            return Ok(match holders.last() {
+                None => BreakOutcome::Free,
+                Some(newest) => BreakOutcome::ChangedHands { present: token(newest.fence) },
+            });
+        };
+        let victim = holders.remove(at);
+        self.end(&request.name, &victim)?;
         self.push(&victim.owner, |owner| Push::Revoked { owner, fence: request.expected.get() });
-        let next = self.grant_next(&request.name)?;
+        let left = holders.len();
+        self.grant_next(&request.name, &mut holders)?;
         self.run(
             "INSERT INTO audit (wall_ms, name, owner, fence, client, by, reason) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -197,32 +225,24 @@ impl Store<'_> {
         )?;
         Ok(BreakOutcome::Broken {
             holder: ClientId::from_stored(&victim.client),
-            next: next.map(|next| ClientId::from_stored(&next.client)),
+            next: holders.get(left).map(|next| ClientId::from_stored(&next.client)),
         })
     }
 
-    fn live_holder(&self, name: &str) -> Sql<Option<Holder>> {
-        self.conn
-            .prepare_cached(
-                "SELECT owner, fence, client, label, acquired_ms, ends_ms FROM lease \
-                 WHERE name = ?1 AND ends_ms > ?2",
-            )?
-            .query_row(params![name, self.now.boot_ms], Holder::from_row)
-            .optional()
+    /// Ends the first lease of which this is so, and grants the lock to the next. Says if there was one.
+    fn end_first(&mut self, name: &str, so: impl Fn(&Holder) -> bool) -> Sql<bool> {
+        let mut holders = self.holders(name)?;
+        let Some(at) = holders.iter().position(so) else { return Ok(false) };
+        let ended = holders.remove(at);
+        self.end(name, &ended)?;
+        self.grant_next(name, &mut holders)?;
+        Ok(true)
     }
 
     /// Drops silent waiters from the front of the line and returns the first live one.
     fn live_head(&mut self, name: &str) -> Sql<Option<Candidate>> {
         for _ in 0..REAPED_PER_STEP {
-            let first: Option<(Candidate, i64)> = self
-                .conn
-                .prepare_cached(
-                    "SELECT owner, client, label, lease_ms, first_ms, silent_ms FROM waiter \
-                     WHERE name = ?1 ORDER BY ticket LIMIT 1",
-                )?
-                .query_row(params![name], |row| Ok((Candidate::from_row(row)?, row.get(5)?)))
-                .optional()?;
-            let Some((candidate, silent_ms)) = first else { return Ok(None) };
+            let Some((candidate, silent_ms)) = self.front(name)? else { return Ok(None) };
             if self.now.boot_ms < silent_ms {
                 return Ok(Some(candidate));
             }
@@ -231,43 +251,20 @@ impl Store<'_> {
         Ok(None)
     }
 
-    fn grant_next(&mut self, name: &str) -> Sql<Option<Holder>> {
-        let Some(candidate) = self.live_head(name)? else { return Ok(None) };
-        self.leave_line(name, &candidate.owner)?;
-        let held = self.grant(name, candidate)?;
-        let fence = unsigned(held.fence);
-        self.push(&held.owner, |owner| Push::Granted { owner, fence });
-        Ok(Some(held))
-    }
-
-    /// Makes a candidate the holder. Only where no live lease is; an ended one is overwritten.
-    fn grant(&mut self, name: &str, to: Candidate) -> Sql<Holder> {
-        let fence = self.next_number();
-        let now = self.now.boot_ms;
-        self.run(
-            "INSERT OR REPLACE INTO lease \
-             (name, owner, fence, client, label, lease_ms, acquired_wall_ms, acquired_ms, ends_ms) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            params![
-                name,
-                to.owner,
-                fence,
-                to.client,
-                to.label,
-                to.lease_ms,
-                self.now.wall_us / 1000,
-                now,
-                self.now.begun_ms + to.first_ms
-            ],
-        )?;
-        Ok(Holder {
-            owner: to.owner,
-            fence,
-            client: to.client,
-            label: to.label,
-            acquired_ms: now,
-            ends_ms: self.now.begun_ms + to.first_ms,
-        })
+    /// Grants the lock to those at the head of the line who can have it now: one, or several who share
+    /// it. Stops at the first who cannot, so that nobody overtakes.
+    fn grant_next(&mut self, name: &str, holders: &mut Vec<Holder>) -> Sql<()> {
+        for _ in 0..GRANTED_PER_STEP {
+            let Some(candidate) = self.live_head(name)? else { break };
+            if !admits(modes(holders), candidate.mode) {
+                break;
+            }
+            self.leave_line(name, &candidate.owner)?;
+            let owner = candidate.owner.clone();
+            let fence = unsigned(self.grant(name, holders, candidate)?);
+            self.push(&owner, |owner| Push::Granted { owner, fence });
+        }
+        Ok(())
     }
 
     /// Stands in line once, keeping the place, and gives a sign of life there.
@@ -280,46 +277,14 @@ impl Store<'_> {
         if place.is_some() {
             self.run("UPDATE waiter SET silent_ms = ?2 WHERE owner = ?1", params![me.owner, silent_ms])?;
         } else {
-            self.run(
-                "INSERT INTO waiter (owner, name, ticket, client, label, lease_ms, first_ms, since_wall_ms, \
-                 since_ms, silent_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-                params![
-                    me.owner,
-                    name,
-                    ticket,
-                    me.client,
-                    me.label,
-                    me.lease_ms,
-                    me.first_ms,
-                    self.now.wall_us / 1000,
-                    self.now.boot_ms,
-                    silent_ms
-                ],
-            )?;
+            self.queue(name, me, ticket, silent_ms)?;
         }
         Ok(position)
     }
 
-    fn ticket(&self, name: &str, owner: &str) -> Sql<Option<i64>> {
-        self.conn
-            .prepare_cached("SELECT ticket FROM waiter WHERE owner = ?1 AND name = ?2")?
-            .query_row(params![owner, name], |row| row.get(0))
-            .optional()
-    }
-
-    fn standing_before(&self, name: &str, ticket: i64) -> Sql<u32> {
-        self.conn
-            .prepare_cached("SELECT count(*) FROM waiter WHERE name = ?1 AND ticket < ?2")?
-            .query_row(params![name, ticket], |row| row.get(0))
-    }
-
-    fn leave_line(&mut self, name: &str, owner: &str) -> Sql<usize> {
-        self.run("DELETE FROM waiter WHERE owner = ?1 AND name = ?2", params![owner, name])
-    }
-
     /// Gives out the next number: never one that was given out before, and at least the wall clock in
     /// microseconds, so that numbers go on growing if the file is lost.
-    fn next_number(&mut self) -> i64 {
+    pub(super) fn next_number(&mut self) -> i64 {
         self.counter = (self.counter + 1).max(self.now.wall_us);
         self.counter
     }
@@ -328,45 +293,12 @@ impl Store<'_> {
     fn push(&mut self, owner: &str, push: impl FnOnce(OwnerToken) -> Push) {
         self.pushes.extend(OwnerToken::from_hex(owner).map(push));
     }
-
-    pub(super) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Sql<usize> {
-        self.conn.prepare_cached(sql)?.execute(params)
-    }
 }
 
-impl From<&Contender> for Candidate {
-    fn from(contender: &Contender) -> Self {
-        Self {
-            owner: contender.owner.to_hex(),
-            client: contender.client.as_str().to_owned(),
-            label: contender.label.clone(),
-            lease_ms: ceil_ms(contender.lease),
-            first_ms: ceil_ms(contender.first_lease),
-        }
-    }
+fn modes(holders: &[Holder]) -> impl Iterator<Item = Mode> {
+    holders.iter().map(|holder| holder.mode)
 }
 
-impl Candidate {
-    fn from_row(row: &Row<'_>) -> Sql<Self> {
-        Ok(Self {
-            owner: row.get(0)?,
-            client: row.get(1)?,
-            label: row.get(2)?,
-            lease_ms: row.get(3)?,
-            first_ms: row.get(4)?,
-        })
-    }
-}
-
-impl Holder {
-    fn from_row(row: &Row<'_>) -> Sql<Self> {
-        Ok(Self {
-            owner: row.get(0)?,
-            fence: row.get(1)?,
-            client: row.get(2)?,
-            label: row.get(3)?,
-            acquired_ms: row.get(4)?,
-            ends_ms: row.get(5)?,
-        })
-    }
+fn find<'h>(holders: &'h [Holder], owner: &str) -> Option<&'h Holder> {
+    holders.iter().find(|holder| holder.owner == owner)
 }

@@ -9,7 +9,7 @@ use super::units::{ceil_ms, signed};
 use crate::backend::ANNOUNCE_TTL;
 use crate::client_info::ClientInfo;
 
-/// How many rows of each table one sweep looks at.
+/// How many rows of each table one sweep looks at, and those of the last name to its end.
 const SWEPT_PER_STEP: i64 = 512;
 
 /// How long a silent waiter may still come back to its old place if nobody frees the lock meanwhile.

@@ -1,7 +1,12 @@
-//! SQLite's integers are signed 64-bit numbers; ours are durations, fences and counts.
+//! SQLite's integers are signed 64-bit numbers; ours are durations, fences and counts. A mode is three
+//! columns.
 
 use std::time::Duration;
 
+use rusqlite::Row;
+use rusqlite::types::{FromSqlError, Type};
+
+use crate::mode::Mode;
 use crate::policy::fencing::FencingToken;
 
 /// Rounds up, so that a lease in the file never ends before the holder's own reckoning.
@@ -23,4 +28,16 @@ pub(super) fn unsigned(value: i64) -> u64 {
 
 pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Reads a mode from the columns `mode, permits, capacity`, of which the first is number `at`.
+pub(super) fn mode(row: &Row<'_>, at: usize) -> rusqlite::Result<Mode> {
+    match row.get_ref(at)?.as_str()? {
+        "mutex" => Ok(Mode::Mutex),
+        "read" => Ok(Mode::Read),
+        "write" => Ok(Mode::Write),
+        "permits" => Ok(Mode::Permits { count: row.get(at + 1)?, capacity: row.get(at + 2)? }),
+        // The table does not allow it.
+        _ => Err(rusqlite::Error::FromSqlConversionFailure(at, Type::Text, FromSqlError::InvalidType.into())),
+    }
 }

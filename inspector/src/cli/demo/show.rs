@@ -17,14 +17,16 @@ use crate::cli::watch::{colour_of_event, line};
 use crate::host::ThisHost;
 use crate::model::findings::{Beat, Evidence};
 use crate::model::text::{clock_time, harmless, short_span};
-use crate::model::{LockState, picture};
+use crate::model::{LockState, Row, picture};
 
 /// Lines of a caption's text, so that the table below does not jump.
 const CAPTION_LINES: usize = 3;
 
 /// The columns of `watch`: the fencing token and the renewals stay, what is held for how long may go.
 const SHOWN: [Column; 9] = {
-    let mut columns = COLUMNS;
+    // The demo's locks are all held alone, so how they are held need not be told.
+    let [state, lock, _, holder, label, fence, held, lease, renewed, waiting] = COLUMNS;
+    let mut columns = [state, lock, holder, label, fence, held, lease, renewed, waiting];
     let [_, lock, holder, label, fence, held, lease, renewed, waiting] = &mut columns;
     (lock.shrinks_to, holder.shrinks_to) = (None, None);
     (label.shrinks_to, label.leaves) = (None, Some(0));
@@ -38,6 +40,16 @@ const RENEWED: usize = 7;
 
 /// Usual widths of the cells, so that columns neither move nor vanish while people look at them.
 const WIDTHS: [usize; 9] = [13, 7, 6, 13, 11, 4, 16, 8, 7];
+
+/// Where `cells` tells how a lock is held.
+const MODE: usize = 2;
+
+/// The cells of the columns that are shown.
+fn shown(paint: &Paint, row: &Row) -> Vec<Cell> {
+    let mut cells = cells(paint, row);
+    cells.remove(MODE);
+    cells
+}
 
 fn steady(mut cells: Vec<Cell>) -> Vec<Cell> {
     for (cell, width) in cells.iter_mut().zip(WIDTHS) {
@@ -236,7 +248,7 @@ impl Show {
                 // All of them are on this host.
                 row.place = std::mem::take(&mut row.program);
             }
-            let mut cells = cells(paint, &row);
+            let mut cells = shown(paint, &row);
             cells[FENCE].text = story.shortener().within(&cells[FENCE].text);
             if let (Some(1..), Some(ago)) = (row.renewals, row.since_renewal_ms) {
                 cells[RENEWED].text = format!("{}x, {}", row.renewals.unwrap_or(0), short_span(ago));

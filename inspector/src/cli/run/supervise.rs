@@ -4,7 +4,7 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use polylatch::{BootInstant, Clock, Guard, LostReason, SystemClock};
+use polylatch::{BootInstant, Clock, Guard, Lock, LostReason, Mode, Polylatch, SystemClock};
 use rustix::process::Signal;
 
 use super::child::{Ended, Group, Look};
@@ -58,7 +58,7 @@ enum Acquired {
 
 async fn acquire(store: &Store, args: &RunArgs, signals: &mut Signals) -> Result<Acquired, Failure> {
     let label = args.label.clone().unwrap_or_default();
-    let mut lock = store.client.lock(args.name.as_str()).label(label).fifo(!args.no_fifo);
+    let mut lock = wanted(&store.client, args).label(label).fifo(!args.no_fifo);
     if let Some(lease) = args.lease {
         lock = lock.lease(lease);
     }
@@ -88,6 +88,17 @@ async fn acquire(store: &Store, args: &RunArgs, signals: &mut Signals) -> Result
         () = waiting::tell(store, &args.name) => unreachable!("telling never ends"),
     };
     Ok(Acquired::Guard(acquired))
+}
+
+/// The lock in the way in which it is asked for.
+fn wanted(client: &Polylatch, args: &RunArgs) -> Lock {
+    let name = args.name.as_str();
+    match args.permits {
+        Some(Mode::Permits { count, capacity }) => client.semaphore(name, capacity).permits(count),
+        _ if args.shared => client.rw_lock(name).read(),
+        _ if args.write => client.rw_lock(name).write(),
+        _ => client.lock(name),
+    }
 }
 
 async fn not_acquired(store: &Store, name: &str) -> Failure {
@@ -269,8 +280,10 @@ fn code_of(signal: Signal) -> u8 {
 /// A command that runs under a lock and asks for the same lock waits for itself.
 fn warn_of_self_deadlock(args: &RunArgs) {
     if args.wait == WaitFor::Forever && std::env::var("POLYLATCH_LOCK").is_ok_and(|held| held == args.name) {
+        // Two that share a lock wait for each other as soon as another waits between them.
+        let waits = if args.shared || args.permits.is_some() { "may wait" } else { "waits" };
         say(&format!(
-            "this already runs under the lock {}; if the store is the same, it waits for itself",
+            "this already runs under the lock {}; if the store is the same, it {waits} for itself",
             harmless(&args.name)
         ));
     }

@@ -81,6 +81,10 @@ fn told(kind: &EventKind) -> (&'static str, String) {
         EventKind::StoppedWaiting => ("left line", String::new()),
         EventKind::Granted { fencing_token: Some(token) } => ("granted", format!("token {token}")),
         EventKind::Granted { fencing_token: None } => ("granted", String::new()),
+        EventKind::Converted { mode, fencing_token } => {
+            let token = fencing_token.map(|token| format!(", token {token}")).unwrap_or_default();
+            ("converted", format!("to {mode}{token}"))
+        }
         EventKind::Renewed { renewals } => ("renewed", format!("{renewals}x")),
         EventKind::Endangered { remaining_ms } => {
             ("endangered", format!("the renewal is late, {} left", span(*remaining_ms)))
@@ -96,7 +100,7 @@ fn told(kind: &EventKind) -> (&'static str, String) {
 /// The SGR code of an event.
 pub(super) fn colour_of_event(kind: &EventKind) -> &'static str {
     match kind {
-        EventKind::Granted { .. } => "32",
+        EventKind::Granted { .. } | EventKind::Converted { .. } => "32",
         EventKind::Waiting { .. } => "36",
         EventKind::Endangered { .. } => "33",
         EventKind::Expired | EventKind::Broken { .. } => "1;33",

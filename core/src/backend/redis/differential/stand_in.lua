@@ -4,6 +4,7 @@ local NOW_US = tonumber(table.remove(ARGV))
 local NOW_MS = math.floor(NOW_US / 1000)
 local real, pushes = redis, {}
 local function is_lock(key) return string.sub(key, -5) == ':lock' end
+local function is_shared(key) return string.find(key, ':holders$') or string.find(key, ':details$') end
 local function ends(key)
   local at = is_lock(key) and real.call('GET', key .. '#ends')
   if at and tonumber(at) <= NOW_MS then
@@ -23,6 +24,10 @@ end
 function own.GET(key)
   ends(key)
   return real.call('GET', key)
+end
+function own.EXISTS(...)
+  for _, key in ipairs({...}) do ends(key) end
+  return real.call('EXISTS', ...)
 end
 function own.TYPE(key)
   ends(key)
@@ -50,6 +55,8 @@ function own.PTTL(key)
   return at and at - NOW_MS or real.call('PTTL', key)
 end
 function own.PEXPIRE(key, ms)
+  -- Leases that are shared end by their scores; their keys only follow, by another clock here.
+  if is_shared(key) then return 1 end
   if not is_lock(key) then return real.call('PEXPIRE', key, ms) end
   return real.call('SET', key .. '#ends', NOW_MS + ms)
 end
@@ -66,10 +73,12 @@ local function step()
 --[[step]]
 end
 local answer, shown = step(), {}
-for _, lock in ipairs(KEYS) do
-  if is_lock(lock) then
-    local base = string.sub(lock, 1, -6)
-    shown[#shown + 1] = show({lock, base .. ':line', base .. ':life'}, {'1000'})
+for _, key in ipairs(KEYS) do
+  -- A renewal of shared leases names no lock.
+  local base = string.match(key, '^(.*):lock$') or not is_lock(KEYS[1]) and string.match(key, '^(.*):holders$')
+  if base then
+    local keys = {base .. ':lock', base .. ':line', base .. ':life', base .. ':holders', base .. ':details'}
+    shown[#shown + 1] = show(keys, {'1000'})
   end
 end
 local listed = -1

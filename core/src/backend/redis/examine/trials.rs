@@ -54,7 +54,7 @@ pub(super) enum Push {
 /// `NONE` for a key that does not exist, `CHANNEL` for a channel of this prefix that nobody hears.
 ///
 /// DEL comes first and SET next: without them nothing else is tried that could leave data behind.
-pub(super) const COMMANDS: [(&str, &[&str]); 33] = [
+pub(super) const COMMANDS: [(&str, &[&str]); 34] = [
     ("del", &["DEL", "NONE"]),
     ("set", &["SET", "KEY", "0", "PX", "10000"]),
     ("get", &["GET", "KEY"]),
@@ -67,6 +67,7 @@ pub(super) const COMMANDS: [(&str, &[&str]); 33] = [
     ("incr", &["INCR", "KEY"]),
     ("hset", &["HSET", "KEY", "a", "0"]),
     ("hget", &["HGET", "KEY", "a"]),
+    ("hdel", &["HDEL", "KEY", "a"]),
     ("hmget", &["HMGET", "KEY", "a"]),
     ("hgetall", &["HGETALL", "KEY"]),
     ("lpush", &["LPUSH", "KEY", "0"]),
@@ -102,6 +103,11 @@ pub(super) fn called_by_scripts() -> BTreeSet<String> {
         &scripts::CANCEL,
         &scripts::BREAK,
         &scripts::RENEW,
+        &scripts::SHARED_POLL,
+        &scripts::SHARED_RELEASE,
+        &scripts::SHARED_CANCEL,
+        &scripts::SHARED_RENEW,
+        &scripts::CONVERT,
         &scripts::ANNOUNCE,
         &scripts::LIST,
         &scripts::SHOW,

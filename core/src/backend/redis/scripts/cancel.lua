@@ -1,14 +1,16 @@
 -- Leaves the line, and releases the lock if this contender owns it after all.
--- Invariant: touches nothing of anybody else.
+-- Invariant: touches nothing of anybody else, but grants to the next if that left somebody in front.
 -- ARGV: 5 owner, 6 waiter record
-redis.call('ZREM', LINE, ARGV[6])
+local left = redis.call('ZREM', LINE, ARGV[6]) == 1
 redis.call('ZREM', LIFE, ARGV[6])
 local value = redis.call('GET', LOCK)
 if value and holder_of(value) == ARGV[5] then
   redis.call('DEL', LOCK)
-  value = false
-  unlist_if_free(grant_next())
-elseif not value then
-  unlist_if_free(nil)
+  value, left = false, true
+end
+if value then
+  if left then live_head() end
+else
+  unlist_if_free(left and grant_next() or nil)
 end
 return 1

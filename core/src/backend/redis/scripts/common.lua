@@ -5,10 +5,12 @@
 --   * only the server's clock decides what is live; loops are bounded; and because scripts do not
 --     roll back, every prefix of the writes leaves a state that the next poll repairs.
 -- KEYS: 1 lock (string), 2 line (zset waiter -> ticket), 3 signs of life (zset waiter -> ms),
---       4 counter (string), 5 index of names (zset), 6 epoch gate (string)
+--       4 counter (string), 5 index of names (zset), 6 epoch gate (string), 7 holders that share
+--       (zset; a script that can only find a mutex does without)
 -- ARGV: 1 inbox channel prefix, 2 name in the index, 3 not empty under guarantee=strict, 4 longest lease ms
 local LOCK, LINE, LIFE, COUNTER, INDEX, GATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local INBOX, NAME, STRICT, LONGEST = ARGV[1], ARGV[2], ARGV[3] ~= '', tonumber(ARGV[4])
+local HOLDERS = KEYS[7]
 local REAPED, UNHEARD = 64, 4
 
 local clock_us
@@ -72,10 +74,26 @@ local function live_head()
   return nil
 end
 
--- waiter = owner|client|first lease ms|lease ms|1 if it listens|label
+-- A name has one kind as long as anybody holds or waits: whoever wants another is told.
+-- mode = m (mutex), r (read), w (write), pCOUNT/CAPACITY (permits of a semaphore)
+local function kind_of(mode) return mode == 'm' and mode or string.match(mode, '/%d+$') or 'rw' end
+
+-- In which way somebody shares this name, if anybody does.
+local function shared_mode()
+  local holder = redis.call('ZRANGEBYSCORE', HOLDERS, '(' .. text(now_ms()), '+inf', 'LIMIT', 0, 1)[1]
+  return holder and string.match(holder, '|([^|]+)$')
+end
+
+-- In which way the first in line wants it, if anybody waits.
+local function wanted_mode(head)
+  local front = head or redis.call('ZRANGE', LINE, 0, 0)[1]
+  return front and string.match(front, '|%d|([^|]+)|')
+end
+
+-- waiter = owner|client|first lease ms|lease ms|1 if it listens|mode|label
 local function hold(waiter)
   local owner, client, first, lease, listens, label =
-    string.match(waiter, '^(%x+)|([^|]*)|(%d+)|(%d+)|(%d)|([^|]*)$')
+    string.match(waiter, '^(%x+)|([^|]*)|(%d+)|(%d+)|(%d)|m|([^|]*)$')
   local fence = next_number()
   local value = owner .. '|pl1|00000000|' .. fence .. '|' .. text(now_ms()) .. '|' .. first .. '|'
     .. lease .. '|' .. client .. '|' .. label
@@ -100,6 +118,7 @@ local function grant_next()
       if not listens or type(heard) == 'table' or heard > 0 then
         redis.call('ZREM', LINE, waiter)
         redis.call('ZREM', LIFE, waiter)
+        live_head()
         return client
       end
       redis.call('DEL', LOCK)
@@ -108,10 +127,13 @@ local function grant_next()
   redis.call('ZREM', LINE, head)
   redis.call('ZREM', LIFE, head)
   local _, _, client = hold(head)
+  live_head()
   return client
 end
 
 -- After a lock became free for good, nothing needs to be listed under its name.
 local function unlist_if_free(next_client)
-  if not next_client and redis.call('EXISTS', LINE) == 0 then redis.call('ZREM', INDEX, NAME) end
+  if not next_client and redis.call('EXISTS', LINE, LOCK, HOLDERS or LINE) == 0 then
+    redis.call('ZREM', INDEX, NAME)
+  end
 end

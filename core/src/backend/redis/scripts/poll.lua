@@ -7,8 +7,14 @@
 local OWNER, WAITER, FIRST = ARGV[5], ARGV[6], tonumber(ARGV[7])
 
 local value = redis.call('GET', LOCK)
+local head = live_head()
+local owner, fence
+if value then owner, fence = holder_of(value) end
+if not owner then
+  local present = shared_mode() or wanted_mode(head)
+  if present and kind_of(present) ~= 'm' then return {'other', present} end
+end
 if value then
-  local owner, fence = holder_of(value)
   if owner == OWNER then
     if redis.call('PTTL', LOCK) < FIRST then redis.call('PEXPIRE', LOCK, FIRST) end
     return {'held', fence}
@@ -20,7 +26,6 @@ if value then
   -- A server clock that stepped back must not keep a lock for longer than any lease can last.
   if owner and left > LONGEST then redis.call('PEXPIRE', LOCK, LONGEST) end
 else
-  local head = live_head()
   if not head or head == WAITER or ARGV[9] == '1' then
     local withheld = withheld_ms()
     if withheld > 0 then return {'withheld', withheld} end
@@ -28,34 +33,19 @@ else
       redis.call('ZREM', LINE, WAITER)
       redis.call('ZREM', LIFE, WAITER)
     end
-    local fence = hold(WAITER)
+    fence = hold(WAITER)
     redis.call('ZADD', INDEX, now_ms(), NAME)
+    live_head()
     return {'held', fence}
   end
   grant_next()
   value = redis.call('GET', LOCK)
   -- The head that was granted may be this very contender.
   if value then
-    local owner, fence = holder_of(value)
+    owner, fence = holder_of(value)
     if owner == OWNER then return {'held', fence} end
   end
 end
 
-local position
-if ARGV[8] == '1' then
-  position = redis.call('ZRANK', LINE, WAITER)
-  if not position then
-    redis.call('ZADD', LINE, next_number(), WAITER)
-    redis.call('ZADD', INDEX, now_ms(), NAME)
-    position = redis.call('ZRANK', LINE, WAITER)
-  end
-  local heartbeat = position < tonumber(ARGV[12]) and tonumber(ARGV[10]) or tonumber(ARGV[11])
-  redis.call('ZADD', LIFE, now_ms() + heartbeat, WAITER)
-  -- Lines of contenders that are all gone clean themselves up.
-  local keep = math.max(heartbeat, tonumber(ARGV[11])) + 60000
-  redis.call('PEXPIRE', LINE, keep)
-  redis.call('PEXPIRE', LIFE, keep)
-else
-  position = redis.call('ZCARD', LINE)
-end
+local position = place_in_line(WAITER)
 return {'wait', redis.call('GET', COUNTER) or '0', position, redis.call('PTTL', LOCK), value or '', text(now_ms())}

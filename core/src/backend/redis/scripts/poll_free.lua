@@ -1,9 +1,10 @@
--- The usual case of poll, before anything else is set up: the lock is free and nobody stands in line.
+-- The usual case of poll, before anything else is set up: the lock is free, nobody shares its name, and
+-- nobody stands in line.
 -- Does exactly what poll would do then, in a third of the time; otherwise changes nothing but the
 -- counter, and the script goes on. The numbers of KEYS and ARGV are those of poll.
 do
   local both = redis.call('MGET', KEYS[1], KEYS[4])
-  if not both[1] and ARGV[3] == '' and redis.call('EXISTS', KEYS[2]) == 0 then
+  if not both[1] and ARGV[3] == '' and redis.call('EXISTS', KEYS[2], KEYS[7]) == 0 then
     local time = redis.call('TIME')
     local number = time[1] * 1000000 + time[2]
     local acquired = string.format('%.0f', math.floor(number / 1000))

@@ -1,9 +1,19 @@
 -- Reads one lock. Changes nothing.
--- KEYS: 1 lock, 2 line, 3 signs of life. ARGV: 1 how many waiters at most
+-- KEYS: 1 lock, 2 line, 3 signs of life, 4 holders that share, 5 their details.
+-- ARGV: 1 how many waiters and holders at most
 local time = redis.call('TIME')
 local kind = redis.call('TYPE', KEYS[1]).ok
 local value = kind == 'string' and redis.call('GET', KEYS[1]) or ''
 local line = redis.call('ZRANGE', KEYS[2], 0, tonumber(ARGV[1]) - 1, 'WITHSCORES')
 local signs = {}
 for at = 1, #line, 2 do signs[#signs + 1] = redis.call('ZSCORE', KEYS[3], line[at]) or '0' end
-return {string.format('%.0f', time[1] * 1000000 + time[2]), kind, value, redis.call('PTTL', KEYS[1]), line, signs}
+local now_us = time[1] * 1000000 + time[2]
+local live = '(' .. string.format('%.0f', math.floor(now_us / 1000))
+local holders = redis.call('ZRANGEBYSCORE', KEYS[4], live, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[1])
+local details = {}
+for at = 1, #holders, 2 do
+  details[#details + 1] = redis.call('HGET', KEYS[5], string.match(holders[at], '^%x*')) or ''
+end
+return {
+  string.format('%.0f', now_us), kind, value, redis.call('PTTL', KEYS[1]), line, signs, holders, details,
+}

@@ -10,10 +10,11 @@ use crate::backend::sqlite::host::Now;
 use crate::backend::sqlite::read;
 use crate::backend::sqlite::store::{Push, Sql, Store};
 use crate::backend::sqlite::tidy::SweepMark;
-use crate::backend::{Ask, Contender, RenewItem};
+use crate::backend::{Answer, Ask, Contender, Conversion, RenewItem};
 use crate::client_info::ClientInfo;
 use crate::clock::BootInstant;
 use crate::inspect::{BreakRequest, Query};
+use crate::mode::Mode;
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
 use crate::token::{ClientId, OwnerToken};
@@ -26,6 +27,12 @@ struct File {
 }
 
 impl File {
+    fn new() -> Self {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(include_str!("../schema.sql")).unwrap();
+        Self { conn, counter: 0, sweep_mark: SweepMark::default() }
+    }
+
     fn step<T>(&mut self, now: Now, step: impl FnOnce(&mut Store<'_>) -> Sql<T>) -> (T, Vec<Push>) {
         let mut store = Store {
             conn: &self.conn,
@@ -72,13 +79,11 @@ fn every_step_answers_as_the_specification_does() {
 
 fn compare(seed: u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let conn = Connection::open_in_memory().unwrap();
-    conn.execute_batch(include_str!("../schema.sql")).unwrap();
-    let mut file = File { conn, counter: 0, sweep_mark: SweepMark::default() };
+    let mut file = File::new();
     let mut spec = Spec::default();
     let clients: Vec<_> =
         (0..3).map(|_| Arc::new(ClientInfo::of_this_process(None, "rust", "0").unwrap())).collect();
-    let contenders: Vec<_> = (0..12).map(|n| contender(n, &clients[n as usize % 3].id)).collect();
+    let contenders: Vec<_> = (0..24).map(|n| contender(n, &clients[n as usize % 3].id)).collect();
     let mut fences = vec![1_u64; contenders.len()];
     let mut boot_ms: i64 = 1_000_000;
     let mut wall_us: i64 = 1_700_000_000_000_000;
@@ -87,14 +92,12 @@ fn compare(seed: u64) {
         boot_ms += dice.below(700) as i64 * i64::from(dice.below(3) > 0);
         // The wall clock stands, runs, and steps back now and then.
         wall_us += [0, 700_000, 1, -5_000_000][dice.below(4) as usize];
-        let now = Now { boot_ms, begun_ms: boot_ms, wall_us };
-        let spec_now =
-            SpecNow { boot: BootInstant::from_nanos(boot_ms as u64 * 1_000_000), wall_us: wall_us as u64 };
+        let (now, spec_now) = times(boot_ms, wall_us);
         let at = dice.below(contenders.len() as u64) as usize;
         let who = &contenders[at];
         let fence = FencingToken::new(fences[at]);
         let told = format!("seed {seed}, step {step}");
-        match dice.below(12) {
+        match dice.below(14) {
             0..=5 => {
                 let ask = match dice.below(4) {
                     0 => Ask::Try,
@@ -107,7 +110,7 @@ fn compare(seed: u64) {
                 let (theirs, expected) = spec.poll(spec_now, who, ask);
                 assert_eq!(ours, theirs, "{told}: poll");
                 assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
-                if let crate::backend::Answer::Held { fence } = ours {
+                if let Answer::Held { fence } = ours {
                     fences[at] = fence.get();
                 }
             }
@@ -144,6 +147,17 @@ fn compare(seed: u64) {
                 assert_eq!(ours, theirs, "{told}: break");
                 assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
             }
+            11 | 12 => {
+                let to = if dice.below(2) == 0 { Mode::Read } else { Mode::Write };
+                let (ours, pushes) = file.step(now, |store| store.convert(who, fence, to));
+                let (theirs, expected) = spec.convert(spec_now, who, fence.get(), to);
+                // A lease of another kind is not converted by any caller.
+                assert_eq!(ours, theirs, "{told}: convert");
+                assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
+                if let Conversion::Done { fence } = ours {
+                    fences[at] = fence.get();
+                }
+            }
             _ => {
                 let client = &clients[dice.below(3) as usize];
                 file.step(now, |store| store.announce(client));
@@ -163,14 +177,81 @@ fn compare(seed: u64) {
     }
 }
 
+fn times(boot_ms: i64, wall_us: i64) -> (Now, SpecNow) {
+    let boot = BootInstant::from_nanos(boot_ms as u64 * 1_000_000);
+    (Now { boot_ms, begun_ms: boot_ms, wall_us }, SpecNow { boot, wall_us: wall_us as u64 })
+}
+
+/// Six contenders for each of four names: alone, reading and writing, by permits, and all mixed up.
 fn contender(n: u64, client: &ClientId) -> Arc<Contender> {
+    let permits = |count, capacity| Mode::Permits { count, capacity };
+    let (name, mode) = match (n % 4, n / 4) {
+        (0, _) => ("a", Mode::Mutex),
+        (1, 1 | 4) => ("orders/1", Mode::Write),
+        (1, _) => ("orders/1", Mode::Read),
+        (2, at) => ("orders/2", permits(1 + at as u32 % 3, 4)),
+        (_, 0) => ("ordersß", Mode::Read),
+        (_, 1) => ("ordersß", permits(1, 2)),
+        (_, 2) => ("ordersß", permits(1, 3)),
+        (_, 3) => ("ordersß", Mode::Write),
+        _ => ("ordersß", Mode::Mutex),
+    };
     Arc::new(Contender {
-        name: LockName::new(["a", "orders/1", "orders/2", "ordersß"][n as usize % 4]).unwrap(),
+        name: LockName::new(name).unwrap(),
         owner: OwnerToken::random().unwrap(),
         client: client.clone(),
         label: format!("job {n}"),
         lease: Duration::from_secs(5),
-        first_lease: Duration::from_millis(800 + 100 * n),
-        barge: n == 7,
+        first_lease: Duration::from_millis(800 + 100 * (n % 12)),
+        barge: n % 10 == 7,
+        mode,
     })
+}
+
+#[test]
+fn a_long_line_is_let_in_and_dropped_in_the_same_parts() {
+    let client = ClientInfo::of_this_process(None, "rust", "0").unwrap().id;
+    let mut file = File::new();
+    let mut spec = Spec::default();
+    let at = |boot_ms| times(boot_ms, 1_700_000_000_000_000);
+    let wait =
+        Ask::Wait { near_heartbeat: Duration::from_millis(500), far_heartbeat: Duration::from_millis(900) };
+    let readers: Vec<Arc<Contender>> = (0..150)
+        .map(|n| Arc::new(Contender { mode: Mode::Read, barge: false, ..(*contender(n, &client)).clone() }))
+        .map(|reader| Arc::new(Contender { name: LockName::new("a").unwrap(), ..(*reader).clone() }))
+        .collect();
+    let writer = |n: usize| Arc::new(Contender { mode: Mode::Write, ..(*readers[n]).clone() });
+    let (first, last) = (writer(0), writer(149));
+    let mut poll = |boot_ms, who: &Arc<Contender>, ask| {
+        let (now, spec_now) = at(boot_ms);
+        let (ours, pushes) = file.step(now, |store| store.poll(who, ask));
+        let (theirs, expected) = spec.poll(spec_now, who, ask);
+        assert_eq!(ours, theirs, "at {boot_ms}");
+        assert!(same(&pushes, &expected), "at {boot_ms}: {pushes:?} {expected:?}");
+        (ours, pushes.len())
+    };
+    let is_held = |answer| matches!(answer, (Answer::Held { .. }, _));
+    // The first has ended at 800, when all in line are alive; the rest come in by each other's polls.
+    assert!(is_held(poll(0, &first, wait)));
+    for reader in &readers[1..149] {
+        assert!(!is_held(poll(700, reader, wait)));
+    }
+    let (answer, granted) = poll(900, &readers[1], wait);
+    assert!(matches!(answer, Answer::Held { .. }));
+    assert_eq!(granted, 64, "those behind it enter with it, not too many at once");
+    assert_eq!(poll(900, &readers[148], wait).1, 64);
+    assert_eq!(poll(900, &readers[148], wait).1, 19);
+    // All have ended; a second line grows and falls silent.
+    assert!(is_held(poll(9_000, &first, wait)));
+    for reader in &readers[1..149] {
+        assert!(!is_held(poll(9_000, reader, wait)));
+    }
+    for boot_ms in [9_950, 9_960, 9_970, 9_980] {
+        poll(boot_ms, &last, Ask::Try);
+    }
+    let (now, spec_now) = at(9_990);
+    let mut ours = read::snapshot(&file.conn, now, &Query::default()).unwrap();
+    let theirs = spec.snapshot(spec_now, &Query::default());
+    ours.backend = theirs.backend;
+    assert_eq!(ours, theirs);
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::backend::{Answer, Ask, Backend, Contender, OpenContext};
 use crate::client_info::ClientInfo;
 use crate::error::{Error, Result};
+use crate::mode::Mode;
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
 use crate::token::{ClientId, OwnerToken};
@@ -18,6 +19,7 @@ use super::SqliteOptions;
 mod bad_files;
 mod differential;
 mod disks;
+mod family;
 mod sharing;
 
 const WAIT: Ask =
@@ -57,6 +59,10 @@ impl Client {
         contender(name, &self.id, Duration::from_secs(3))
     }
 
+    fn wants(&self, name: &str, mode: Mode) -> Arc<Contender> {
+        Arc::new(Contender { mode, ..(*self.contender(name)).clone() })
+    }
+
     fn ask(&self, contender: &Arc<Contender>, ask: Ask) -> Result<Answer> {
         pollster::block_on(self.backend.poll(contender, ask))
     }
@@ -89,6 +95,7 @@ fn contender(name: &str, client: &ClientId, first_lease: Duration) -> Arc<Conten
         lease: Duration::from_secs(15),
         first_lease,
         barge: false,
+        mode: Mode::Mutex,
     })
 }
 

@@ -51,7 +51,7 @@ fn a_grant_by_another_client_is_pushed_with_a_fence_above_the_answer() {
 }
 
 /// Waits for `work` with a time limit, without any executor.
-fn within(limit: Duration, work: impl Future<Output = ()>) -> bool {
+pub(super) fn within(limit: Duration, work: impl Future<Output = ()>) -> bool {
     std::thread::scope(|scope| {
         let stop = Arc::new(tokio::sync::Notify::new());
         let (told, done) = mpsc::channel::<()>();
@@ -139,7 +139,7 @@ fn sections_never_overlap_and_fences_only_grow() {
                         match client.ask(&contender, WAIT).unwrap() {
                             Answer::Held { fence } => break fence.get(),
                             Answer::Wait { .. } => {}
-                            Answer::Withheld { .. } => panic!("nothing is withheld here"),
+                            other => panic!("the lock must be held or waited for: {other:?}"),
                         }
                         within(Duration::from_secs(1), place.changed());
                         if let Some(fence) = place.take().grant {

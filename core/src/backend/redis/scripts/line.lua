@@ -1,0 +1,20 @@
+-- The end of every poll: stands in line once, keeping the place, and gives a sign of life. Who only tries
+-- leaves no trace. Returns the place. The numbers of ARGV are those of poll.
+local function place_in_line(waiter)
+  if ARGV[8] ~= '1' then return redis.call('ZCARD', LINE) end
+  local position = redis.call('ZRANK', LINE, waiter)
+  if not position then
+    redis.call('ZADD', LINE, next_number(), waiter)
+    redis.call('ZADD', INDEX, now_ms(), NAME)
+    position = redis.call('ZRANK', LINE, waiter)
+  end
+  local heartbeat = position < tonumber(ARGV[12]) and tonumber(ARGV[10]) or tonumber(ARGV[11])
+  -- Lines of contenders that are all gone clean themselves up. The first write of who stands in line
+  -- already needs no memory, and then a full server takes its sign of life, too.
+  local keep = math.max(heartbeat, tonumber(ARGV[11])) + 60000
+  redis.call('PEXPIRE', LINE, keep)
+  redis.call('ZADD', LIFE, now_ms() + heartbeat, waiter)
+  redis.call('PEXPIRE', LIFE, keep)
+  return position
+end
+

@@ -1,0 +1,246 @@
+//! The verbs as script calls, and their answers as words. A mutex and locks that can be shared have
+//! scripts of their own; which one is decided by the contender's mode.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::port::{Acknowledge, Call, Data};
+use super::records::{LockValue, mode_code, parse_mode, value_tail, waiter_record};
+use super::scripts::{self, Script};
+use super::{Inbox, Inner};
+use crate::backend::{
+    AUDIT_LENGTH, Answer, Ask, Contender, Conversion, HolderHint, Released, RenewItem, Renewal,
+};
+use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::inspect::{BreakOutcome, BreakRequest};
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::policy::fencing::FencingToken;
+use crate::policy::waiting::{WaitAnswer, WaitTimes};
+use crate::token::ClientId;
+
+/// Which keys a script takes besides those of every script that can grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum More {
+    Nothing,
+    Holders,
+    HoldersAndDetails,
+}
+
+/// A script for a mutex and its counterpart for locks that can be shared.
+fn one_of(
+    contender: &Contender,
+    mutex: (&'static Script, More),
+    shared: &'static Script,
+) -> (&'static Script, More) {
+    if contender.mode == Mode::Mutex { mutex } else { (shared, More::HoldersAndDetails) }
+}
+
+impl Inner {
+    fn keys(&self, name: &LockName, more: More) -> Vec<String> {
+        let mut keys = self.keys.granting(name);
+        match more {
+            More::Nothing => {}
+            More::Holders => keys.push(self.keys.holders(name)),
+            More::HoldersAndDetails => keys.extend(self.keys.sharing(name)),
+        }
+        keys
+    }
+
+    /// Calls a script that can grant.
+    async fn granting(
+        &self,
+        (script, more): (&'static Script, More),
+        name: &LockName,
+        args: impl IntoIterator<Item = String>,
+        acknowledge: Option<Acknowledge>,
+    ) -> Result<Data> {
+        let mut all = self.granting_args(name);
+        all.extend(args);
+        self.one(Call { script, keys: self.keys(name, more), args: all }, acknowledge).await
+    }
+
+    pub(super) async fn poll(self: Arc<Self>, contender: Arc<Contender>, ask: Ask) -> Result<Answer> {
+        let waits = matches!(ask, Ask::Wait { .. });
+        let listens = waits && self.listens().await;
+        let (near, far) = match ask {
+            Ask::Try => (Duration::ZERO, Duration::ZERO),
+            Ask::Wait { near_heartbeat, far_heartbeat } => (near_heartbeat, far_heartbeat),
+        };
+        let flag = |yes: bool| u8::from(yes).to_string();
+        let args = [
+            contender.owner.to_hex(),
+            waiter_record(&contender, listens),
+            contender.first_lease.as_millis().to_string(),
+            flag(waits),
+            flag(contender.barge),
+            near.as_millis().to_string(),
+            far.as_millis().to_string(),
+            WaitTimes::NEAR_POSITIONS.to_string(),
+            value_tail(&contender),
+        ];
+        let script = one_of(&contender, (&scripts::POLL, More::Holders), &scripts::SHARED_POLL);
+        let answer = self.granting(script, &contender.name, args, self.acknowledge).await?.list()?;
+        let field = |at: usize| answer.get(at).ok_or_else(no_answer);
+        match field(0)?.text()?.as_str() {
+            "held" => Ok(Answer::Held { fence: FencingToken::new(field(1)?.uint()?) }),
+            "withheld" => Ok(Answer::Withheld { left: Duration::from_millis(field(1)?.uint()?) }),
+            "other" => {
+                let present = parse_mode(&field(1)?.text()?).ok_or_else(no_answer)?.kind();
+                Ok(Answer::OtherKind { present })
+            }
+            "foreign" => Err(foreign_data(&contender.name)),
+            _ => {
+                let left = |at: usize| -> Result<Option<Duration>> {
+                    Ok(u64::try_from(field(at)?.int()?).ok().map(Duration::from_millis))
+                };
+                let holder_left = left(3)?;
+                // Of several holders, the one that is named need not be the first whose lease ends.
+                let named_left = if answer.len() > 6 { left(6)? } else { holder_left };
+                let value = field(4)?.text()?;
+                let now_ms = field(5)?.uint()?;
+                let holder = (!value.is_empty()).then(|| match LockValue::parse(&value) {
+                    Some(value) => value.hint(now_ms, named_left),
+                    None => {
+                        HolderHint { client: None, label: String::new(), held_for: None, left: named_left }
+                    }
+                });
+                let answer = WaitAnswer {
+                    fence: field(1)?.uint()?,
+                    position: Some(u32::try_from(field(2)?.uint()?).unwrap_or(u32::MAX)),
+                    holder_left,
+                    poll_within: None,
+                };
+                Ok(Answer::Wait { answer, holder })
+            }
+        }
+    }
+
+    /// Mutexes and locks that can be shared by one script each, and the answers in the order of the items.
+    pub(super) async fn renew(self: Arc<Self>, items: Vec<RenewItem>) -> Result<Vec<Renewal>> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut calls: [_; 2] = [&scripts::RENEW, &scripts::SHARED_RENEW].map(|script| {
+            let args = Vec::with_capacity(items.len() * 4);
+            Call { script, keys: Vec::with_capacity(items.len()), args }
+        });
+        let is_shared = |item: &RenewItem| item.contender.mode != Mode::Mutex;
+        for item in &items {
+            let call = &mut calls[usize::from(is_shared(item))];
+            let owner = item.contender.owner.to_hex();
+            if is_shared(item) {
+                call.keys.extend(self.keys.sharing(&item.contender.name));
+                call.args.push(owner);
+            } else {
+                call.keys.push(self.keys.lock(&item.contender.name));
+                call.args.push(format!("{owner}|pl1|"));
+            }
+            call.args.push(item.fence.get().to_string());
+            call.args.push(item.lease.as_millis().to_string());
+            call.args.push(format!("{:08}", item.renewals.min(99_999_999)));
+        }
+        let used = calls.each_ref().map(|call| !call.keys.is_empty());
+        let calls = calls.into_iter().filter(|call| !call.keys.is_empty()).collect();
+        let mut answers = self.port.run(calls, None).await?.into_iter();
+        let mut of_each = [Vec::new().into_iter(), Vec::new().into_iter()];
+        for (of_one, used) in of_each.iter_mut().zip(used) {
+            if used {
+                *of_one = answers.next().ok_or_else(no_answer)??.list()?.into_iter();
+            }
+        }
+        items
+            .iter()
+            .map(|item| {
+                let answer = of_each[usize::from(is_shared(item))].next().ok_or_else(no_answer)?;
+                Ok(if answer.int()? == 1 { Renewal::Extended } else { Renewal::NotYours })
+            })
+            .collect()
+    }
+
+    pub(super) async fn convert(
+        self: Arc<Self>,
+        contender: Arc<Contender>,
+        fence: FencingToken,
+        to: Mode,
+    ) -> Result<Conversion> {
+        let args = [
+            contender.owner.to_hex(),
+            fence.get().to_string(),
+            mode_code(to),
+            contender.first_lease.as_millis().to_string(),
+        ];
+        let script = (&*scripts::CONVERT, More::HoldersAndDetails);
+        let answer = self.granting(script, &contender.name, args, self.acknowledge).await?.list()?;
+        Ok(match answer.first().ok_or_else(no_answer)?.text()?.as_str() {
+            "done" => {
+                Conversion::Done { fence: FencingToken::new(answer.get(1).ok_or_else(no_answer)?.uint()?) }
+            }
+            "refused" => Conversion::Refused,
+            _ => Conversion::NotHeld,
+        })
+    }
+
+    pub(super) async fn release(
+        self: Arc<Self>,
+        contender: Arc<Contender>,
+        fence: FencingToken,
+    ) -> Result<Released> {
+        let args = [contender.owner.to_hex(), fence.get().to_string()];
+        let script = one_of(&contender, (&scripts::RELEASE, More::Nothing), &scripts::SHARED_RELEASE);
+        let answer = self.granting(script, &contender.name, args, None).await?;
+        Ok(if answer.int()? == 1 { Released::Released } else { Released::NotHeld })
+    }
+
+    pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
+        let listens = *self.inbox.borrow() != Inbox::Refused;
+        let args = [contender.owner.to_hex(), waiter_record(&contender, listens)];
+        let script = one_of(&contender, (&scripts::CANCEL, More::Holders), &scripts::SHARED_CANCEL);
+        self.granting(script, &contender.name, args, None).await.map(drop)
+    }
+
+    pub(super) async fn break_lease(self: Arc<Self>, request: BreakRequest) -> Result<BreakOutcome> {
+        let name = LockName::new(&request.name)?;
+        let mut keys = self.keys(&name, More::HoldersAndDetails);
+        keys.push(self.keys.audit());
+        let mut args = self.granting_args(&name);
+        args.extend([
+            request.expected.get().to_string(),
+            request.name.clone(),
+            request.by.clone(),
+            request.reason.clone(),
+            AUDIT_LENGTH.to_string(),
+        ]);
+        let answer = self.one(Call { script: &scripts::BREAK, keys, args }, None).await?.list()?;
+        let field = |at: usize| answer.get(at).ok_or_else(no_answer).and_then(Data::text);
+        Ok(match field(0)?.as_str() {
+            "free" => BreakOutcome::Free,
+            "foreign" => return Err(foreign_data(&name)),
+            "changed" => BreakOutcome::ChangedHands {
+                present: FencingToken::new(answer.get(1).ok_or_else(no_answer)?.uint()?),
+            },
+            _ => BreakOutcome::Broken {
+                holder: ClientId::from_stored(&field(1)?),
+                next: Some(field(2)?)
+                    .filter(|next| !next.is_empty())
+                    .map(|next| ClientId::from_stored(&next)),
+            },
+        })
+    }
+}
+
+pub(super) fn no_answer() -> Error {
+    Error::new(ErrorKind::Internal, "a script answered with too few fields; please report this")
+        .with_effect(Effect::Maybe)
+}
+
+fn foreign_data(name: &LockName) -> Error {
+    Error::new(
+        ErrorKind::NameConflict,
+        format!(
+            "the key of the lock {name:?} holds data that is no lock of ours and never expires; it was left alone, \
+             so use another name or another prefix"
+        ),
+    )
+    .on_lock(name.as_str())
+}

@@ -1,0 +1,199 @@
+//! Leases and waiters as rows: finding, writing and deleting them.
+
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::store::{Sql, Store};
+use super::units::{ceil_ms, millis, mode, unsigned};
+use crate::backend::{Contender, HolderHint};
+use crate::mode::Mode;
+use crate::policy::fencing::FencingToken;
+use crate::token::ClientId;
+
+/// Who gets a lock: a contender that asks, or a waiter as it was written down.
+pub(super) struct Candidate {
+    pub owner: String,
+    client: String,
+    label: String,
+    lease_ms: i64,
+    pub first_ms: i64,
+    pub mode: Mode,
+}
+
+/// One live lease.
+pub(super) struct Holder {
+    pub owner: String,
+    pub fence: i64,
+    pub client: String,
+    label: String,
+    acquired_ms: i64,
+    pub ends_ms: i64,
+    pub mode: Mode,
+}
+
+impl Store<'_> {
+    /// Reads the live leases of a name, oldest first, and deletes those whose time has passed.
+    pub(super) fn holders(&mut self, name: &str) -> Sql<Vec<Holder>> {
+        let mut holders = self
+            .conn
+            .prepare_cached(
+                "SELECT owner, fence, client, label, acquired_ms, ends_ms, mode, permits, capacity FROM lease \
+                 WHERE name = ?1 ORDER BY fence",
+            )?
+            .query_map(params![name], Holder::from_row)?
+            .collect::<Sql<Vec<_>>>()?;
+        let rows = holders.len();
+        holders.retain(|holder| holder.ends_ms > self.now.boot_ms);
+        if holders.len() < rows {
+            self.run("DELETE FROM lease WHERE name = ?1 AND ends_ms <= ?2", params![name, self.now.boot_ms])?;
+        }
+        Ok(holders)
+    }
+
+    /// Makes a candidate one of the holders.
+    pub(super) fn grant(&mut self, name: &str, holders: &mut Vec<Holder>, to: Candidate) -> Sql<i64> {
+        let fence = self.next_number();
+        let held = Holder {
+            owner: to.owner,
+            fence,
+            client: to.client,
+            label: to.label,
+            acquired_ms: self.now.boot_ms,
+            ends_ms: self.now.begun_ms + to.first_ms,
+            mode: to.mode,
+        };
+        self.run(
+            "INSERT INTO lease (name, owner, fence, client, label, lease_ms, acquired_wall_ms, acquired_ms, \
+             ends_ms, mode, permits, capacity) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            params![
+                name,
+                held.owner,
+                fence,
+                held.client,
+                held.label,
+                to.lease_ms,
+                self.now.wall_us / 1000,
+                held.acquired_ms,
+                held.ends_ms,
+                held.mode.code(),
+                held.mode.permits(),
+                held.mode.kind().capacity()
+            ],
+        )?;
+        holders.push(held);
+        Ok(fence)
+    }
+
+    /// Ends the lease of this holder.
+    pub(super) fn end(&mut self, name: &str, holder: &Holder) -> Sql<usize> {
+        self.run("DELETE FROM lease WHERE name = ?1 AND owner = ?2", params![name, holder.owner])
+    }
+
+    /// Returns the first in line, and until when it counts as alive.
+    pub(super) fn front(&self, name: &str) -> Sql<Option<(Candidate, i64)>> {
+        self.conn
+            .prepare_cached(
+                "SELECT owner, client, label, lease_ms, first_ms, mode, permits, capacity, silent_ms FROM waiter \
+                 WHERE name = ?1 ORDER BY ticket LIMIT 1",
+            )?
+            .query_row(params![name], |row| Ok((Candidate::from_row(row)?, row.get(8)?)))
+            .optional()
+    }
+
+    /// Stands in line as the last.
+    pub(super) fn queue(&mut self, name: &str, me: &Candidate, ticket: i64, silent_ms: i64) -> Sql<usize> {
+        self.run(
+            "INSERT INTO waiter (owner, name, ticket, client, label, lease_ms, first_ms, since_wall_ms, \
+             since_ms, silent_ms, mode, permits, capacity) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            params![
+                me.owner,
+                name,
+                ticket,
+                me.client,
+                me.label,
+                me.lease_ms,
+                me.first_ms,
+                self.now.wall_us / 1000,
+                self.now.boot_ms,
+                silent_ms,
+                me.mode.code(),
+                me.mode.permits(),
+                me.mode.kind().capacity()
+            ],
+        )
+    }
+
+    pub(super) fn ticket(&self, name: &str, owner: &str) -> Sql<Option<i64>> {
+        self.conn
+            .prepare_cached("SELECT ticket FROM waiter WHERE owner = ?1 AND name = ?2")?
+            .query_row(params![owner, name], |row| row.get(0))
+            .optional()
+    }
+
+    pub(super) fn standing_before(&self, name: &str, ticket: i64) -> Sql<u32> {
+        self.conn
+            .prepare_cached("SELECT count(*) FROM waiter WHERE name = ?1 AND ticket < ?2")?
+            .query_row(params![name, ticket], |row| row.get(0))
+    }
+
+    pub(super) fn leave_line(&mut self, name: &str, owner: &str) -> Sql<usize> {
+        self.run("DELETE FROM waiter WHERE owner = ?1 AND name = ?2", params![owner, name])
+    }
+
+    pub(super) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Sql<usize> {
+        self.conn.prepare_cached(sql)?.execute(params)
+    }
+}
+
+impl From<&Contender> for Candidate {
+    fn from(contender: &Contender) -> Self {
+        Self {
+            owner: contender.owner.to_hex(),
+            client: contender.client.as_str().to_owned(),
+            label: contender.label.clone(),
+            lease_ms: ceil_ms(contender.lease),
+            first_ms: ceil_ms(contender.first_lease),
+            mode: contender.mode,
+        }
+    }
+}
+
+impl Candidate {
+    fn from_row(row: &Row<'_>) -> Sql<Self> {
+        Ok(Self {
+            owner: row.get(0)?,
+            client: row.get(1)?,
+            label: row.get(2)?,
+            lease_ms: row.get(3)?,
+            first_ms: row.get(4)?,
+            mode: mode(row, 5)?,
+        })
+    }
+}
+
+impl Holder {
+    fn from_row(row: &Row<'_>) -> Sql<Self> {
+        Ok(Self {
+            owner: row.get(0)?,
+            fence: row.get(1)?,
+            client: row.get(2)?,
+            label: row.get(3)?,
+            acquired_ms: row.get(4)?,
+            ends_ms: row.get(5)?,
+            mode: mode(row, 6)?,
+        })
+    }
+
+    pub(super) fn is(&self, owner: &str, fence: FencingToken) -> bool {
+        self.owner == owner && unsigned(self.fence) == fence.get()
+    }
+
+    pub(super) fn hint(&self, boot_ms: i64) -> HolderHint {
+        HolderHint {
+            client: Some(ClientId::from_stored(&self.client)),
+            label: self.label.clone(),
+            held_for: Some(millis(boot_ms - self.acquired_ms)),
+            left: Some(millis(self.ends_ms - boot_ms)),
+        }
+    }
+}
