@@ -106,6 +106,7 @@ impl AcquireOptions {
                 renew: asked.renew,
                 max_hold: asked.max_hold,
                 beat_every: asked.beat_every,
+                phase: Duration::ZERO,
             },
             times: WaitTimes::every(near, settings.enter_on_push),
         })

@@ -13,7 +13,7 @@ use crate::observe::{self, InLine, WaitOutcome};
 use crate::options::{AcquireOptions, Wait};
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::FencingToken;
-use crate::policy::lease::{Lease, valid_until};
+use crate::policy::lease::{Lease, LeasePlan, valid_until};
 use crate::policy::waiting::{Next, Waiting};
 use crate::token::OwnerToken;
 
@@ -247,7 +247,8 @@ impl Acquisition {
             backend = self.core.backend.capability().backend, token = fence.get(),
             waited_ms = now.since(self.started).as_millis() as u64, pushed = at_once,
         );
-        let machine = Lease::granted(self.options.plan, sent_at, now, at_once, self.seed);
+        let plan = LeasePlan { phase: self.core.renewal_phase, ..self.options.plan };
+        let machine = Lease::granted(plan, sent_at, now, at_once, self.seed);
         HeldLease::start(Arc::clone(&self.core), Arc::clone(&self.contender), fence, machine)
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) wakeups: Arc<Wakeups>,
     pub(crate) client: Arc<ClientInfo>,
     pub(crate) settings: Settings,
+    /// See [`crate::policy::lease::LeasePlan::phase`].
+    renewal_phase: Duration,
     watchdog: Arc<Watchdog>,
     owners: Mutex<HashMap<(LockName, String), OwnerSlot>>,
     closed: AtomicBool,
@@ -68,6 +70,8 @@ impl Core {
         }));
         service.spawn(watchdog::run(Arc::clone(&watchdog)));
         Arc::new(Self {
+            // When it was started is as good a number as any to tell clients of one host apart.
+            renewal_phase: Duration::from_nanos(clock.now().as_nanos()),
             backend,
             clock,
             service,

@@ -51,6 +51,21 @@ pub(crate) struct LeasePlan {
     pub max_hold: Option<Duration>,
     /// The lease never reaches beyond this long after the latest progress beat.
     pub beat_every: Option<Duration>,
+    /// Shifts the instants at which this client renews against those of other clients.
+    pub phase: Duration,
+}
+
+impl LeasePlan {
+    /// When to renew a lease that was confirmed at `anchor`: at a third, or up to a tenth of that
+    /// earlier, at one of the instants that all leases of this length and client share. So thousands
+    /// of them go out in a few batches, and those of different clients do not go out together.
+    fn renewal_after(&self, anchor: BootInstant, length: Duration) -> BootInstant {
+        let due = anchor + length / 3;
+        let step = u64::try_from((length / 30).as_nanos()).unwrap_or(u64::MAX).max(1);
+        let phase = u64::try_from(self.phase.as_nanos()).unwrap_or(0) % step;
+        let late = (due.as_nanos() + step - phase) % step;
+        due - Duration::from_nanos(late)
+    }
 }
 
 /// What the watchdog should do for a lease now.
@@ -104,8 +119,8 @@ impl Lease {
         at_once: bool,
         seed: u64,
     ) -> Self {
-        let mut jitter = Jitter::seeded(seed);
-        let next_renewal = if at_once { now + BATCH_WINDOW } else { sent_at + jitter.tenth(plan.first / 3) };
+        let jitter = Jitter::seeded(seed);
+        let next_renewal = if at_once { now + BATCH_WINDOW } else { plan.renewal_after(sent_at, plan.first) };
         let mut lease = Self {
             plan,
             state: LeaseState::Held,
@@ -203,7 +218,7 @@ impl Lease {
                 }
                 // Never shorter than before: an extension confirmed late says nothing bad.
                 self.valid_until = self.valid_until.max(valid_until(sent_at, asked)).min(self.limit().0);
-                self.next_renewal = sent_at + self.jitter.tenth(asked / 3);
+                self.next_renewal = self.plan.renewal_after(self.anchor, self.anchored);
             }
             // A renewal that was overtaken by the release says nothing about a loss.
             RenewalOutcome::NotYours if self.releasing => {}
@@ -320,7 +335,14 @@ mod tests {
     }
 
     fn plan() -> LeasePlan {
-        LeasePlan { lease: 15 * SECOND, first: 3 * SECOND, renew: true, max_hold: None, beat_every: None }
+        LeasePlan {
+            lease: 15 * SECOND,
+            first: 3 * SECOND,
+            renew: true,
+            max_hold: None,
+            beat_every: None,
+            phase: Duration::ZERO,
+        }
     }
 
     fn renewed(lease: &mut Lease, millis: u64) {
@@ -346,6 +368,20 @@ mod tests {
         assert_eq!(lease.renewals(), 1);
         assert!(matches!(lease.due(at(5_000)), Due::Nothing(_)));
         renewed(&mut lease, 6_700);
+    }
+
+    #[test]
+    fn leases_of_one_client_are_renewed_together_and_not_later_than_a_third() {
+        for phase in [0, 37, 412] {
+            let plan = LeasePlan { phase: Duration::from_millis(phase), ..plan() };
+            let mut instants: Vec<_> =
+                (0..1_000).map(|millis| plan.renewal_after(at(millis), 15 * SECOND)).collect();
+            for (millis, due) in (0..).zip(&instants) {
+                assert!(*due <= at(millis + 5_000) && *due > at(millis + 4_499), "{millis}: {due:?}");
+            }
+            instants.dedup();
+            assert!(instants.len() <= 3, "a second of grants makes {} batches", instants.len());
+        }
     }
 
     #[test]
