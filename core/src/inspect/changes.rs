@@ -4,6 +4,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{AuditEntry, Event, EventKind, HolderView, LockView, Snapshot, WaiterView};
 
+/// How far the end of a lease and the grant that follows it may seem to lie in the wrong order: the
+/// first is counted by a monotonic clock and the second by the wall clock, each in whole milliseconds,
+/// and a busy machine may do something else between reading the one and the other.
+const CLOCKS_APART_MS: u64 = 20;
+
 /// Tells what happened between two readings of the same query, in the order of the locks' names;
 /// within one lock: endings first, then beginnings, renewals, and the line.
 ///
@@ -109,7 +114,7 @@ fn compare<'a>(
         let broken = gone.fencing_token.and_then(|token| breaks.remove(&(scribe.lock, token.get())));
         let kind = match (broken, gone.remaining_ms) {
             (Some(entry), _) => EventKind::Broken { by: entry.by.clone(), reason: entry.reason.clone() },
-            (None, Some(left)) if left <= known_end_ms => EventKind::Expired,
+            (None, Some(left)) if left <= known_end_ms + CLOCKS_APART_MS => EventKind::Expired,
             (None, _) => EventKind::Released,
         };
         scribe.holder(gone, kind);
@@ -299,6 +304,13 @@ mod tests {
         successor.acquired_at_ms = Some(1_200);
         let now = vec![lock("a", vec![successor], vec![])];
         assert_eq!(seen(5_000, then, now)[0].1, EventKind::Released);
+    }
+
+    #[test]
+    fn a_successor_granted_at_the_very_end_proves_nothing() {
+        let then = vec![lock("a", vec![holder("one", 1, 0, 9_000)], vec![])];
+        let successor = HolderView { acquired_at_ms: Some(1_997), ..holder("two", 2, 0, 0) };
+        assert_eq!(seen(5_000, then, vec![lock("a", vec![successor], vec![])])[0].1, EventKind::Expired);
     }
 
     fn in_mode(mode: &'static str, holders: Vec<HolderView>) -> Vec<LockView> {
