@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::BootInstant;
 use crate::driver::{self, Core};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
@@ -44,6 +45,11 @@ impl Lock {
     /// Returns the lock's name, as it was given.
     pub fn name(&self) -> &str {
         &self.asked.name
+    }
+
+    /// The present instant on the client's clock.
+    pub(crate) fn now(&self) -> BootInstant {
+        self.core.clock.now()
     }
 
     /// Sets the length of the lease: 100 ms to 24 h, 15 s unless the client says otherwise.

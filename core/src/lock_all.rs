@@ -44,11 +44,12 @@ impl LockAll {
     /// that were acquired, in the background.
     pub async fn acquire(&self) -> Result<GuardSet> {
         self.check()?;
-        let started = std::time::Instant::now();
+        // The client's clock, as for every other wait: it goes on while the machine sleeps.
+        let started = self.locks[0].now();
         let mut guards = GuardSet { guards: Vec::with_capacity(self.locks.len()) };
         for lock in &self.locks {
             let lock = match self.wait {
-                Some(wait) => lock.clone().wait(wait.saturating_sub(started.elapsed())),
+                Some(wait) => lock.clone().wait(wait.saturating_sub(lock.now().since(started))),
                 None => lock.clone().wait_forever(),
             };
             match lock.acquire().await {
