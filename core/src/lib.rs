@@ -37,6 +37,8 @@
 //! `backend/memory/store.rs` (what every store does), `policy/lease.rs` and `policy/waiting.rs` (the
 //! decisions, without I/O), `driver/` (which carries them out), `guard.rs`.
 
+#[cfg(any(feature = "redis", feature = "consul"))]
+mod address;
 mod backend;
 pub mod blocking;
 mod client;
@@ -57,6 +59,8 @@ mod policy;
 mod registry;
 pub mod resource;
 mod service;
+#[cfg(any(feature = "redis", feature = "consul"))]
+mod tls;
 mod token;
 mod wakeups;
 

@@ -1,16 +1,17 @@
 //! The Redis part of a URL: where, who, how, and with which promise.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+use crate::address::{Secret, bracketed, host_and_port};
 use crate::backend::redis::port::{AckRule, Acknowledge};
 use crate::backend::redis::records::Keys;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{MAX_LEASE, MIN_LEASE, Params, Settings};
 use crate::registry::file_path;
+use crate::tls::TlsFiles;
 
 /// Where the server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,24 +19,6 @@ pub(crate) enum Address {
     Tcp { host: String, port: u16 },
     Tls { host: String, port: u16, files: TlsFiles },
     Unix(PathBuf),
-}
-
-/// PEM files for TLS; without a CA file, the system's certificates count.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct TlsFiles {
-    pub ca: Option<PathBuf>,
-    pub certificate: Option<PathBuf>,
-    pub key: Option<PathBuf>,
-}
-
-/// A text that is never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(pub(crate) String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
 }
 
 /// What the user declares to need.
@@ -126,7 +109,7 @@ impl RedisConfig {
                     password = Some(Secret(decode(secret)?));
                 }
             }
-            let (host, port) = host_and_port(place).map_err(invalid)?;
+            let (host, port) = host_and_port(place, 6379).map_err(invalid)?;
             if scheme == "rediss" {
                 Address::Tls { host, port, files: files.clone() }
             } else {
@@ -213,35 +196,6 @@ impl RedisConfig {
             Address::Unix(path) => format!("redis+unix:{}", path.display()),
         }
     }
-}
-
-fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
-}
-
-fn host_and_port(place: &str) -> std::result::Result<(String, u16), String> {
-    let (host, port) = if let Some(rest) = place.strip_prefix('[') {
-        let (host, after) =
-            rest.split_once(']').ok_or("an IPv6 address in the URL needs a closing bracket")?;
-        match after {
-            "" => (host, None),
-            _ => (host, Some(after.strip_prefix(':').ok_or("after an IPv6 address only :PORT may stand")?)),
-        }
-    } else {
-        match place.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (place, None),
-        }
-    };
-    let host = if host.is_empty() { "localhost" } else { host };
-    let port = match port {
-        None => 6379,
-        Some(text) => match text.parse::<u16>() {
-            Ok(port @ 1..) => port,
-            _ => return Err(format!("the port {text:?} must be a number from 1 to 65535")),
-        },
-    };
-    Ok((host.to_owned(), port))
 }
 
 #[cfg(test)]

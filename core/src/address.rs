@@ -1,0 +1,47 @@
+//! Where a server is, and with which secret: parts of URLs that several stores share.
+
+use std::fmt;
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A host as it stands in a URL.
+pub(crate) fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// Takes `host[:port]` or `[address][:port]` apart. Errors: a sentence with the rule.
+pub(crate) fn host_and_port(
+    place: &str,
+    default_port: u16,
+) -> std::result::Result<(String, u16), String> {
+    let (host, port) = if let Some(rest) = place.strip_prefix('[') {
+        let (host, after) =
+            rest.split_once(']').ok_or("an IPv6 address in the URL needs a closing bracket")?;
+        match after {
+            "" => (host, None),
+            _ => (host, Some(after.strip_prefix(':').ok_or("after an IPv6 address only :PORT may stand")?)),
+        }
+    } else {
+        match place.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (place, None),
+        }
+    };
+    let host = if host.is_empty() { "localhost" } else { host };
+    let port = match port {
+        None => default_port,
+        Some(text) => match text.parse::<u16>() {
+            Ok(port @ 1..) => port,
+            _ => return Err(format!("the port {text:?} must be a number from 1 to 65535")),
+        },
+    };
+    Ok((host.to_owned(), port))
+}
