@@ -18,10 +18,7 @@ pub(crate) fn bracketed(host: &str) -> String {
 }
 
 /// Takes `host[:port]` or `[address][:port]` apart. Errors: a sentence with the rule.
-pub(crate) fn host_and_port(
-    place: &str,
-    default_port: u16,
-) -> std::result::Result<(String, u16), String> {
+pub(crate) fn host_and_port(place: &str, default_port: u16) -> std::result::Result<(String, u16), String> {
     let (host, port) = if let Some(rest) = place.strip_prefix('[') {
         let (host, after) =
             rest.split_once(']').ok_or("an IPv6 address in the URL needs a closing bracket")?;

@@ -79,6 +79,17 @@ pub(crate) async fn open(
                 .map_err(|error| error.during("redis", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
+        #[cfg(feature = "consul")]
+        "consul" | "consul+https" | "consul+unix" => {
+            use crate::backend::consul;
+            let config = consul::ConsulConfig::from_url(scheme, target, &mut params, &settings)?;
+            params.finish()?;
+            let display = config.display();
+            let backend = consul::open(config, context, purpose)
+                .await
+                .map_err(|error| error.during("consul", "connect"))?;
+            Ok(Opened { backend, settings, display })
+        }
         _ => Err(unknown_scheme(url)),
     }
 }
@@ -90,6 +101,9 @@ fn unknown_scheme(url: &str) -> Error {
     }
     if cfg!(feature = "redis") {
         known.extend(["redis://HOST:PORT", "rediss://HOST:PORT", "redis+unix:PATH"]);
+    }
+    if cfg!(feature = "consul") {
+        known.extend(["consul://HOST:PORT", "consul+https://HOST:PORT", "consul+unix:PATH"]);
     }
     // Only what can be a scheme is repeated: of a URL without one, the start may be a password.
     let is_scheme = |text: &str| {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::error::LostReason;
 use crate::token::OwnerToken;
 
 /// What the store pushed to one waiting acquisition since it last looked.
@@ -39,8 +40,8 @@ impl WaiterSlot {
     }
 }
 
-/// Called when the store says that a lease was ended by an operator.
-type OnRevoked = Box<dyn Fn(OwnerToken, u64) + Send + Sync>;
+/// Called when the store says that a lease was ended, and why.
+type OnRevoked = Box<dyn Fn(OwnerToken, u64, LostReason) + Send + Sync>;
 
 /// The waiting acquisitions of one client, by owner token.
 #[derive(Default)]
@@ -89,8 +90,18 @@ impl Wakeups {
 
     /// An operator ended the lease of this owner and fence.
     pub(crate) fn revoked(&self, owner: OwnerToken, fence: u64) {
+        self.lost(owner, fence, LostReason::Broken);
+    }
+
+    /// The session has ended that the lease of this owner and fence hung on.
+    #[cfg(feature = "consul")]
+    pub(crate) fn session_ended(&self, owner: OwnerToken, fence: u64) {
+        self.lost(owner, fence, LostReason::SessionEnded);
+    }
+
+    fn lost(&self, owner: OwnerToken, fence: u64, reason: LostReason) {
         if let Some(tell) = &*unpoisoned(&self.on_revoked) {
-            tell(owner, fence);
+            tell(owner, fence, reason);
         }
     }
 

@@ -44,13 +44,14 @@ fn the_policy_imports_plain_values_only() {
 
 #[test]
 fn a_backend_imports_no_other_backend_and_not_the_facade() {
-    for backend in ["memory", "redis", "sqlite"] {
+    for backend in ["consul", "memory", "redis", "sqlite"] {
         for (path, text) in sources(&format!("backend/{backend}")) {
             // The differential test compares a backend with the specification; that is its purpose.
             if path.components().any(|part| part.as_os_str().to_string_lossy().starts_with("differential")) {
                 continue;
             }
-            for other in ["memory", "redis", "sqlite"].into_iter().filter(|other| *other != backend) {
+            for other in ["consul", "memory", "redis", "sqlite"].into_iter().filter(|other| *other != backend)
+            {
                 assert!(!text.contains(&format!("backend::{other}")), "{} imports {other}", path.display());
             }
             for upper in ["client::", "driver::", "guard::", "lock::"] {

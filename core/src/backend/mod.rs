@@ -20,6 +20,8 @@ use crate::policy::waiting::WaitAnswer;
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::Wakeups;
 
+#[cfg(feature = "consul")]
+pub(crate) mod consul;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -132,6 +134,9 @@ pub(crate) enum Answer {
     OtherKind { present: Kind },
     /// The store restarted or was promoted; no new grants before this time has passed.
     Withheld { left: Duration },
+    /// Nobody holds it, but the store lets nobody in for a while after its last holder's session has
+    /// ended; at most this long, if that is known.
+    LockDelay { left: Option<Duration> },
 }
 
 /// One lease to extend.

@@ -81,6 +81,7 @@ struct LastSeen {
     position: Option<u32>,
     error: Option<Error>,
     withheld: Option<Duration>,
+    lock_delay: Option<Option<Duration>>,
 }
 
 impl Acquisition {
@@ -192,6 +193,14 @@ impl Acquisition {
                             self.last_seen = LastSeen { withheld: Some(left), ..LastSeen::default() };
                             waiting.could_not_ask(now, left.min(times.near));
                         }
+                        Ok(Answer::LockDelay { left }) => {
+                            if !waits {
+                                undo.disarm();
+                                return Err(self.in_context(lock_delay(left)));
+                            }
+                            self.last_seen = LastSeen { lock_delay: Some(left), ..LastSeen::default() };
+                            waiting.could_not_ask(now, left.map_or(times.near, |left| left.min(times.near)));
+                        }
                         Err(error) if waits && error.retry() == Retry::AfterBackoff => {
                             tracing::warn!(
                                 target: "polylatch", event = "store_unreachable", lock = %self.options.name, %error,
@@ -268,6 +277,10 @@ impl Acquisition {
         if let Some(left) = last.withheld {
             return self.in_context(withheld(left));
         }
+        if let Some(left) = last.lock_delay {
+            let error = lock_delay(left);
+            return self.in_context(Error::new(ErrorKind::WaitTimeout, error.message().to_owned()));
+        }
         let waited = self.core.clock.now().since(self.started);
         let mut message = format!("{} was not free within {:.1} s", self.options.name, waited.as_secs_f64());
         if let Some(holder) = last.holder {
@@ -289,6 +302,19 @@ fn withheld(left: Duration) -> Error {
             "the store was restarted, promoted or emptied, so under guarantee=strict it grants nothing for \
              another {:.1} s, until every lease from before has ended; wait that long",
             left.as_secs_f64()
+        ),
+    )
+}
+
+fn lock_delay(left: Option<Duration>) -> Error {
+    let left = match left {
+        Some(left) => format!("for at most another {:.1} s", left.as_secs_f64()),
+        None => "for a while".to_owned(),
+    };
+    Error::new(
+        ErrorKind::BackendUnavailable,
+        format!(
+            "nobody holds the lock, but the session of its last holder has ended without releasing it, so the store              lets nobody in {left} (lock-delay), in case that holder does not know yet; wait that long"
         ),
     )
 }

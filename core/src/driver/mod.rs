@@ -63,9 +63,9 @@ impl Core {
             settings.timeout,
         ));
         let weak = Arc::downgrade(&watchdog);
-        wakeups.when_revoked(Box::new(move |owner, fence| {
+        wakeups.when_revoked(Box::new(move |owner, fence, reason| {
             if let Some(watchdog) = weak.upgrade() {
-                watchdog.revoked(owner, fence);
+                watchdog.revoked(owner, fence, reason);
             }
         }));
         service.spawn(watchdog::run(Arc::clone(&watchdog)));

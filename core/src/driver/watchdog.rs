@@ -100,11 +100,11 @@ impl Watchdog {
         }
     }
 
-    /// The store says that an operator broke this lease.
-    pub(super) fn revoked(&self, owner: OwnerToken, fence: u64) {
+    /// The store says that this lease has ended.
+    pub(super) fn revoked(&self, owner: OwnerToken, fence: u64, reason: LostReason) {
         for lease in self.leases() {
             if lease.contender.owner == owner && lease.fence.get() == fence {
-                lease.lose(LostReason::Broken);
+                lease.lose(reason);
             }
         }
     }

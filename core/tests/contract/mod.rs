@@ -24,6 +24,12 @@ pub trait Store: Send + Sync {
     /// Returns the URL of a client, with these options (`key=value` joined by `&`, or nothing).
     fn url(&self, options: &str) -> String;
 
+    /// Whether the store can say what is left of a lease and when it was renewed. Where it cannot,
+    /// inspection has to leave both open.
+    fn tells_renewals(&self) -> bool {
+        true
+    }
+
     fn connect_with(&self, options: &str) -> Polylatch {
         let url = self.url(options);
         block_on(Polylatch::connect(&url)).unwrap_or_else(|error| panic!("{error:?}"))

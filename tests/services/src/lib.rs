@@ -2,6 +2,7 @@
 //!
 //! - [`redis::RedisServer`] starts a `redis-server` on a free loopback port with a throw-away data
 //!   folder: plain, with a password, ACL users, TLS, a unix socket, an append-only file.
+//! - [`consul::ConsulAgent`] starts a Consul agent, [`consul::Cluster`] three servers.
 //! - [`proxy::Proxy`] sits between a client and such a server, understands RESP, and delays, holds,
 //!   resets, slices, loses or repeats what passes.
 //! - [`proc`](mod@proc) pauses and kills processes and mounts a disk that fills up;
@@ -12,6 +13,8 @@
 #![cfg(unix)]
 
 mod child;
+pub mod consul;
+pub mod http;
 pub mod port;
 pub mod proc;
 pub mod proxy;

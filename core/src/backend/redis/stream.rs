@@ -35,9 +35,7 @@ impl Opener {
     /// Errors: `invalid_config` that names the file.
     pub(crate) fn new(address: Address) -> Result<Self> {
         let tls = match &address {
-            Address::Tls { host, files, .. } => {
-                Some(tls::connector(host, files)?)
-            }
+            Address::Tls { host, files, .. } => Some(tls::connector(host, files)?),
             Address::Tcp { .. } | Address::Unix(_) => None,
         };
         Ok(Self { address, tls })

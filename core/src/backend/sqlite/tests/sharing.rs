@@ -75,7 +75,7 @@ fn a_break_by_another_client_reaches_a_holder_that_asks_nothing() {
     let path = dir.path().join("locks.db");
     let (one, two) = (Client::open(&path), Client::open(&path));
     let (tell, told) = mpsc::channel();
-    one.wakeups.when_revoked(Box::new(move |owner, fence| tell.send((owner, fence)).unwrap()));
+    one.wakeups.when_revoked(Box::new(move |owner, fence, _| tell.send((owner, fence)).unwrap()));
     let (holder, fence) = one.hold("orders");
     let order = |expected| BreakRequest {
         name: "orders".into(),

@@ -1,0 +1,180 @@
+//! What this client knows of its own acquisitions.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use crate::backend::Contender;
+use crate::backend::consul::sessions::{Permit, Session};
+use crate::clock::{BootInstant, Clock, SystemClock};
+use crate::name::LockName;
+use crate::token::OwnerToken;
+use crate::wakeups::unpoisoned;
+
+/// How long a lock counts as contended after somebody was seen to wait for it.
+const CONTENDED_FOR: Duration = Duration::from_secs(1);
+
+/// Where an acquisition stands, as far as this client knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    Nowhere,
+    InLine {
+        /// When the store was last asked.
+        asked_at: BootInstant,
+        position: u32,
+        /// Up to which index the store was seen then.
+        seen: u64,
+    },
+    Held(Lease),
+}
+
+/// A lease that the store has granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lease {
+    pub fence: u64,
+    /// The key that stands for it, and its index.
+    pub key: String,
+    pub index: u64,
+    /// Nobody relies on it after this.
+    pub ends_at: BootInstant,
+}
+
+/// One acquisition, from its first poll until it is released or given up.
+pub(super) struct Acquisition {
+    pub contender: Arc<Contender>,
+    /// Held by the verb under way: what one left unfinished, the next has to see.
+    pub turn: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub session: Option<Arc<Session>>,
+    /// The sessions of a semaphore's permits, the first of which is `session`.
+    pub permits: Vec<Permit>,
+    pub place: Place,
+    /// A request has left whose answer nobody has seen.
+    pub uncertain: bool,
+    /// Watches for the end of a lease of another program.
+    pub watch: Option<(u64, AbortHandle)>,
+    /// The lock-delay of the last holder that was seen.
+    pub delay: Option<Duration>,
+}
+
+impl Acquisition {
+    fn new(contender: Arc<Contender>) -> Self {
+        let state = State {
+            session: None,
+            permits: Vec::new(),
+            place: Place::Nowhere,
+            uncertain: false,
+            watch: None,
+            delay: None,
+        };
+        Self { contender, turn: tokio::sync::Mutex::default(), state: Mutex::new(state) }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        unpoisoned(&self.state)
+    }
+
+    pub(super) fn lease(&self) -> Option<Lease> {
+        match &self.state().place {
+            Place::Held(lease) => Some(lease.clone()),
+            _ => None,
+        }
+    }
+
+    /// Notes a grant. It is relied on for the first lease from when its request or letter was on its
+    /// way, so it ends no later than that from now.
+    pub(super) fn granted(&self, fence: u64, key: String, index: u64) {
+        let ends_at = SystemClock.now() + self.contender.first_lease;
+        let mut state = self.state();
+        let ends_at = match &state.place {
+            Place::Held(known) if known.fence == fence => known.ends_at.max(ends_at),
+            _ => ends_at,
+        };
+        state.place = Place::Held(Lease { fence, key, index, ends_at });
+        stop_watching(&mut state);
+    }
+
+    /// Notes a place in line, unless a letter has come since.
+    pub(super) fn waits(&self, position: u32, seen: u64) {
+        let asked_at = SystemClock.now();
+        let mut state = self.state();
+        if !matches!(&state.place, Place::Held(lease) if lease.fence > seen) {
+            state.place = Place::InLine { asked_at, position, seen };
+        }
+    }
+
+    pub(super) fn extended(&self, until: BootInstant) {
+        if let Place::Held(lease) = &mut self.state().place {
+            lease.ends_at = lease.ends_at.max(until);
+        }
+    }
+
+    /// All sessions that it hangs on.
+    pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
+        let state = self.state();
+        let first = state.session.iter().cloned();
+        first.chain(state.permits.iter().skip(1).map(|permit| Arc::clone(&permit.session))).collect()
+    }
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        stop_watching(&mut self.state());
+    }
+}
+
+fn stop_watching(state: &mut State) {
+    if let Some((_, watch)) = state.watch.take() {
+        watch.abort();
+    }
+}
+
+/// The acquisitions of one client by owner, and which locks are contended.
+#[derive(Default)]
+pub(super) struct Acquisitions {
+    by_owner: Mutex<HashMap<OwnerToken, Arc<Acquisition>>>,
+    contended: Mutex<HashMap<LockName, BootInstant>>,
+}
+
+impl Acquisitions {
+    pub(super) fn get(&self, owner: OwnerToken) -> Option<Arc<Acquisition>> {
+        unpoisoned(&self.by_owner).get(&owner).cloned()
+    }
+
+    pub(super) fn of(&self, contender: &Arc<Contender>) -> Arc<Acquisition> {
+        let mut by_owner = unpoisoned(&self.by_owner);
+        let acquisition = by_owner
+            .entry(contender.owner)
+            .or_insert_with(|| Arc::new(Acquisition::new(Arc::clone(contender))));
+        Arc::clone(acquisition)
+    }
+
+    pub(super) fn forget(&self, owner: OwnerToken) {
+        unpoisoned(&self.by_owner).remove(&owner);
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Acquisition>> {
+        unpoisoned(&self.by_owner).values().cloned().collect()
+    }
+
+    /// The ids of the sessions that something hangs on.
+    pub(super) fn needed(&self) -> HashSet<String> {
+        self.all().iter().flat_map(|one| one.sessions()).map(|session| session.id.clone()).collect()
+    }
+
+    pub(super) fn note_contended(&self, name: &LockName) {
+        let now = SystemClock.now();
+        let mut contended = unpoisoned(&self.contended);
+        contended.retain(|_, until| now < *until);
+        contended.insert(name.clone(), now + CONTENDED_FOR);
+    }
+
+    pub(super) fn is_contended(&self, name: &LockName) -> bool {
+        unpoisoned(&self.contended).get(name).is_some_and(|until| SystemClock.now() < *until)
+    }
+}

@@ -1,0 +1,367 @@
+//! The calls of Consul's HTTP API that locks need, and what their answers mean.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::address::Secret;
+use crate::backend::consul::errors::{refusal, unreadable};
+use crate::backend::consul::port::{Port, Request, Response};
+use crate::error::{Effect, Error, Result};
+
+/// Most operations of one transaction (Consul, "Transactions").
+pub(crate) const MOST_OPERATIONS: usize = 64;
+
+/// A path keeps its slashes; everything else that could mean something is escaped.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
+
+/// One key-value pair.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Entry {
+    pub key: String,
+    pub value: Vec<u8>,
+    pub flags: u64,
+    /// Empty if no session holds it.
+    pub session: String,
+    pub created: u64,
+    pub modified: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct RawEntry {
+    key: String,
+    value: Option<String>,
+    #[serde(default)]
+    flags: u64,
+    #[serde(default)]
+    session: Option<String>,
+    create_index: u64,
+    modify_index: u64,
+}
+
+impl From<RawEntry> for Entry {
+    fn from(raw: RawEntry) -> Self {
+        Self {
+            key: raw.key,
+            // A value that is no base64 is not ours; it is read as empty, never written back.
+            value: raw.value.and_then(|text| BASE64.decode(text).ok()).unwrap_or_default(),
+            flags: raw.flags,
+            session: raw.session.unwrap_or_default(),
+            created: raw.create_index,
+            modified: raw.modify_index,
+        }
+    }
+}
+
+/// One operation of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Op {
+    Lock { key: String, value: Vec<u8>, flags: u64, session: String },
+    Unlock { key: String, session: String },
+    Set { key: String, value: Vec<u8>, flags: u64 },
+    Delete(String),
+    CheckIndex(String, u64),
+    CheckSession(String, String),
+    CheckMissing(String),
+    Tree(String),
+}
+
+impl Op {
+    pub(crate) fn key(&self) -> &str {
+        match self {
+            Self::Lock { key, .. } | Self::Unlock { key, .. } | Self::Set { key, .. } => key,
+            Self::Delete(key)
+            | Self::CheckIndex(key, _)
+            | Self::CheckSession(key, _)
+            | Self::CheckMissing(key)
+            | Self::Tree(key) => key,
+        }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let operation = match self {
+            Self::Lock { key, value, flags, session } => {
+                json!({"Verb": "lock", "Key": key, "Value": BASE64.encode(value), "Flags": flags, "Session": session})
+            }
+            Self::Unlock { key, session } => json!({"Verb": "unlock", "Key": key, "Session": session}),
+            Self::Set { key, value, flags } => {
+                json!({"Verb": "set", "Key": key, "Value": BASE64.encode(value), "Flags": flags})
+            }
+            Self::Delete(key) => json!({"Verb": "delete", "Key": key}),
+            Self::CheckIndex(key, index) => json!({"Verb": "check-index", "Key": key, "Index": index}),
+            Self::CheckSession(key, session) => {
+                json!({"Verb": "check-session", "Key": key, "Session": session})
+            }
+            Self::CheckMissing(key) => json!({"Verb": "check-not-exists", "Key": key}),
+            Self::Tree(key) => json!({"Verb": "get-tree", "Key": key}),
+        };
+        json!({ "KV": operation })
+    }
+}
+
+/// Why a transaction was not carried out: nothing of it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// The operations that could not be, with the server's words.
+    pub causes: Vec<(usize, String)>,
+}
+
+impl Refused {
+    /// A lock was asked for whose last session ended a moment ago.
+    pub(crate) fn lock_delay(&self) -> bool {
+        self.causes.iter().any(|(_, what)| what.contains("due to lock delay"))
+    }
+
+    /// An operation on this key could not be.
+    pub(crate) fn concerns(&self, ops: &[Op], key: &str) -> bool {
+        self.causes.iter().any(|(at, _)| ops.get(*at).is_some_and(|op| op.key() == key))
+    }
+
+    /// A lock was asked for with this session, which is no more.
+    pub(crate) fn session_is_gone(&self, session: &str) -> bool {
+        self.causes.iter().any(|(_, what)| what.contains("invalid session") && what.contains(session))
+    }
+}
+
+/// What came of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Carried out; the pairs that it wrote or read.
+    Done(Vec<Entry>),
+    Refused(Refused),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct TxnAnswer {
+    results: Option<Vec<TxnResult>>,
+    errors: Option<Vec<TxnError>>,
+}
+
+#[derive(Deserialize)]
+struct TxnResult {
+    #[serde(rename = "KV")]
+    pair: Option<RawEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct TxnError {
+    op_index: usize,
+    what: String,
+}
+
+#[derive(Deserialize)]
+struct Created {
+    #[serde(rename = "ID")]
+    id: String,
+}
+
+/// A session, as the server describes it.
+#[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
+pub(crate) struct SessionInfo {
+    #[serde(rename = "ID")]
+    pub id: String,
+    #[serde(rename = "Name", default)]
+    pub name: String,
+    #[serde(rename = "Node", default)]
+    pub node: String,
+    #[serde(rename = "TTL", default)]
+    pub ttl: String,
+    /// Nanoseconds.
+    #[serde(rename = "LockDelay", default)]
+    pub lock_delay: u64,
+    #[serde(rename = "Behavior", default)]
+    pub behavior: String,
+    #[serde(rename = "NodeChecks", default)]
+    pub checks: Option<Vec<String>>,
+}
+
+/// One agent, with a token and a scope.
+pub(crate) struct Api {
+    port: Box<dyn Port>,
+    token: Option<Secret>,
+    scope: String,
+    pub timeout: Duration,
+}
+
+impl Api {
+    pub(crate) fn new(port: Box<dyn Port>, token: Option<Secret>, scope: String, timeout: Duration) -> Self {
+        Self { port, token, scope, timeout }
+    }
+
+    pub(crate) fn place(&self) -> String {
+        self.port.place()
+    }
+
+    pub(crate) fn close(&self) {
+        self.port.close();
+    }
+
+    /// Sends one request within `limit` and returns what came back, whatever its status.
+    pub(crate) async fn ask(
+        &self,
+        method: &'static str,
+        path: &str,
+        query: &str,
+        body: Vec<u8>,
+        limit: Duration,
+    ) -> Result<Response> {
+        let path = utf8_percent_encode(path, PATH);
+        let parts: Vec<_> = [query, &self.scope].into_iter().filter(|part| !part.is_empty()).collect();
+        let mark = if parts.is_empty() { "" } else { "?" };
+        let target = format!("{path}{mark}{}", parts.join("&"));
+        let headers = self.token.iter().map(|token| ("x-consul-token", token.clone())).collect();
+        self.port.request(Request { method, target, headers, body, limit }).await
+    }
+
+    /// Sends one request and fails unless its status is 200.
+    pub(crate) async fn get(&self, path: &str, query: &str) -> Result<Response> {
+        let response = self.ask("GET", path, query, Vec::new(), self.timeout).await?;
+        match response.status {
+            200 => Ok(response),
+            _ => Err(refusal(&response, path, &self.place())),
+        }
+    }
+
+    /// Carries out a transaction, all of it or nothing.
+    pub(crate) async fn transact(&self, ops: &[Op]) -> Result<Outcome> {
+        self.transaction(ops, "").await
+    }
+
+    /// Carries out a transaction that only reads, at a leader that is certain to be one.
+    pub(crate) async fn look(&self, ops: &[Op]) -> Result<Outcome> {
+        self.transaction(ops, "consistent").await.map_err(|error| error.with_effect(Effect::None))
+    }
+
+    async fn transaction(&self, ops: &[Op], query: &str) -> Result<Outcome> {
+        let body = Value::Array(ops.iter().map(Op::json).collect()).to_string().into_bytes();
+        let response = self.ask("PUT", "/v1/txn", query, body, self.timeout).await?;
+        if response.status != 200 && response.status != 409 {
+            return Err(refusal(&response, ops.first().map_or("", Op::key), &self.place()));
+        }
+        let Ok(answer) = serde_json::from_slice::<TxnAnswer>(&response.body) else {
+            return Err(refusal_or_unreadable(&response, &self.place()));
+        };
+        let errors = answer.errors.unwrap_or_default();
+        if response.status == 200 && errors.is_empty() {
+            let results = answer.results.unwrap_or_default();
+            return Ok(Outcome::Done(
+                results.into_iter().filter_map(|one| one.pair).map(Entry::from).collect(),
+            ));
+        }
+        // A missing permission is no conflict.
+        if let Some(error) = errors.iter().find(|error| error.what.contains("ermission denied")) {
+            let key = ops.get(error.op_index).map_or("", Op::key);
+            return Err(refusal(
+                &Response { status: 403, index: None, body: error.what.clone().into_bytes() },
+                key,
+                &self.place(),
+            ));
+        }
+        let causes = errors.into_iter().map(|error| (error.op_index, error.what)).collect();
+        Ok(Outcome::Refused(Refused { causes }))
+    }
+
+    /// The pair at `path`, or all that begin with it, as soon as something has changed there since
+    /// `index`, or after `wait`.
+    pub(crate) async fn watch(
+        &self,
+        path: &str,
+        recurse: bool,
+        index: u64,
+        wait: Duration,
+    ) -> Result<(u64, Vec<Entry>)> {
+        let recurse = if recurse { "recurse&" } else { "" };
+        let query = format!("{recurse}consistent&index={index}&wait={}ms", wait.as_millis());
+        // The server adds up to a sixteenth to the wait (Consul, "Blocking Queries").
+        let limit = wait + wait / 8 + self.timeout;
+        let response = self.ask("GET", &format!("/v1/kv/{path}"), &query, Vec::new(), limit).await?;
+        let entries = pairs(&response, path, &self.place())?;
+        Ok((response.index.unwrap_or(0), entries))
+    }
+
+    /// Makes a session. Returns its id.
+    pub(crate) async fn create_session(&self, session: &Value) -> Result<String> {
+        let body = session.to_string().into_bytes();
+        let response = self.ask("PUT", "/v1/session/create", "", body, self.timeout).await?;
+        if response.status != 200 {
+            return Err(refusal(&response, "session", &self.place()));
+        }
+        let created: Created =
+            serde_json::from_slice(&response.body).map_err(|_| unreadable(&response, &self.place()))?;
+        Ok(created.id)
+    }
+
+    /// Extends a session by its TTL. `None` if there is no such session any more.
+    pub(crate) async fn renew_session(&self, id: &str) -> Result<Option<SessionInfo>> {
+        let path = format!("/v1/session/renew/{id}");
+        let response = self.ask("PUT", &path, "", Vec::new(), self.timeout).await?;
+        match response.status {
+            200 => {
+                let found: Vec<SessionInfo> = serde_json::from_slice(&response.body)
+                    .map_err(|_| unreadable(&response, &self.place()))?;
+                Ok(found.into_iter().next())
+            }
+            404 => Ok(None),
+            _ => Err(refusal(&response, "session", &self.place())),
+        }
+    }
+
+    pub(crate) async fn destroy_session(&self, id: &str) -> Result<()> {
+        let path = format!("/v1/session/destroy/{id}");
+        let response = self.ask("PUT", &path, "", Vec::new(), self.timeout).await?;
+        match response.status {
+            200 | 404 => Ok(()),
+            _ => Err(refusal(&response, "session", &self.place())),
+        }
+    }
+}
+
+fn pairs(response: &Response, key: &str, place: &str) -> Result<Vec<Entry>> {
+    match response.status {
+        200 => {
+            let raw: Vec<RawEntry> =
+                serde_json::from_slice(&response.body).map_err(|_| unreadable(response, place))?;
+            Ok(raw.into_iter().map(Entry::from).collect())
+        }
+        404 if response.body.is_empty() => Ok(Vec::new()),
+        _ => Err(refusal(response, key, place)),
+    }
+    .map_err(|error| error.with_effect(Effect::None))
+}
+
+fn refusal_or_unreadable(response: &Response, place: &str) -> Error {
+    if response.status == 200 { unreadable(response, place) } else { refusal(response, "", place) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_spelled_as_the_server_reads_them() {
+        let lock =
+            Op::Lock { key: "a/.lock".into(), value: b"hello".to_vec(), flags: 7, session: "s".into() };
+        let wanted = json!({"KV": {"Verb": "lock", "Key": "a/.lock", "Value": "aGVsbG8=", "Flags": 7, "Session": "s"}});
+        assert_eq!(lock.json(), wanted);
+        assert_eq!(
+            Op::CheckMissing("a".into()).json(),
+            json!({"KV": {"Verb": "check-not-exists", "Key": "a"}})
+        );
+    }
+
+    #[test]
+    fn answers_that_are_no_json_never_panic() {
+        for body in ["", "null", "[]", "{}", "[null]", "{\"Results\":[{\"KV\":null}]}", "\u{fffd}"] {
+            let response = Response { status: 200, index: None, body: body.as_bytes().to_vec() };
+            let _ = pairs(&response, "k", "h:1");
+            let _ = serde_json::from_slice::<TxnAnswer>(&response.body);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The Consul part of a URL: which agent, who, where the keys are, and how sessions live.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::address::{Secret, bracketed, host_and_port};
+use crate::backend::consul::keys::Keys;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{MAX_LEASE, Params, Settings};
+use crate::registry::file_path;
+use crate::tls::TlsFiles;
+
+/// Shortest session TTL that servers accept unless they are told otherwise (`session_ttl_min`).
+const SESSION_TTL_MIN: Duration = Duration::from_secs(10);
+
+/// Longest lock-delay (Consul, "Sessions").
+const MAX_LOCK_DELAY: Duration = Duration::from_secs(60);
+
+/// Where the agent is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Address {
+    Tcp { host: String, port: u16 },
+    Tls { host: String, port: u16, files: TlsFiles },
+    Unix(PathBuf),
+}
+
+/// How the sessions of a client are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SessionOptions {
+    /// How long the servers refuse new holders after a session has ended with locks on it.
+    pub lock_delay: Duration,
+    /// Every acquisition gets a session of its own.
+    pub per_lock: bool,
+    /// The node that the session belongs to; the agent's own by default.
+    pub node: Option<String>,
+    /// Health checks of that node which end the session when they turn critical.
+    pub checks: Vec<String>,
+}
+
+/// Everything that a URL says about a Consul store.
+#[derive(Debug, Clone)]
+pub(crate) struct ConsulConfig {
+    pub address: Address,
+    pub token: Option<Secret>,
+    /// Query parameters of every request: datacenter, namespace, partition.
+    pub scope: String,
+    pub keys: Keys,
+    pub sessions: SessionOptions,
+    /// Shortest lease: what the servers take as session TTL.
+    pub min_lease: Duration,
+    pub timeout: Duration,
+}
+
+impl ConsulConfig {
+    /// Reads `consul://[host][:port]`, `consul+https://…` or `consul+unix:PATH`.
+    pub(crate) fn from_url(
+        scheme: &str,
+        target: &str,
+        params: &mut Params,
+        settings: &Settings,
+    ) -> Result<Self> {
+        let invalid = |message: String| Error::new(ErrorKind::InvalidConfig, message);
+        let files = TlsFiles {
+            ca: params.text("ca").map(PathBuf::from),
+            certificate: params.text("cert").map(PathBuf::from),
+            key: params.text("key").map(PathBuf::from),
+        };
+        if scheme != "consul+https" && files != TlsFiles::default() {
+            return Err(invalid("ca, cert and key need TLS; write consul+https://".into()));
+        }
+        if files.certificate.is_some() != files.key.is_some() {
+            return Err(invalid("cert and key belong together; give both or neither".into()));
+        }
+        let address = if scheme == "consul+unix" {
+            Address::Unix(file_path(target)?)
+        } else {
+            let authority = target
+                .strip_prefix("//")
+                .ok_or_else(|| invalid(format!("write {scheme}://HOST, with two slashes")))?;
+            let authority = authority.strip_suffix('/').unwrap_or(authority);
+            if authority.contains('@') {
+                return Err(invalid(
+                    "a Consul URL has no user and password; give an ACL token with token_env= or token_file="
+                        .into(),
+                ));
+            }
+            if authority.contains('/') {
+                return Err(invalid(
+                    "a Consul URL has no path; give the folder of the locks with prefix=".into(),
+                ));
+            }
+            let default_port = if scheme == "consul+https" { 8501 } else { 8500 };
+            let (host, port) = host_and_port(authority, default_port).map_err(invalid)?;
+            match scheme {
+                "consul+https" => Address::Tls { host, port, files },
+                _ => Address::Tcp { host, port },
+            }
+        };
+        let prefix = params.text("prefix").unwrap_or_else(|| "polylatch".into());
+        let keys = Keys::new(&prefix, params.text("lock_key").as_deref())?;
+        let mut scope = String::new();
+        for (option, parameter) in [("dc", "dc"), ("ns", "ns"), ("partition", "partition")] {
+            if let Some(value) = params.text(option) {
+                if value.is_empty() {
+                    return Err(invalid(format!("the option {option} is empty; name one or leave it out")));
+                }
+                let value = utf8_percent_encode(&value, NON_ALPHANUMERIC);
+                scope.push_str(&format!("{}{parameter}={value}", if scope.is_empty() { "" } else { "&" }));
+            }
+        }
+        let sessions = SessionOptions {
+            lock_delay: params.duration(
+                "lock_delay",
+                Duration::from_secs(15),
+                Duration::ZERO,
+                MAX_LOCK_DELAY,
+            )?,
+            per_lock: params.choice("session", &[("shared", false), ("per-lock", true)], false)?,
+            node: params.text("node"),
+            checks: match params.text("checks") {
+                None => Vec::new(),
+                Some(text) => text.split(',').map(|check| check.trim().to_owned()).collect(),
+            },
+        };
+        if sessions.checks.iter().any(String::is_empty) {
+            return Err(invalid(
+                "the option checks has an empty name; write names with commas, such as checks=serfHealth"
+                    .into(),
+            ));
+        }
+        let min_lease = params.duration(
+            "session_ttl_min",
+            SESSION_TTL_MIN,
+            Duration::from_millis(100),
+            SESSION_TTL_MIN,
+        )?;
+        if settings.lease < min_lease {
+            return Err(invalid(format!(
+                "lease={:?} is shorter than {min_lease:?}, the shortest session TTL of Consul; use a longer lease, \
+                 or say with session_ttl_min= what the servers are configured to take",
+                settings.lease
+            )));
+        }
+        Ok(Self {
+            address,
+            token: token(params)?,
+            scope,
+            keys,
+            sessions,
+            min_lease,
+            timeout: settings.timeout,
+        })
+    }
+
+    /// Longest lease: the longest session TTL.
+    pub(crate) fn max_lease(&self) -> Duration {
+        MAX_LEASE
+    }
+
+    /// The URL without its secrets.
+    pub(crate) fn display(&self) -> String {
+        match &self.address {
+            Address::Tcp { host, port } => format!("consul://{}:{port}", bracketed(host)),
+            Address::Tls { host, port, .. } => format!("consul+https://{}:{port}", bracketed(host)),
+            Address::Unix(path) => format!("consul+unix:{}", path.display()),
+        }
+    }
+}
+
+/// The ACL token, from one of three places.
+fn token(params: &mut Params) -> Result<Option<Secret>> {
+    let invalid = |message: String| Error::new(ErrorKind::InvalidConfig, message);
+    let given = (params.text("token"), params.text("token_env"), params.text("token_file"));
+    let token = match given {
+        (None, None, None) => return Ok(None),
+        (Some(token), None, None) => token,
+        (None, Some(variable), None) => std::env::var(&variable)
+            .map_err(|_| invalid(format!("token_env names the variable {variable}, which is not set")))?,
+        (None, None, Some(path)) => std::fs::read_to_string(&path)
+            .map_err(|error| {
+                invalid(format!("the file of token_file={path} cannot be read")).with_source(error)
+            })?
+            .trim()
+            .to_owned(),
+        _ => return Err(invalid("give one of token, token_env and token_file, not several".into())),
+    };
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(invalid("the ACL token is empty or has spaces or control characters".into()));
+    }
+    Ok(Some(Secret(token)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<ConsulConfig> {
+        let (scheme, rest) = url.split_once(':').unwrap();
+        let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let pairs =
+            url::form_urlencoded::parse(query.as_bytes()).map(|(k, v)| (k.into_owned(), v.into_owned()));
+        let mut params = Params::new(scheme, pairs)?;
+        let settings = Settings::from_params(&mut params)?;
+        let config = ConsulConfig::from_url(scheme, target, &mut params, &settings)?;
+        params.finish()?;
+        Ok(config)
+    }
+
+    #[test]
+    fn urls_say_where_and_who_and_hide_the_token() {
+        let config = read("consul://agent.example?token=s3cret&dc=east&prefix=apps/locks").unwrap();
+        assert_eq!(config.address, Address::Tcp { host: "agent.example".into(), port: 8500 });
+        assert_eq!(config.token, Some(Secret("s3cret".into())));
+        assert_eq!(config.scope, "dc=east");
+        assert_eq!(config.display(), "consul://agent.example:8500");
+        assert!(!format!("{config:?}").contains("s3cret"));
+        assert_eq!(read("consul://").unwrap().display(), "consul://localhost:8500");
+        assert_eq!(read("consul+https://[::1]").unwrap().display(), "consul+https://[::1]:8501");
+        assert_eq!(read("consul+unix:/run/c.sock").unwrap().address, Address::Unix("/run/c.sock".into()));
+        assert_eq!(read("consul://h?checks=serfHealth,web").unwrap().sessions.checks, ["serfHealth", "web"]);
+    }
+
+    #[test]
+    fn bad_urls_are_told_with_the_rule() {
+        for (url, part) in [
+            ("consul://h:0", "must be a number from 1 to 65535"),
+            ("consul:h", "with two slashes"),
+            ("consul://h/locks", "prefix="),
+            ("consul://tok@h", "token_env="),
+            ("consul://h?ca=/x", "need TLS"),
+            ("consul+https://h?cert=/x", "belong together"),
+            ("consul://h?lock_delay=61s", "between 0ns and 60s"),
+            ("consul://h?lock_delay=-1s", "number"),
+            ("consul://h?lease=5s", "shorter than 10s"),
+            ("consul://h?lease=25h", "between 100ms and 86400s"),
+            ("consul://h?session_ttl_min=11s", "between 100ms and 10s"),
+            ("consul://h?session=mine", "one of shared, per-lock"),
+            ("consul://h?prefix=/a", "must not begin or end with"),
+            ("consul://h?prefix=", "1 to 128"),
+            ("consul://h?lock_key=all", "{name}"),
+            ("consul://h?checks=a,,b", "empty name"),
+            ("consul://h?token=a&token_env=b", "not several"),
+            ("consul://h?token_env=POLYLATCH_NO_SUCH_VARIABLE", "is not set"),
+            ("consul://h?token_file=/no/such/file", "cannot be read"),
+            ("consul://h?token=", "empty"),
+            ("consul://h?dc=", "dc is empty"),
+            ("consul://h?leader=1", "knows no option \"leader\""),
+        ] {
+            let error = read(url).unwrap_err();
+            assert_eq!(error.code(), "invalid_config", "{url}");
+            assert!(error.to_string().contains(part), "{url}: {error}");
+        }
+    }
+}

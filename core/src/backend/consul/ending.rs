@@ -1,0 +1,293 @@
+//! Releasing, giving up, converting and renewing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::consul::Inner;
+use crate::backend::consul::acquisition::{Acquisition, Lease, Place};
+use crate::backend::consul::api::{MOST_OPERATIONS, Op, Outcome};
+use crate::backend::consul::line::{TRIES, index_of};
+use crate::backend::consul::records::Record;
+use crate::backend::consul::sessions::busy;
+use crate::backend::consul::view::{Change, Use, View};
+use crate::backend::{Contender, Conversion, Released, RenewItem, Renewal};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Effect, Result};
+use crate::mode::Mode;
+use crate::policy::backoff::Backoff;
+use crate::policy::fencing::FencingToken;
+
+impl Inner {
+    pub(super) async fn release(
+        self: Arc<Self>,
+        contender: Arc<Contender>,
+        fence: FencingToken,
+    ) -> Result<Released> {
+        let acquisition = self.acquisitions.of(&contender);
+        let _turn = acquisition.turn.lock().await;
+        let released = self.release_in_turn(&acquisition, &contender, fence.get()).await?;
+        self.finish(&acquisition).await;
+        Ok(released)
+    }
+
+    async fn release_in_turn(
+        self: &Arc<Self>,
+        acquisition: &Acquisition,
+        contender: &Contender,
+        fence: u64,
+    ) -> Result<Released> {
+        let name = &contender.name;
+        // The usual case: nobody waits. The index stands for owner and session.
+        if let Some(lease) = acquisition.lease()
+            && contender.mode == Mode::Mutex
+            && lease.fence == fence
+            && !self.acquisitions.is_contended(name)
+        {
+            let mut ops = vec![
+                Op::CheckIndex(lease.key.clone(), lease.index),
+                Op::CheckMissing(self.keys.line_open(name)),
+                Op::Delete(lease.key.clone()),
+            ];
+            ops.extend(self.letter_gone(acquisition));
+            match self.transact(acquisition, &ops).await? {
+                Outcome::Done(_) => return Ok(Released::Released),
+                Outcome::Refused(refused) if refused.concerns(&ops, &self.keys.line_open(name)) => {
+                    self.acquisitions.note_contended(name);
+                }
+                Outcome::Refused(_) => {}
+            }
+        }
+        let mut backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(50), fence);
+        for attempt in 0..TRIES {
+            let view = self.look(contender).await?.view;
+            let Some(holder) = view.held_by(contender.owner).filter(|holder| holder.fence == fence) else {
+                return Ok(Released::NotHeld);
+            };
+            let enter = view.who_enters(None, None, Some(holder), None);
+            if !enter.is_empty() {
+                self.acquisitions.note_contended(name);
+            }
+            let change = Change { ends: Some(holder), enter, ..Change::default() };
+            let ops = view.transaction(&self.keys, &change);
+            if let Outcome::Done(_) = self.transact(acquisition, &ops).await? {
+                return Ok(Released::Released);
+            }
+            if attempt > 0 {
+                tokio::time::sleep(backoff.delay()).await;
+            }
+        }
+        Err(busy())
+    }
+
+    /// Forgets an acquisition that has nothing at the store any more.
+    pub(super) async fn finish(&self, acquisition: &Acquisition) {
+        self.clear_up(acquisition).await;
+        self.acquisitions.forget(acquisition.contender.owner);
+    }
+
+    /// Removes the contender keys of a semaphore, which mean nothing by themselves.
+    pub(super) async fn clear_up(&self, acquisition: &Acquisition) {
+        let contender = &acquisition.contender;
+        if !matches!(contender.mode, Mode::Permits { .. }) {
+            return;
+        }
+        let sessions = acquisition.sessions();
+        let ops: Vec<_> =
+            sessions.iter().map(|one| Op::Delete(self.keys.permit(&contender.name, &one.id))).collect();
+        for ops in ops.chunks(MOST_OPERATIONS) {
+            // What cannot be removed now goes with its session.
+            let _ = self.api.transact(ops).await;
+        }
+        acquisition.state().permits.clear();
+    }
+
+    fn letter_gone(&self, acquisition: &Acquisition) -> Option<Op> {
+        let contender = &acquisition.contender;
+        let state = acquisition.state();
+        let session = state.session.as_ref()?;
+        Some(Op::Delete(self.keys.letter(&contender.client, contender.owner, &session.id)))
+    }
+
+    pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
+        let Some(acquisition) = self.acquisitions.get(contender.owner) else { return Ok(()) };
+        let _turn = acquisition.turn.lock().await;
+        let (place, uncertain) = {
+            let state = acquisition.state();
+            (state.place.clone(), state.uncertain)
+        };
+        let sessions = acquisition.sessions();
+        if sessions.iter().all(|session| session.has_ended()) {
+            self.finish(&acquisition).await;
+            return Ok(());
+        }
+        if uncertain {
+            // What is still under way must not arrive after this.
+            for session in &sessions {
+                self.sessions.end_epoch(session).await?;
+            }
+        } else if place == Place::Nowhere {
+            self.finish(&acquisition).await;
+            return Ok(());
+        }
+        if let (Place::InLine { .. }, Mode::Mutex, false, Some(session)) =
+            (&place, contender.mode, uncertain, sessions.first())
+        {
+            let key = self.keys.contender(&contender.name, contender.owner, &session.id);
+            let ops = [Op::CheckSession(key.clone(), session.id.clone()), Op::Delete(key)];
+            if let Outcome::Done(_) = self.transact(&acquisition, &ops).await? {
+                self.finish(&acquisition).await;
+                return Ok(());
+            }
+        }
+        self.withdraw(&acquisition, &contender).await?;
+        self.finish(&acquisition).await;
+        Ok(())
+    }
+
+    /// Leaves the line or ends the lease, whichever there is, and lets in who can enter then.
+    async fn withdraw(self: &Arc<Self>, acquisition: &Acquisition, contender: &Contender) -> Result<()> {
+        let owner = contender.owner;
+        let mut backoff =
+            Backoff::new(Duration::from_millis(2), Duration::from_millis(50), owner.jitter_seed());
+        for _ in 0..TRIES {
+            let view = self.look(contender).await?.view;
+            let holder = view.held_by(owner);
+            let waits = view.position(owner).map(|_| owner);
+            if holder.is_none() && waits.is_none() {
+                if let Some(letter) = self.letter_gone(acquisition) {
+                    self.transact(acquisition, &[letter]).await?;
+                }
+                return Ok(());
+            }
+            let enter = match view.used {
+                Use::Foreign => Vec::new(),
+                _ => view.who_enters(None, None, holder, waits),
+            };
+            let change = Change { leaves: waits, ends: holder, enter, ..Change::default() };
+            let mut ops = view.transaction(&self.keys, &change);
+            if holder.is_none() {
+                ops.extend(self.letter_gone(acquisition));
+            }
+            match self.transact(acquisition, &ops).await? {
+                Outcome::Done(_) => return Ok(()),
+                // Nobody can be let in for now, but the place in line can go.
+                Outcome::Refused(refused) if refused.lock_delay() && holder.is_none() => {
+                    let place = view.line.iter().find(|waiter| waiter.owner == owner);
+                    let ops: Vec<_> =
+                        place.map(|waiter| Op::Delete(waiter.key.clone())).into_iter().collect();
+                    self.transact(acquisition, &ops).await?;
+                }
+                Outcome::Refused(_) => tokio::time::sleep(backoff.delay()).await,
+            }
+        }
+        Err(busy())
+    }
+
+    pub(super) async fn convert(
+        self: Arc<Self>,
+        contender: Arc<Contender>,
+        fence: FencingToken,
+        to: Mode,
+    ) -> Result<Conversion> {
+        let acquisition = self.acquisitions.of(&contender);
+        let _turn = acquisition.turn.lock().await;
+        let owner = contender.owner;
+        let now = SystemClock.now();
+        for session in acquisition.sessions() {
+            self.sessions.fresh(&session, now, contender.first_lease).await?;
+        }
+        for _ in 0..TRIES {
+            let view = self.look(&contender).await?.view;
+            let holder = view.held_by(owner).filter(|holder| holder.fence == fence.get());
+            let Some((holder, record)) = holder.and_then(|holder| Some((holder, holder.record.as_ref()?)))
+            else {
+                return Ok(Conversion::NotHeld);
+            };
+            if to == Mode::Write && view.holders.len() > 1 {
+                return Ok(Conversion::Refused);
+            }
+            // Newer than every reader that was let in beside it; a step down keeps its token.
+            let kept = (to != Mode::Write).then_some(fence.get());
+            let mode = if to == Mode::Write { "w" } else { "r" };
+            let record = Record { mode: mode.into(), fence: kept, ..record.clone() };
+            let enter = match to {
+                Mode::Read => as_read(&view, holder).who_enters(None, None, None, None),
+                _ => Vec::new(),
+            };
+            let change = Change { converts: Some((holder, record)), enter, ..Change::default() };
+            let ops = view.transaction(&self.keys, &change);
+            if let Outcome::Done(written) = self.transact(&acquisition, &ops).await? {
+                let index = index_of(&written, &holder.key);
+                let fence = kept.unwrap_or(index);
+                acquisition.granted(fence, holder.key.clone(), index);
+                return Ok(Conversion::Done { fence: FencingToken::new(fence) });
+            }
+        }
+        Err(busy().with_effect(Effect::None))
+    }
+
+    pub(super) async fn renew(self: Arc<Self>, items: Vec<RenewItem>) -> Result<Vec<Renewal>> {
+        let now = SystemClock.now();
+        let held: Vec<Option<(Arc<Acquisition>, Lease)>> = items
+            .iter()
+            .map(|item| {
+                let acquisition = self.acquisitions.get(item.contender.owner)?;
+                let lease = acquisition.lease().filter(|lease| lease.fence == item.fence.get())?;
+                Some((acquisition, lease))
+            })
+            .collect();
+        let mut sessions = std::collections::HashMap::new();
+        for (acquisition, _) in held.iter().flatten() {
+            sessions.extend(acquisition.sessions().into_iter().map(|one| (one.id.clone(), one)));
+        }
+        let mut renewing = tokio::task::JoinSet::new();
+        for session in sessions.into_values() {
+            let inner = Arc::clone(&self);
+            renewing.spawn(async move {
+                let renewed = inner.sessions.renew(&session, now).await;
+                if let Ok(false) = renewed {
+                    inner.session_ended(&session);
+                }
+                renewed.map(drop)
+            });
+        }
+        while let Some(renewed) = renewing.join_next().await {
+            renewed.map_err(|_| busy())??;
+        }
+        // A session that lives does not say that its locks are as they were: an operator may have
+        // broken one, or a person may have deleted its key.
+        let mut renewals = vec![Renewal::NotYours; items.len()];
+        let alive: Vec<_> = held
+            .iter()
+            .enumerate()
+            .filter_map(|(at, held)| Some((at, held.as_ref()?)))
+            .filter(|(_, (acquisition, _))| acquisition.sessions().iter().all(|one| !one.has_ended()))
+            .collect();
+        for some in alive.chunks(MOST_OPERATIONS) {
+            let checks: Vec<_> =
+                some.iter().map(|(_, (_, lease))| Op::CheckIndex(lease.key.clone(), lease.index)).collect();
+            let changed = match self.api.look(&checks).await? {
+                Outcome::Done(_) => Vec::new(),
+                Outcome::Refused(refused) => refused.causes,
+            };
+            for (nth, (at, (acquisition, _))) in some.iter().enumerate() {
+                if !changed.iter().any(|(op, _)| *op == nth) {
+                    renewals[*at] = Renewal::Extended;
+                    acquisition.extended(now + items[*at].lease);
+                }
+            }
+        }
+        Ok(renewals)
+    }
+}
+
+/// The lock as it is when this writer only reads.
+fn as_read(view: &View, holder: &crate::backend::consul::view::Holder) -> View {
+    let mut view = view.clone();
+    for other in &mut view.holders {
+        if other.key == holder.key {
+            other.mode = Mode::Read;
+        }
+    }
+    view
+}

@@ -1,0 +1,236 @@
+//! Consul: locks hang on sessions, waiters stand in line as keys, and a hand-off is one transaction.
+//!
+//! The held key has the form that `consul lock` and Consul's own client library use, so programs with
+//! those are excluded and exclude us. What stands in the store is in `core/docs/wire-format.md`.
+//!
+//! - [`view`]: one lock at one moment, and the transaction from there to the next; no I/O
+//! - `line`: acquiring; `ending`: releasing, giving up, converting, renewing
+//! - [`sessions`]: the sessions of a client; `keeping`: what goes on in the background
+//! - [`api`] over [`port`]: the HTTP calls
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::backend::{
+    Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released, RenewItem,
+    Renewal, Reply,
+};
+use crate::client_info::ClientInfo;
+use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::mode::Mode;
+use crate::policy::fencing::{FenceQuality, FencingToken};
+use crate::token::ClientId;
+use crate::wakeups::Wakeups;
+
+mod acquisition;
+mod api;
+mod config;
+mod ending;
+mod errors;
+mod examine;
+mod keeping;
+pub(crate) mod keys;
+mod line;
+mod native;
+mod port;
+mod reading;
+pub(crate) mod records;
+mod sessions;
+mod view;
+
+use acquisition::Acquisitions;
+use api::Api;
+pub(crate) use config::ConsulConfig;
+use keeping::Inbox;
+use keys::Keys;
+use line::Delays;
+use native::NativePort;
+use sessions::Sessions;
+
+/// One client's view of one Consul datacenter.
+pub(crate) struct ConsulBackend {
+    inner: Arc<Inner>,
+    capability: Capability,
+}
+
+struct Inner {
+    api: Arc<Api>,
+    keys: Keys,
+    sessions: Arc<Sessions>,
+    acquisitions: Acquisitions,
+    delays: Delays,
+    inbox: Inbox,
+    wakeups: Arc<Wakeups>,
+    client: ClientId,
+    runtime: tokio::runtime::Handle,
+    closed: AtomicBool,
+    announced: reading::Announced,
+    config: ConsulConfig,
+}
+
+/// Reads what the configuration names, and asks the agent once.
+pub(crate) async fn open(
+    config: ConsulConfig,
+    context: OpenContext,
+    purpose: Purpose,
+) -> Result<Arc<dyn Backend>> {
+    let port = NativePort::new(&config.address)?;
+    let api = Arc::new(Api::new(Box::new(port), config.token.clone(), config.scope.clone(), config.timeout));
+    let backend = ConsulBackend::new(config, context, api);
+    let inner = Arc::clone(&backend.inner);
+    let first = backend.inner.background(async move { inner.first_question().await }).await;
+    match first {
+        // Somebody who looks for what is wrong wants to be told all of it.
+        Err(error) if purpose == Purpose::Examine && error.kind() == ErrorKind::BackendRejected => {
+            tracing::debug!(%error, "opened for examination only");
+            Ok(Arc::new(backend))
+        }
+        Err(error) => Err(error),
+        Ok(()) => Ok(Arc::new(backend)),
+    }
+}
+
+impl ConsulBackend {
+    fn new(config: ConsulConfig, context: OpenContext, api: Arc<Api>) -> Self {
+        let capability = Capability {
+            backend: "consul",
+            fifo: true,
+            push: true,
+            expiry: true,
+            fencing: FenceQuality::Strict,
+            min_lease: config.min_lease,
+            max_lease: config.max_lease(),
+        };
+        let sessions = Arc::new(Sessions::new(
+            Arc::clone(&api),
+            config.keys.clone(),
+            context.client.clone(),
+            config.sessions.clone(),
+        ));
+        let inner = Inner {
+            api,
+            keys: config.keys.clone(),
+            sessions,
+            acquisitions: Acquisitions::default(),
+            delays: Delays::default(),
+            inbox: Inbox::default(),
+            wakeups: context.wakeups,
+            client: context.client,
+            runtime: context.runtime,
+            closed: AtomicBool::new(false),
+            announced: reading::Announced::default(),
+            config,
+        };
+        Self { inner: Arc::new(inner), capability }
+    }
+
+    /// One verb, carried out on the client's own thread.
+    fn verb<T, F>(&self, verb: impl FnOnce(Arc<Inner>) -> F) -> Reply<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let inner = Arc::clone(&self.inner);
+        let work = verb(Arc::clone(&inner));
+        Box::pin(async move { inner.background(work).await })
+    }
+}
+
+impl Inner {
+    /// Runs on the client's own thread, to its end even if nobody waits for it any more: a verb of
+    /// several requests must not stop between two of them because its caller does not get to run.
+    async fn background<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.runtime.spawn(work).await.unwrap_or_else(|ended| {
+            Err(match ended.is_panic() {
+                true => Error::new(ErrorKind::Internal, "a step at Consul panicked; please report this"),
+                false => Error::new(ErrorKind::Canceled, "this client was closed"),
+            }
+            .with_effect(Effect::Maybe))
+        })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Whether an agent with a leader answers, knows the token, and lets it read below the prefix.
+    async fn first_question(&self) -> Result<()> {
+        let path = format!("/v1/kv/{}", self.keys.audit());
+        let response = self.api.ask("GET", &path, "consistent", Vec::new(), self.api.timeout).await?;
+        match response.status {
+            200 | 404 if response.index.is_some() => Ok(()),
+            200 => Err(errors::unreadable(&response, &self.api.place())),
+            _ => Err(errors::refusal(&response, &self.keys.audit(), &self.api.place())),
+        }
+    }
+
+    async fn close(self: Arc<Self>) -> Result<()> {
+        self.closed.store(true, Ordering::SeqCst);
+        let mut ending = tokio::task::JoinSet::new();
+        for session in self.sessions.all() {
+            let inner = Arc::clone(&self);
+            ending.spawn(async move { inner.sessions.destroy(&session).await });
+        }
+        while ending.join_next().await.is_some() {}
+        self.api.close();
+        Ok(())
+    }
+}
+
+impl Backend for ConsulBackend {
+    fn capability(&self) -> &Capability {
+        &self.capability
+    }
+
+    fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
+        self.verb(|inner| inner.poll(Arc::clone(contender), ask))
+    }
+
+    fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
+        self.verb(|inner| inner.renew(items))
+    }
+
+    fn convert(&self, contender: &Arc<Contender>, fence: FencingToken, to: Mode) -> Reply<Conversion> {
+        self.verb(|inner| inner.convert(Arc::clone(contender), fence, to))
+    }
+
+    fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {
+        self.verb(|inner| inner.release(Arc::clone(contender), fence))
+    }
+
+    fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {
+        self.verb(|inner| inner.cancel(Arc::clone(contender)))
+    }
+
+    fn announce(&self, client: &Arc<ClientInfo>) -> Reply<()> {
+        self.verb(|inner| inner.announce(Arc::clone(client)))
+    }
+
+    fn snapshot(&self, query: &Query) -> Reply<Snapshot> {
+        let query = query.clone();
+        self.verb(|inner| async move {
+            let started = Instant::now();
+            let mut snapshot = inner.snapshot(&query).await?;
+            snapshot.round_trip = started.elapsed();
+            Ok(snapshot)
+        })
+    }
+
+    fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {
+        self.verb(|inner| inner.break_lease(request.clone()))
+    }
+
+    fn examine(&self) -> Reply<Examination> {
+        self.verb(|inner| async move { examine::examine(&inner).await })
+    }
+
+    fn close(&self) -> Reply<()> {
+        self.verb(Inner::close)
+    }
+}

@@ -1,0 +1,241 @@
+//! What stands in the values.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Contender, HolderHint};
+use crate::client_info::ClientInfo;
+use crate::mode::Mode;
+use crate::token::{ClientId, OwnerToken};
+
+/// Flags of a mutex, as Consul's own client library has them (`api/lock.go`).
+pub(crate) const MUTEX_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
+/// Flags of a semaphore, as Consul's own client library has them (`api/semaphore.go`).
+pub(crate) const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
+/// Flags of a read-write lock: nobody else's.
+pub(crate) const RW_FLAGS: u64 = 0x706f_6c79_6c74_6372;
+/// Flags of everything beside the held key.
+pub(crate) const OWN_FLAGS: u64 = 0x706f_6c79_6c74_6368;
+
+/// Who holds or waits, under one owner token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// Version of this form.
+    pub v: u32,
+    /// 32 hex digits.
+    pub owner: String,
+    pub client: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
+    /// `m`, `r`, `w` or `pCOUNT/CAPACITY`.
+    pub mode: String,
+    /// Length of the first lease; shorter than `lease_ms` where renewal is on.
+    pub first_ms: u64,
+    pub lease_ms: u64,
+    /// How long nobody is let in after the session has ended.
+    pub delay_ms: u64,
+    /// Since when it waits or holds, by the clock of whoever wrote this.
+    pub at_ms: u64,
+    /// The fencing token, where it is not the index of the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<u64>,
+    /// The sessions that hold the permits of a semaphore.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permits: Vec<String>,
+}
+
+impl Record {
+    pub(crate) fn of(contender: &Contender, delay_ms: u64, permits: Vec<String>) -> Self {
+        Self {
+            v: 1,
+            owner: contender.owner.to_hex(),
+            client: contender.client.to_string(),
+            label: contender.label.clone(),
+            mode: mode_text(contender.mode),
+            first_ms: millis(contender.first_lease),
+            lease_ms: millis(contender.lease),
+            delay_ms,
+            at_ms: wall_ms(),
+            fence: None,
+            permits,
+        }
+    }
+
+    pub(crate) fn read(value: &[u8]) -> Option<Self> {
+        let record: Self = serde_json::from_slice(value).ok()?;
+        (record.v == 1 && record.mode().is_some() && record.owner().is_some()).then_some(record)
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// The same from now on: a waiter becomes a holder.
+    pub(crate) fn from_now(&self) -> Self {
+        Self { at_ms: wall_ms(), ..self.clone() }
+    }
+
+    pub(crate) fn owner(&self) -> Option<OwnerToken> {
+        OwnerToken::from_hex(&self.owner)
+    }
+
+    pub(crate) fn client(&self) -> ClientId {
+        ClientId::from_stored(&self.client)
+    }
+
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        mode_of(&self.mode)
+    }
+
+    pub(crate) fn hint(&self) -> HolderHint {
+        HolderHint {
+            client: Some(self.client()),
+            label: self.label.clone(),
+            held_for: Some(Duration::from_millis(wall_ms().saturating_sub(self.at_ms))),
+            left: None,
+        }
+    }
+}
+
+fn mode_text(mode: Mode) -> String {
+    match mode {
+        Mode::Mutex => "m".into(),
+        Mode::Read => "r".into(),
+        Mode::Write => "w".into(),
+        Mode::Permits { count, capacity } => format!("p{count}/{capacity}"),
+    }
+}
+
+fn mode_of(text: &str) -> Option<Mode> {
+    match text {
+        "m" => Some(Mode::Mutex),
+        "r" => Some(Mode::Read),
+        "w" => Some(Mode::Write),
+        _ => {
+            let (count, capacity) = text.strip_prefix('p')?.split_once('/')?;
+            Mode::Permits { count: count.parse().ok()?, capacity: capacity.parse().ok()? }.check().ok()
+        }
+    }
+}
+
+/// The coordination key of a semaphore: Consul's own form, and a mark that its own library drops.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Coordination {
+    #[serde(rename = "Limit")]
+    pub limit: u32,
+    #[serde(rename = "Holders", default)]
+    pub holders: BTreeMap<String, bool>,
+    /// Only Polylatch has written here, so nothing of another program is lost when it goes.
+    #[serde(rename = "Polylatch", default, skip_serializing_if = "Option::is_none")]
+    pub polylatch: Option<u32>,
+}
+
+/// A session beside the first of an acquisition that holds several permits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Beside {
+    /// The owner whose permit it is.
+    pub beside: String,
+}
+
+/// A letter to a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Letter {
+    /// The lock of this name is yours; the token is the index of the letter.
+    Granted { name: String },
+    /// An operator ended the lease with this token.
+    Revoked { fence: u64 },
+}
+
+/// Who a client is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct About {
+    pub host: String,
+    pub pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid_namespace: Option<String>,
+    pub program: String,
+    pub language: String,
+    pub version: String,
+    pub seen_ms: u64,
+}
+
+impl About {
+    pub(crate) fn of(client: &ClientInfo) -> Self {
+        Self {
+            host: client.host.clone(),
+            pid: client.pid,
+            started_ms: client.process_started_at_ms,
+            boot: client.boot.clone(),
+            pid_namespace: client.pid_namespace.clone(),
+            program: client.program.clone(),
+            language: client.language.clone(),
+            version: client.version.clone(),
+            seen_ms: wall_ms(),
+        }
+    }
+}
+
+/// A break, for the audit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Broken {
+    pub at_ms: u64,
+    pub name: String,
+    pub fencing_token: u64,
+    pub holder: String,
+    pub by: String,
+    pub reason: String,
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The wall clock of this machine. Consul tells none, so people see times by the clocks of clients;
+/// nothing is decided by them.
+pub(crate) fn wall_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    millis(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_records_are_read() {
+        let golden = br#"{"v":1,"owner":"00112233445566778899aabbccddeeff","client":"web-1:42:0a0b0c0d","label":"nightly","mode":"p2/5","first_ms":3000,"lease_ms":15000,"delay_ms":15000,"at_ms":1763680000000,"permits":["03728c09-2062-b76f-1615-ea71761caff2"]}"#;
+        let record = Record::read(golden).unwrap();
+        assert_eq!(record.mode(), Some(Mode::Permits { count: 2, capacity: 5 }));
+        assert_eq!(record.bytes(), golden);
+        let letter = br#"{"granted":{"name":"a/b"}}"#;
+        assert_eq!(serde_json::from_slice::<Letter>(letter).unwrap(), Letter::Granted { name: "a/b".into() });
+        let semaphore = br#"{"Limit":3,"Holders":{"s1":true}}"#;
+        let read: Coordination = serde_json::from_slice(semaphore).unwrap();
+        assert_eq!((read.limit, read.holders.len(), read.polylatch), (3, 1, None));
+        assert_eq!(serde_json::to_vec(&read).unwrap(), semaphore);
+    }
+
+    #[test]
+    fn what_is_no_record_is_none() {
+        for text in [
+            "",
+            "{}",
+            "null",
+            "hello",
+            r#"{"v":2}"#,
+            r#"{"v":1,"owner":"x","client":"c","mode":"m","first_ms":1,"lease_ms":1,"delay_ms":0,"at_ms":0}"#,
+        ] {
+            assert_eq!(Record::read(text.as_bytes()), None, "{text}");
+        }
+        for text in ["p0/5", "p6/5", "p1/1001", "p/", "q", ""] {
+            assert_eq!(mode_of(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! One lock as it stands in the store at one moment, and the transaction from there to the next.
+//!
+//! Every change is one transaction whose checks name what was seen: the held key's index, the
+//! sessions of those who enter, and the line's index where it becomes empty. If something else was
+//! done meanwhile, nothing of it is carried out, and whoever wanted it looks again.
+
+use crate::backend::HolderHint;
+use crate::backend::consul::api::{Entry, Op};
+use crate::backend::consul::keys::{Key, Keys, Part};
+use crate::backend::consul::records::{
+    Beside, Coordination, Letter, MUTEX_FLAGS, OWN_FLAGS, RW_FLAGS, Record, SEMAPHORE_FLAGS,
+};
+use crate::mode::{Kind, Mode};
+use crate::name::LockName;
+use crate::policy::sharing::admits;
+use crate::token::{ClientId, OwnerToken};
+
+/// How many waiters one transaction lets in together: five operations each, of 64.
+const ENTER_TOGETHER: usize = 10;
+
+/// What the held key says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    Free,
+    As(Kind),
+    /// Data that is no lock.
+    Foreign,
+}
+
+/// Somebody who holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holder {
+    /// `None` for a program that is not Polylatch.
+    pub record: Option<Record>,
+    pub owner: Option<OwnerToken>,
+    pub mode: Mode,
+    pub fence: u64,
+    /// The key whose index and session stand for the lease.
+    pub key: String,
+    pub index: u64,
+    pub session: String,
+}
+
+/// Somebody who stands in line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub owner: OwnerToken,
+    pub record: Record,
+    pub mode: Mode,
+    pub key: String,
+    pub session: String,
+    created: u64,
+}
+
+/// One lock at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct View {
+    pub name: LockName,
+    pub used: Use,
+    pub holders: Vec<Holder>,
+    /// In the order in which they came.
+    pub line: Vec<Waiter>,
+    /// The held key.
+    pub lock: Option<Entry>,
+    line_open: Option<u64>,
+    coordination: Option<Coordination>,
+}
+
+/// Somebody who enters.
+#[derive(Debug, Clone)]
+pub(crate) struct Entrant {
+    pub owner: OwnerToken,
+    pub record: Record,
+    pub mode: Mode,
+    pub session: String,
+    /// Its place in line, if it has one.
+    pub waits: Option<String>,
+    /// Asks for itself, so it needs no letter.
+    pub asks: bool,
+}
+
+impl Entrant {
+    fn from(waiter: &Waiter, me: Option<OwnerToken>) -> Self {
+        Self {
+            owner: waiter.owner,
+            record: waiter.record.clone(),
+            mode: waiter.mode,
+            session: waiter.session.clone(),
+            waits: Some(waiter.key.clone()),
+            asks: me == Some(waiter.owner),
+        }
+    }
+}
+
+/// What is to be done to a lock at once.
+#[derive(Debug, Default)]
+pub(crate) struct Change<'a> {
+    /// Leaves the line without entering.
+    pub leaves: Option<OwnerToken>,
+    pub ends: Option<&'a Holder>,
+    pub enter: Vec<Entrant>,
+    /// Holds in another way from now on, with this record.
+    pub converts: Option<(&'a Holder, Record)>,
+    /// A letter for the one whose lease is ended by somebody else.
+    pub revoked: bool,
+}
+
+impl View {
+    /// Reads a lock out of the pairs below its folder; others among them are passed over.
+    pub(crate) fn read(keys: &Keys, name: &LockName, entries: Vec<Entry>) -> Self {
+        let lock_key = keys.lock(name);
+        let mut view = Self {
+            name: name.clone(),
+            used: Use::Free,
+            holders: Vec::new(),
+            line: Vec::new(),
+            lock: None,
+            line_open: None,
+            coordination: None,
+        };
+        let mut leases = Vec::new();
+        let mut permits = Vec::new();
+        for entry in entries {
+            if entry.key == lock_key {
+                view.lock = Some(entry);
+                continue;
+            }
+            let Some(Key::OfLock(of, part)) = keys.read(&entry.key) else { continue };
+            if of != name.as_str() {
+                continue;
+            }
+            match part {
+                Part::LineOpen => view.line_open = Some(entry.modified),
+                // A pair that no session holds is what a session left behind.
+                Part::Contender(owner) if !entry.session.is_empty() => {
+                    if let Some(record) = Record::read(&entry.value)
+                        && let Some(mode) = record.mode()
+                    {
+                        let (key, session, created) = (entry.key, entry.session, entry.created);
+                        view.line.push(Waiter { owner, record, mode, key, session, created });
+                    }
+                }
+                Part::Lease(_) if !entry.session.is_empty() => leases.push(entry),
+                Part::Permit if !entry.session.is_empty() => permits.push(entry),
+                Part::Lock | Part::Contender(_) | Part::Lease(_) | Part::Permit => {}
+            }
+        }
+        // Two keys of one transaction have one index; their names keep the order the same for all.
+        view.line.sort_by(|one, other| (one.created, &one.key).cmp(&(other.created, &other.key)));
+        view.judge(leases, permits);
+        view
+    }
+
+    fn judge(&mut self, leases: Vec<Entry>, permits: Vec<Entry>) {
+        let Some(lock) = &self.lock else { return };
+        match lock.flags {
+            MUTEX_FLAGS if lock.session.is_empty() => {}
+            MUTEX_FLAGS => {
+                self.used = Use::As(Kind::Mutex);
+                self.holders = vec![holder(lock, Mode::Mutex)];
+            }
+            RW_FLAGS => {
+                self.holders = leases
+                    .iter()
+                    .filter_map(|entry| Some(holder(entry, Record::read(&entry.value)?.mode()?)))
+                    .collect();
+                if !self.holders.is_empty() {
+                    self.used = Use::As(Kind::ReadWrite);
+                }
+            }
+            SEMAPHORE_FLAGS => match serde_json::from_slice::<Coordination>(&lock.value) {
+                Ok(coordination) => self.judge_semaphore(coordination, permits),
+                Err(_) => self.used = Use::Foreign,
+            },
+            _ => self.used = Use::Foreign,
+        }
+        self.holders.sort_by_key(|holder| holder.fence);
+    }
+
+    /// Permits count only if the session still holds its contender key.
+    fn judge_semaphore(&mut self, mut coordination: Coordination, permits: Vec<Entry>) {
+        let live = |session: &str| permits.iter().find(|entry| entry.session == session);
+        coordination.holders.retain(|session, _| live(session).is_some());
+        let capacity = coordination.limit;
+        let mut beside = Vec::new();
+        for entry in coordination.holders.keys().filter_map(|session| live(session)) {
+            match Record::read(&entry.value) {
+                Some(record) if record.mode().is_some_and(|mode| mode.kind() != Kind::Mutex) => {
+                    let count = record.permits.iter().filter(|one| coordination.holders.contains_key(*one));
+                    let count = u32::try_from(count.count()).unwrap_or(u32::MAX);
+                    self.holders.push(holder(entry, Mode::Permits { count, capacity }));
+                }
+                _ => beside.push(entry),
+            }
+        }
+        // Whoever is not beside a holder of ours is a program that is not Polylatch, or what is left of
+        // an owner whose first session has ended; the server counts it in either case.
+        for entry in beside {
+            let owner = serde_json::from_slice::<Beside>(&entry.value).ok().map(|beside| beside.beside);
+            let counted = self.holders.iter().any(|holder| {
+                holder.record.as_ref().is_some_and(|record| {
+                    Some(&record.owner) == owner.as_ref() && record.permits.contains(&entry.session)
+                })
+            });
+            if !counted {
+                self.holders.push(Holder {
+                    record: None,
+                    owner: None,
+                    ..holder(entry, Mode::Permits { count: 1, capacity })
+                });
+            }
+        }
+        // With a mark of our own, nobody else is concerned if it becomes another kind of lock.
+        if !self.holders.is_empty() || coordination.polylatch.is_none() {
+            self.used = Use::As(Kind::Semaphore { capacity });
+        }
+        self.coordination = Some(coordination);
+    }
+
+    /// What kind of lock this is, as long as anybody holds or waits.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        match self.used {
+            Use::As(kind) => Some(kind),
+            Use::Free => self.line.first().map(|waiter| waiter.mode.kind()),
+            Use::Foreign => None,
+        }
+    }
+
+    pub(crate) fn held_by(&self, owner: OwnerToken) -> Option<&Holder> {
+        self.holders.iter().find(|holder| holder.owner == Some(owner))
+    }
+
+    pub(crate) fn position(&self, owner: OwnerToken) -> Option<usize> {
+        self.line.iter().position(|waiter| waiter.owner == owner)
+    }
+
+    /// Held by a program that is not Polylatch, which wakes nobody when it lets go.
+    pub(crate) fn is_held_by_others(&self) -> bool {
+        self.holders.iter().any(|holder| holder.record.is_none())
+    }
+
+    pub(crate) fn hint(&self) -> Option<HolderHint> {
+        self.holders.first().map(|holder| match &holder.record {
+            Some(record) => record.hint(),
+            None => HolderHint { client: None, label: String::new(), held_for: None, left: None },
+        })
+    }
+
+    /// Those at the head of the line who can have the lock together, once `ends` is gone and without
+    /// `leaves`; `first`, who does not wait, before them.
+    pub(crate) fn who_enters(
+        &self,
+        first: Option<Entrant>,
+        me: Option<OwnerToken>,
+        ends: Option<&Holder>,
+        leaves: Option<OwnerToken>,
+    ) -> Vec<Entrant> {
+        let mut held: Vec<Mode> = self
+            .holders
+            .iter()
+            .filter(|holder| ends.is_none_or(|gone| gone.key != holder.key))
+            .map(|holder| holder.mode)
+            .collect();
+        let mut enter = Vec::new();
+        if let Some(first) = first {
+            if !fits(&held, first.mode) {
+                return enter;
+            }
+            held.push(first.mode);
+            enter.push(first);
+        }
+        for waiter in self.line.iter().filter(|waiter| leaves != Some(waiter.owner)) {
+            if enter.iter().any(|entrant| entrant.owner == waiter.owner) {
+                continue;
+            }
+            if enter.len() >= ENTER_TOGETHER || !fits(&held, waiter.mode) {
+                break;
+            }
+            held.push(waiter.mode);
+            enter.push(Entrant::from(waiter, me));
+        }
+        enter
+    }
+
+    /// The check that the held key is as it was seen.
+    fn unchanged(&self, keys: &Keys) -> Op {
+        let key = keys.lock(&self.name);
+        match &self.lock {
+            None => Op::CheckMissing(key),
+            Some(lock) => Op::CheckIndex(key, lock.modified),
+        }
+    }
+
+    /// The transaction that carries out a change.
+    pub(crate) fn transaction(&self, keys: &Keys, change: &Change<'_>) -> Vec<Op> {
+        let name = &self.name;
+        let mut ops = vec![self.unchanged(keys)];
+        if let Some(owner) = change.leaves
+            && let Some(waiter) = self.line.iter().find(|waiter| waiter.owner == owner)
+        {
+            ops.push(Op::Delete(waiter.key.clone()));
+        }
+        if let Some(holder) = change.ends {
+            self.end(keys, holder, change.revoked, &mut ops);
+        }
+        if let Some((holder, record)) = &change.converts {
+            ops.push(Op::CheckIndex(holder.key.clone(), holder.index));
+            ops.push(lock_op(holder.key.clone(), record.bytes(), OWN_FLAGS, &holder.session));
+        }
+        for entrant in &change.enter {
+            self.let_in(keys, entrant, &mut ops);
+        }
+        self.settle_lock(keys, change, &mut ops);
+        if let Some(index) = self.line_open {
+            let goes = |owner| {
+                change.leaves == Some(owner) || change.enter.iter().any(|entrant| entrant.owner == owner)
+            };
+            if self.line.iter().all(|waiter| goes(waiter.owner)) {
+                // Whoever joins the line meanwhile changes this index.
+                ops.push(Op::CheckIndex(keys.line_open(name), index));
+                ops.push(Op::Delete(keys.line_open(name)));
+            }
+        }
+        ops
+    }
+
+    fn end(&self, keys: &Keys, holder: &Holder, revoked: bool, ops: &mut Vec<Op>) {
+        if holder.mode != Mode::Mutex {
+            ops.push(Op::CheckIndex(holder.key.clone(), holder.index));
+            ops.push(Op::Delete(holder.key.clone()));
+        }
+        let (Some(record), Some(owner)) = (&holder.record, holder.owner) else { return };
+        let letter = keys.letter(&record.client(), owner, &holder.session);
+        if revoked {
+            let text = serde_json::to_vec(&Letter::Revoked { fence: holder.fence }).unwrap_or_default();
+            ops.push(lock_op(letter, text, OWN_FLAGS, &holder.session));
+        } else {
+            ops.push(Op::Delete(letter));
+        }
+    }
+
+    fn let_in(&self, keys: &Keys, entrant: &Entrant, ops: &mut Vec<Op>) {
+        let record = entrant.record.from_now().bytes();
+        if let Some(place) = &entrant.waits {
+            ops.push(Op::CheckSession(place.clone(), entrant.session.clone()));
+            ops.push(Op::Delete(place.clone()));
+        }
+        match entrant.mode {
+            // Its record becomes the value of the held key.
+            Mode::Mutex => {}
+            Mode::Read | Mode::Write => {
+                let key = keys.lease(&self.name, entrant.owner, &entrant.session);
+                ops.push(lock_op(key, record, OWN_FLAGS, &entrant.session));
+            }
+            Mode::Permits { .. } => {
+                let key = keys.permit(&self.name, &entrant.session);
+                ops.push(lock_op(key, record, SEMAPHORE_FLAGS, &entrant.session));
+            }
+        }
+        if !entrant.asks {
+            let client = entrant.record.client();
+            let text = Letter::Granted { name: self.name.as_str().to_owned() };
+            let text = serde_json::to_vec(&text).unwrap_or_default();
+            let key = keys.letter(&client, entrant.owner, &entrant.session);
+            ops.push(lock_op(key, text, OWN_FLAGS, &entrant.session));
+        }
+    }
+
+    /// What the held key is afterwards.
+    fn settle_lock(&self, keys: &Keys, change: &Change<'_>, ops: &mut Vec<Op>) {
+        let key = keys.lock(&self.name);
+        let stay: Vec<_> = self
+            .holders
+            .iter()
+            .filter(|holder| change.ends.is_none_or(|gone| gone.key != holder.key))
+            .collect();
+        let after =
+            change.enter.first().map(|entrant| entrant.mode).or(stay.first().map(|holder| holder.mode));
+        match after {
+            None if self.used == Use::Foreign => {}
+            // A leftover of another program stays as long as nobody needs the key.
+            None if change.ends.is_none() && self.holders.is_empty() => {}
+            None => {
+                if self.lock.is_some() {
+                    ops.push(Op::Delete(key));
+                }
+            }
+            Some(Mode::Mutex) => {
+                let Some(entrant) = change.enter.first() else { return };
+                match &self.lock {
+                    Some(lock) if !lock.session.is_empty() => {
+                        let session = lock.session.clone();
+                        ops.push(Op::Unlock { key: key.clone(), session });
+                    }
+                    // The last holders of another kind, gone with their sessions.
+                    _ => {}
+                }
+                let record = entrant.record.from_now().bytes();
+                ops.push(lock_op(key, record, MUTEX_FLAGS, &entrant.session));
+            }
+            Some(Mode::Read | Mode::Write) => {
+                self.make_unheld(&key, ops);
+                ops.push(Op::Set { key, value: b"{\"polylatch\":\"rw\"}".to_vec(), flags: RW_FLAGS });
+            }
+            Some(Mode::Permits { capacity, .. }) => {
+                self.make_unheld(&key, ops);
+                let mut coordination = self
+                    .coordination
+                    .clone()
+                    .filter(|_| matches!(self.used, Use::As(Kind::Semaphore { .. })))
+                    .unwrap_or(Coordination {
+                        limit: capacity,
+                        polylatch: Some(1),
+                        ..Coordination::default()
+                    });
+                if let Some(gone) = change.ends {
+                    for session in sessions(gone) {
+                        coordination.holders.remove(&session);
+                    }
+                }
+                for entrant in &change.enter {
+                    for session in &entrant.record.permits {
+                        coordination.holders.insert(session.clone(), true);
+                    }
+                }
+                let value = serde_json::to_vec(&coordination).unwrap_or_default();
+                ops.push(Op::Set { key, value, flags: SEMAPHORE_FLAGS });
+            }
+        }
+    }
+
+    /// Takes a mutex's session off the held key: a plain write would leave it there.
+    fn make_unheld(&self, key: &str, ops: &mut Vec<Op>) {
+        if self.lock.as_ref().is_some_and(|lock| !lock.session.is_empty()) {
+            ops.push(Op::Delete(key.to_owned()));
+        }
+    }
+}
+
+/// Whether one more can hold beside these, and as the same kind of lock.
+fn fits(held: &[Mode], wanted: Mode) -> bool {
+    held.first().is_none_or(|mode| mode.kind() == wanted.kind()) && admits(held.iter().copied(), wanted)
+}
+
+fn holder(entry: &Entry, mode: Mode) -> Holder {
+    let record = Record::read(&entry.value);
+    Holder {
+        owner: record.as_ref().and_then(Record::owner),
+        fence: record.as_ref().and_then(|record| record.fence).unwrap_or(entry.modified),
+        mode,
+        key: entry.key.clone(),
+        index: entry.modified,
+        session: entry.session.clone(),
+        record,
+    }
+}
+
+/// The sessions that a holder's permits hang on.
+fn sessions(holder: &Holder) -> Vec<String> {
+    match &holder.record {
+        Some(record) if !record.permits.is_empty() => record.permits.clone(),
+        _ => vec![holder.session.clone()],
+    }
+}
+
+pub(crate) fn lock_op(key: String, value: Vec<u8>, flags: u64, session: &str) -> Op {
+    Op::Lock { key, value, flags, session: session.to_owned() }
+}
+
+/// Who is addressed by letters below one client's inbox: the owner and what the letter says.
+pub(crate) fn letter_to(keys: &Keys, client: &ClientId, entry: &Entry) -> Option<(OwnerToken, Letter)> {
+    let leaf = entry.key.strip_prefix(&keys.inbox(client))?;
+    let owner = crate::backend::consul::keys::owner_of(leaf)?;
+    Some((owner, serde_json::from_slice(&entry.value).ok()?))
+}
