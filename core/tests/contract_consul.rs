@@ -24,6 +24,10 @@ impl contract::Store for Consul {
         format!("{url}?prefix={prefix}&session_ttl_min=100ms&lock_delay=0s&{own}&{options}")
     }
 
+    fn stretch(&self) -> u32 {
+        3
+    }
+
     fn tells_renewals(&self) -> bool {
         false
     }
@@ -38,5 +42,5 @@ contract!(|| fresh("session=shared"));
 
 /// The same with a session for every acquisition.
 mod sessions_per_lock {
-    contract!(|| super::fresh("session=per-lock"));
+    crate::contract!(|| super::fresh("session=per-lock"));
 }

@@ -37,11 +37,11 @@ pub fn readers_share_and_a_writer_is_alone(store: &impl Store) {
 
 pub fn one_readers_end_does_not_touch_another(store: &impl Store) {
     let client = store.connect();
-    let short = client.rw_lock("a").read().lease(millis(250)).renew(false);
+    let short = client.rw_lock("a").read().lease(store.time(250)).renew(false);
     let gone = block_on(short.acquire()).unwrap();
-    let kept = block_on(client.rw_lock("a").read().lease(millis(600)).acquire()).unwrap();
+    let kept = block_on(client.rw_lock("a").read().lease(store.time(600)).acquire()).unwrap();
     assert_eq!(block_on(gone.lost()), LostReason::Expired);
-    thread::sleep(millis(800));
+    thread::sleep(store.time(800));
     kept.check().unwrap();
     assert_eq!(seen(&client, "a").holders.len(), 1);
     assert!(write(&client).is_none());
@@ -110,9 +110,9 @@ pub fn permits_are_had_up_to_the_capacity(store: &impl Store) {
 
 pub fn permits_of_a_dead_holder_come_back(store: &impl Store) {
     let (one, two) = (store.connect(), store.connect());
-    let lock = one.semaphore("a", 2).permits(2).lease(millis(300)).renew(false);
+    let lock = one.semaphore("a", 2).permits(2).lease(store.time(300)).renew(false);
     std::mem::forget(block_on(lock.acquire()).unwrap());
-    let kept = two.semaphore("a", 2).permits(1).wait(millis(5_000));
+    let kept = two.semaphore("a", 2).permits(1).wait(store.time(5_000));
     let guard = block_on(kept.acquire()).unwrap();
     assert!(guard.is_held());
 }
@@ -224,12 +224,12 @@ pub fn only_the_only_reader_steps_up(store: &impl Store) {
 
 pub fn a_converted_guard_is_renewed(store: &impl Store) {
     let client = store.connect();
-    let writer = block_on(client.rw_lock("a").write().lease(millis(300)).acquire()).unwrap();
+    let writer = block_on(client.rw_lock("a").write().lease(store.time(300)).acquire()).unwrap();
     let reader = block_on(writer.downgrade()).unwrap();
-    thread::sleep(millis(900));
+    thread::sleep(store.time(900));
     reader.check().unwrap();
     let Converted::Done(writer) = block_on(reader.try_upgrade()).unwrap() else { panic!("the only reader") };
-    thread::sleep(millis(900));
+    thread::sleep(store.time(900));
     writer.check().unwrap();
     block_on(writer.release()).unwrap();
 }
@@ -258,6 +258,7 @@ pub fn shared_holders_and_waiters_are_visible(store: &impl Store) {
     let lock = client.rw_lock("a").write().label("import").wait(millis(10_000));
     let mut waiting = std::pin::pin!(lock.acquire());
     let _ = poll_at_most(4, waiting.as_mut());
+    eventually("it waits", || !seen(&client, "a").waiters.is_empty());
     let view = seen(&client, "a");
     assert_eq!((&*view.mode, view.capacity), ("rw", None));
     let holder = &view.holders[0];

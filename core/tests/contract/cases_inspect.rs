@@ -124,6 +124,7 @@ pub fn names_and_labels_come_back_as_they_were_given(store: &impl Store) {
     let future = waiting.acquire();
     let mut future = std::pin::pin!(future);
     let _ = poll_at_most(4, future.as_mut());
+    eventually("it waits", || !seen(&client, name).waiters.is_empty());
     let snapshot = list(&client);
     assert_eq!(snapshot.locks[0].name, name);
     assert_eq!(snapshot.locks[0].holders[0].label, label);

@@ -24,6 +24,17 @@ pub trait Store: Send + Sync {
     /// Returns the URL of a client, with these options (`key=value` joined by `&`, or nothing).
     fn url(&self, options: &str) -> String;
 
+    /// How much longer than usual leases and what depends on them are, so that a slower store can renew
+    /// short leases in time on a busy machine.
+    fn stretch(&self) -> u32 {
+        1
+    }
+
+    /// A length of time that has to do with leases.
+    fn time(&self, millis: u64) -> Duration {
+        Duration::from_millis(millis) * self.stretch()
+    }
+
     /// Whether the store can say what is left of a lease and when it was renewed. Where it cannot,
     /// inspection has to leave both open.
     fn tells_renewals(&self) -> bool {
