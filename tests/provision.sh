@@ -26,6 +26,44 @@ need_commands() {
   fi
 }
 
+# need_consul: leaves a `consul` program on PATH. Debian 12 has none; the package of the release before
+# runs there as it is, so it is unpacked (not installed) into the tests' cache.
+need_consul() {
+  local cache="${XDG_CACHE_HOME:-${HOME:?}/.cache}/polylatch-tests"
+  have consul && return
+  case ":$PATH:" in
+    *":$cache:"*) ;;
+    *) PATH="$PATH:$cache" ;;
+  esac
+  export PATH
+  hash -r
+  have consul && return
+  have apt-get || die "missing here, and there is no apt-get to fetch it: consul (put one on PATH)"
+  refresh_packages
+  say "Fetching: consul"
+  mkdir -p "$cache"
+  (
+    set -e
+    state=$(mktemp -d)
+    trap 'rm -rf "$state"' EXIT
+    mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
+    # shellcheck disable=SC2016 # apt-get reads the variables
+    archive=$(apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
+      awk '$2 == "main" && $1 !~ /security/ { print $1; exit }')
+    keys=/usr/share/keyrings/debian-archive-keyring.gpg
+    printf 'deb [signed-by=%s] %s bullseye main\n' "$keys" "$archive" >"$state/sources.list"
+    options=(-o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=/dev/null
+      -o "Dir::State::lists=$state/lists" -o "Dir::Cache=$state/cache" -o APT::Sandbox::User=root)
+    apt-get "${options[@]}" -qq update
+    cd "$state"
+    apt-get "${options[@]}" -qq download consul
+    dpkg-deb -x consul_*.deb unpacked
+    install -m755 unpacked/usr/bin/consul "$cache/consul"
+  ) || die "consul could not be fetched from Debian's archive; put a consul program (1.8 or later) on PATH"
+  hash -r
+  have consul || die "there is no consul program after fetching it; put one on PATH"
+}
+
 # need_compilers: a C compiler (SQLite and the cryptography are compiled from C) with its headers,
 # and the certificates that a download is checked with.
 need_compilers() {

@@ -3,7 +3,7 @@
 //! A lease can end while its holder is paused, and a request that has already left cannot be called
 //! back. So the last word belongs to the resource: it remembers the largest fencing token it has
 //! seen and refuses smaller ones, in the same atomic step as the write. This module has that step
-//! for SQL tables ([`FencedUpdate`]), for Redis keys ([`redis`]), for HTTP requests ([`http`]), and a
+//! for SQL tables ([`FencedUpdate`]), for Redis keys ([`redis`]), for Consul keys (`consul`), for HTTP requests ([`http`]), and a
 //! printable value that carries the token across processes ([`Sequencer`]). For a resource inside one
 //! process there is [`TokenGate`].
 //!
@@ -17,6 +17,8 @@
 //!   expire, opens the door to every late writer.
 //! - **Equal tokens pass.** They belong to one grant, whose holder may write more than once.
 
+#[cfg(feature = "consul")]
+pub mod consul;
 pub mod http;
 pub mod redis;
 mod sequencer;

@@ -83,7 +83,7 @@ pub fn readers_that_stand_together_enter_together(store: &impl Store) {
     let started = Instant::now();
     block_on(writer.release()).unwrap();
     let readers: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    assert!(started.elapsed() < millis(700), "they entered one by one: {:?}", started.elapsed());
+    assert!(started.elapsed() < store.time(700), "they entered one by one: {:?}", started.elapsed());
     assert_eq!(seen(&holder, "a").holders.len(), 5);
     for reader in &readers {
         reader.check().unwrap();
@@ -134,7 +134,7 @@ pub fn a_large_request_is_not_overtaken_by_small_ones(store: &impl Store) {
 pub fn a_writer_that_gives_up_lets_the_readers_behind_it_in(store: &impl Store) {
     let (holder, others) = (store.connect(), store.connect());
     let first = read(&holder).unwrap();
-    let giving_up = others.rw_lock("a").write().wait(millis(400));
+    let giving_up = others.rw_lock("a").write().wait(store.time(400));
     let writer = thread::spawn(move || block_on(giving_up.acquire()).unwrap_err());
     eventually("the writer waits", || seen(&holder, "a").waiters.len() == 1);
     let lock = others.rw_lock("a").read().wait(millis(10_000));
@@ -143,7 +143,7 @@ pub fn a_writer_that_gives_up_lets_the_readers_behind_it_in(store: &impl Store) 
     assert_eq!(writer.join().unwrap().kind(), ErrorKind::WaitTimeout);
     let started = Instant::now();
     reader.join().unwrap().check().unwrap();
-    assert!(started.elapsed() < millis(700), "nobody let it in: {:?}", started.elapsed());
+    assert!(started.elapsed() < store.time(700), "nobody let it in: {:?}", started.elapsed());
     first.check().unwrap();
 }
 

@@ -166,10 +166,15 @@ pub fn poll_at_most<F: Future>(times: usize, future: F) -> Option<F::Output> {
 }
 
 /// Waits until something is so; panics with `what` after ten seconds.
-pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+pub fn eventually(what: &str, so: impl FnMut() -> bool) {
+    eventually_within(what, Duration::from_secs(10), so);
+}
+
+/// The same with another limit.
+pub fn eventually_within(what: &str, limit: Duration, mut so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !so() {
-        assert!(started.elapsed() < Duration::from_secs(10), "still not: {what}");
+        assert!(started.elapsed() < limit, "still not: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

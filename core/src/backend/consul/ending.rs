@@ -16,6 +16,7 @@ use crate::error::{Effect, Result};
 use crate::mode::Mode;
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::FencingToken;
+use crate::token::OwnerToken;
 
 impl Inner {
     pub(super) async fn release(
@@ -82,7 +83,16 @@ impl Inner {
     /// Forgets an acquisition that has nothing at the store any more.
     pub(super) async fn finish(&self, acquisition: &Acquisition) {
         self.clear_up(acquisition).await;
-        self.acquisitions.forget(acquisition.contender.owner);
+        self.forget(acquisition.contender.owner);
+    }
+
+    /// The same where the store has been told already.
+    pub(super) fn forget(&self, owner: OwnerToken) {
+        self.acquisitions.forget(owner);
+        for session in self.sessions.take_own(owner) {
+            let sessions = Arc::clone(&self.sessions);
+            self.runtime.spawn(async move { sessions.destroy(&session).await });
+        }
     }
 
     /// Removes the contender keys of a semaphore, which mean nothing by themselves.

@@ -30,7 +30,7 @@ const WATCH: Duration = Duration::from_secs(30);
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// How long a lease that is over may still be on its way to being given back by its holder.
-const GRACE: Duration = Duration::from_millis(100);
+const GRACE: Duration = Duration::from_millis(500);
 
 /// Whether letters reach this client, and which it has read.
 #[derive(Default)]
@@ -98,8 +98,11 @@ impl Inner {
                 Letter::Granted { name } => self.granted_by_letter(owner, &name, entry),
                 Letter::Revoked { fence } => {
                     self.wakeups.revoked(owner, fence);
-                    self.acquisitions.forget(owner);
                     self.throw_away(entry.key.clone());
+                    if let Some(acquisition) = self.acquisitions.get(owner) {
+                        let inner = Arc::clone(self);
+                        self.runtime.spawn(async move { inner.finish(&acquisition).await });
+                    }
                 }
             }
         }

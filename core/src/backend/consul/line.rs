@@ -53,8 +53,7 @@ impl Inner {
             Err(error) if error.effect() == Effect::Maybe => acquisition.state().uncertain = true,
             Ok(Answer::Held { .. }) | Err(_) => {}
             Ok(_) if ask == Ask::Try => {
-                self.clear_up(&acquisition).await;
-                self.acquisitions.forget(contender.owner);
+                self.finish(&acquisition).await;
             }
             Ok(_) => {}
         }

@@ -234,3 +234,10 @@ impl Backend for ConsulBackend {
         self.verb(Inner::close)
     }
 }
+
+/// The transaction that writes a key unless another one has changed since `index`.
+pub(crate) fn write_if_unchanged(guard: &str, index: u64, key: &str, value: &[u8]) -> String {
+    let check = api::Op::CheckIndex(guard.to_owned(), index);
+    let write = api::Op::Set { key: key.to_owned(), value: value.to_vec(), flags: 0 };
+    serde_json::Value::Array(vec![check.json(), write.json()]).to_string()
+}

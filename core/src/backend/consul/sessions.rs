@@ -294,7 +294,7 @@ impl Sessions {
     pub(crate) fn take_unneeded(&self, needed: &HashSet<String>, now: BootInstant) -> Vec<Arc<Session>> {
         let mut present = unpoisoned(&self.present);
         let mut unneeded = Vec::new();
-        present.retain(|class, session| {
+        present.retain(|_, session| {
             if session.has_ended() {
                 return false;
             }
@@ -302,18 +302,29 @@ impl Sessions {
                 session.needed(now);
                 return true;
             }
-            let keep = match class {
-                Class::Shared(..) => KEPT_UNUSED,
-                // Long enough for the acquisition that it was just made for.
-                Class::Own(..) => Duration::from_secs(1),
-            };
-            if now.since(session.unneeded_since()) < keep {
+            if now.since(session.unneeded_since()) < KEPT_UNUSED {
                 return true;
             }
             unneeded.push(Arc::clone(session));
             false
         });
         unneeded
+    }
+
+    /// Takes out the sessions of one acquisition that is over, if they are its own.
+    pub(crate) fn take_own(&self, owner: OwnerToken) -> Vec<Arc<Session>> {
+        if !self.options.per_lock {
+            return Vec::new();
+        }
+        let mut own = Vec::new();
+        unpoisoned(&self.present).retain(|class, session| {
+            let keep = !matches!(class, Class::Own(_, _, of) if *of == owner);
+            if !keep {
+                own.push(Arc::clone(session));
+            }
+            keep
+        });
+        own
     }
 
     /// Destroys a session that nothing hangs on any more.

@@ -1,0 +1,87 @@
+//! Three servers: leaders are killed, and locks are kept.
+
+#![cfg(all(feature = "consul", unix))]
+
+mod contract;
+
+use std::time::{Duration, Instant};
+
+use contract::{block_on, millis};
+use polylatch::{ErrorKind, Polylatch};
+use polylatch_test_services::consul::Cluster;
+
+/// Kills; every one with an election that is shorter than half of the TTL.
+const KILLS: usize = 4;
+
+#[test]
+fn locks_survive_the_death_of_leaders() {
+    kill_leaders(KILLS);
+}
+
+/// The long run: `cargo test --test consul_cluster -- --ignored`.
+#[test]
+#[ignore = "takes minutes; the short form runs always"]
+fn locks_survive_twenty_deaths_of_leaders() {
+    kill_leaders(20);
+}
+
+fn kill_leaders(kills: usize) {
+    let cluster = Cluster::start();
+    let lease = Duration::from_secs(60);
+    let mut token = 0;
+    for kill in 0..kills {
+        // By way of a server that stays: an agent of the application's host does the same.
+        let url = format!("{}?prefix=cluster&lease=60s&timeout=2s", cluster.follower().url());
+        let client = block_on(Polylatch::connect(&url)).unwrap();
+        let guards: Vec<_> = (0..10)
+            .map(|number| {
+                let lock = client.lock(format!("{kill}/{number}")).lease(lease).wait(lease);
+                block_on(lock.acquire()).unwrap()
+            })
+            .collect();
+        let started = Instant::now();
+        let killed = cluster.kill_leader();
+        let election = started.elapsed();
+        assert!(election < lease / 2, "the election itself took {election:?}");
+        // Every lock is renewed at the new leader, and can be given back there.
+        let renewed: Vec<_> = guards.iter().map(|guard| guard.renewals()).collect();
+        contract::eventually_within("all were renewed", Duration::from_secs(50), || {
+            guards
+                .iter()
+                .zip(&renewed)
+                .all(|(guard, before)| guard.renewals() > *before || guard.renewals() > 1)
+        });
+        for guard in &guards {
+            guard.check().unwrap_or_else(|error| panic!("kill {kill}: {error}"));
+            assert!(guard.fencing_token().get() > token, "tokens went back");
+        }
+        token = guards.iter().map(|guard| guard.fencing_token().get()).max().unwrap();
+        for guard in &guards {
+            block_on(guard.release()).unwrap();
+        }
+        block_on(client.close());
+        killed.start_again();
+        killed.wait_for_leader();
+    }
+}
+
+#[test]
+fn without_a_leader_nothing_is_granted_and_the_error_says_so() {
+    let cluster = Cluster::start();
+    let follower = cluster.follower();
+    let client =
+        block_on(Polylatch::connect(&format!("{}?prefix=alone&timeout=2s", follower.url()))).unwrap();
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    for server in &cluster.servers {
+        if server.address() != follower.address() {
+            server.kill();
+        }
+    }
+    let error = block_on(client.lock("b").wait(millis(5_000)).acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
+    let lost = block_on(guard.lost());
+    assert_eq!(lost, polylatch::LostReason::Expired);
+    let error =
+        block_on(Polylatch::connect(&format!("{}?prefix=alone&timeout=2s", follower.url()))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
+}
