@@ -199,6 +199,12 @@ impl Params {
         Ok(Self { scheme: scheme.to_owned(), given, known: Vec::new() })
     }
 
+    /// Whether an option is given and nobody has taken it yet.
+    #[cfg(feature = "consul")]
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.given.contains_key(key)
+    }
+
     pub(crate) fn text(&mut self, key: &'static str) -> Option<String> {
         self.known.push(key);
         self.given.remove(key)

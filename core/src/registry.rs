@@ -42,6 +42,8 @@ pub(crate) async fn open(
     let pairs = url::form_urlencoded::parse(query.as_bytes())
         .map(|(key, value)| (key.into_owned(), value.into_owned()));
     let mut params = Params::new(scheme, pairs)?;
+    #[cfg(feature = "consul")]
+    let own_provisional = params.has("provisional");
     let settings = Settings::from_params(&mut params)?;
     let context = OpenContext {
         wakeups: Arc::clone(wakeups),
@@ -84,6 +86,7 @@ pub(crate) async fn open(
             use crate::backend::consul;
             let config = consul::ConsulConfig::from_url(scheme, target, &mut params, &settings)?;
             params.finish()?;
+            let settings = if own_provisional { settings } else { consul::half_of_the_lease(settings) };
             let display = config.display();
             let backend = consul::open(config, context, purpose)
                 .await

@@ -25,7 +25,7 @@ impl contract::Store for Consul {
     }
 
     fn stretch(&self) -> u32 {
-        3
+        5
     }
 
     fn tells_renewals(&self) -> bool {

@@ -19,7 +19,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Workers are the program given; the URL of the store has no options.
+    /// Workers are the program given; the URL of the store has the options that all share, or none.
     #[track_caller]
     pub fn new(program: &'static str, url: &str, evidence: Evidence) -> Self {
         let resource = Resource::start(evidence.dir());
@@ -30,7 +30,8 @@ impl Stage {
     /// Starts a worker whose client has these options.
     #[track_caller]
     pub fn worker(&self, who: &str, options: &str) -> Worker {
-        self.worker_at(who, &format!("{}?{options}", self.url))
+        let mark = if self.url.contains('?') { '&' } else { '?' };
+        self.worker_at(who, &format!("{}{mark}{options}", self.url))
     }
 
     /// Starts a worker that reaches the store by another way.

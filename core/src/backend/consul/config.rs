@@ -169,6 +169,14 @@ impl ConsulConfig {
     }
 }
 
+/// First leases for Consul, where nobody asked for others: half of the lease, for which a session that
+/// is renewed in time always lasts. Orphans end with their session, so a shorter one would gain
+/// nothing, and would not outlast the election of a leader.
+pub(crate) fn half_of_the_lease(settings: Settings) -> Settings {
+    let half = (settings.lease / 2).max(settings.poll * 2 + Duration::from_millis(100));
+    Settings { provisional: half, ..settings }
+}
+
 /// The ACL token, from one of three places.
 fn token(params: &mut Params) -> Result<Option<Secret>> {
     let invalid = |message: String| Error::new(ErrorKind::InvalidConfig, message);

@@ -43,7 +43,7 @@ mod view;
 
 use acquisition::Acquisitions;
 use api::Api;
-pub(crate) use config::ConsulConfig;
+pub(crate) use config::{ConsulConfig, half_of_the_lease};
 use keeping::Inbox;
 use keys::Keys;
 use line::Delays;

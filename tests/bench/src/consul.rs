@@ -1,0 +1,238 @@
+//! Consul: an acquire and release against the raw requests that they need, and hand-offs with the
+//! requests that a critical section costs.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polylatch::Polylatch;
+use polylatch_test_services::consul::{ConsulAgent, field};
+use tokio::runtime::Builder;
+
+use crate::figures::{Samples, heading, row};
+
+const ROUNDS: usize = 10;
+const PER_ROUND: usize = 100;
+const SECTIONS: usize = 400;
+/// Clients that contend; waiters are spread over them.
+const CLIENTS: usize = 8;
+
+pub fn run() {
+    let agent = ConsulAgent::start();
+    uncontended(&agent);
+    handoff(&agent);
+}
+
+/// A connection that is kept, and nothing else: the floor.
+struct Wire(TcpStream, Vec<u8>);
+
+impl Wire {
+    fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the agent listens");
+        stream.set_nodelay(true).expect("a socket");
+        Self(stream, vec![0; 1 << 16])
+    }
+
+    fn put(&mut self, target: &str, body: &str) -> String {
+        let request =
+            format!("PUT {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        self.0.write_all(request.as_bytes()).expect("the agent reads");
+        let mut filled = 0;
+        loop {
+            filled += self.0.read(&mut self.1[filled..]).expect("the agent answers");
+            let text = std::str::from_utf8(&self.1[..filled]).expect("text");
+            let Some((head, rest)) = text.split_once("\r\n\r\n") else { continue };
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let length: usize = length.and_then(|text| text.parse().ok()).expect("a length");
+            if rest.len() >= length {
+                return rest.to_owned();
+            }
+        }
+    }
+}
+
+fn uncontended(agent: &ConsulAgent) {
+    heading("Consul: acquire + release of a free lock, one client (µs a pair)");
+    let mut wire = Wire::connect(agent.address());
+    let session =
+        wire.put("/v1/session/create", "{\"TTL\":\"3600s\",\"Behavior\":\"delete\",\"NodeChecks\":[]}");
+    let session = field(&session, "ID").expect("a session");
+    let take = format!(
+        "[{{\"KV\":{{\"Verb\":\"check-not-exists\",\"Key\":\"floor/line\"}}}},{{\"KV\":{{\"Verb\":\"lock\",\"Key\":\"floor/lock\",\"Value\":\"aGVsbG8=\",\"Session\":\"{session}\"}}}}]"
+    );
+    let give = "[{\"KV\":{\"Verb\":\"check-not-exists\",\"Key\":\"floor/line\"}},{\"KV\":{\"Verb\":\"delete\",\"Key\":\"floor/lock\"}}]";
+    let client = polylatch::blocking::Polylatch::connect(&agent.url()).expect("it connects");
+    let lock = client.lock("bench");
+    let (mut floor, mut ours) = (Samples::default(), Samples::default());
+    for _ in 0..ROUNDS {
+        floor.extend(timed(|| {
+            wire.put("/v1/txn", &take);
+            wire.put("/v1/txn", give);
+        }));
+        ours.extend(timed(|| {
+            lock.acquire().expect("it is free").release().expect("it is held");
+        }));
+    }
+    row("floor: two transactions, blocking socket", "µs", &floor, &[]);
+    row("polylatch, blocking API", "µs", &ours, &[("floor", floor.median())]);
+    client.close();
+}
+
+fn timed(mut pair: impl FnMut()) -> Vec<f64> {
+    let once = |pair: &mut dyn FnMut()| {
+        let started = Instant::now();
+        pair();
+        started.elapsed().as_nanos() as f64 / 1e3
+    };
+    (0..PER_ROUND).map(|_| once(&mut pair)).collect()
+}
+
+fn handoff(agent: &ConsulAgent) {
+    heading("Consul: hand-off of a contended lock (µs)");
+    let mut wire = Wire::connect(agent.address());
+    let mut trip = Samples::default();
+    trip.extend(timed(|| {
+        drop(wire.put("/v1/txn", "[{\"KV\":{\"Verb\":\"set\",\"Key\":\"floor/x\",\"Value\":\"YQ==\"}}]"))
+    }));
+    row("floor: one transaction, blocking socket", "µs", &trip, &[]);
+    for waiters in [1, 8, 64] {
+        let relay = Relay::start(agent.address());
+        let outcome = contend(agent, &relay, waiters);
+        row(&format!("polylatch, {waiters} waiters"), "µs", &outcome.0, &[("transaction", trip.median())]);
+        println!("    requests per critical section {:.2}", outcome.1);
+    }
+}
+
+/// Passes bytes on and counts requests.
+struct Relay {
+    address: SocketAddr,
+    requests: Arc<AtomicU64>,
+}
+
+impl Relay {
+    fn start(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("a port");
+        let requests = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&requests);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(server) = TcpStream::connect(target) else { continue };
+                for stream in [&client, &server] {
+                    stream.set_nodelay(true).expect("a socket");
+                }
+                let (up, down) =
+                    (client.try_clone().expect("a socket"), server.try_clone().expect("a socket"));
+                let counter = Arc::clone(&counter);
+                thread::spawn(move || pass(up, server, Some(&counter)));
+                thread::spawn(move || pass(down, client, None));
+            }
+        });
+        Self { address, requests }
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, requests: Option<&AtomicU64>) {
+    let mut buffer = [0; 1 << 15];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        if let Some(requests) = requests {
+            // A request line begins a packet here: requests of one connection follow one another.
+            let text = &buffer[..count];
+            let begins = [b"PUT /v1".as_slice(), b"GET /v1"].iter().any(|start| text.starts_with(start));
+            requests.fetch_add(u64::from(begins), Ordering::SeqCst);
+        }
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+struct Shared {
+    released_at: AtomicU64,
+    done: AtomicUsize,
+    stop: AtomicBool,
+    latencies: Mutex<Vec<f64>>,
+}
+
+/// Hand-offs among so many waiters and a first holder; latencies, and requests per section.
+fn contend(agent: &ConsulAgent, relay: &Relay, waiters: usize) -> (Samples, f64) {
+    let start = Instant::now();
+    let name = format!("handoff-{waiters}");
+    let shared = Arc::new(Shared {
+        released_at: AtomicU64::new(0),
+        done: AtomicUsize::new(0),
+        stop: AtomicBool::new(false),
+        latencies: Mutex::default(),
+    });
+    let blocker = polylatch::blocking::Polylatch::connect(&agent.url()).expect("it connects");
+    let held = blocker.lock(&name).acquire().expect("it is free");
+    let clients = waiters.min(CLIENTS);
+    let begin = Arc::new(Barrier::new(clients + 1));
+    let url = format!("consul://{}", relay.address);
+    let threads: Vec<_> = (0..clients)
+        .map(|client| {
+            let mine = waiters / clients + usize::from(client < waiters % clients);
+            let (shared, begin, url, name) =
+                (Arc::clone(&shared), Arc::clone(&begin), url.clone(), name.clone());
+            thread::spawn(move || {
+                let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+                runtime.block_on(async {
+                    let client = Polylatch::connect(&url).await.expect("it connects");
+                    let tasks: Vec<_> = (0..mine)
+                        .map(|_| tokio::spawn(one(client.clone(), name.clone(), Arc::clone(&shared), start)))
+                        .collect();
+                    begin.wait();
+                    for task in tasks {
+                        task.await.expect("no panic");
+                    }
+                    client.close().await;
+                });
+            })
+        })
+        .collect();
+    begin.wait();
+    let query = polylatch::inspect::Query { name: Some(name), ..Default::default() };
+    while blocker.list(&query).expect("it answers").locks[0].waiters.len() < waiters {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let before = relay.requests.load(Ordering::SeqCst);
+    shared.released_at.store(now(start), Ordering::SeqCst);
+    held.release().expect("it is held");
+    while shared.done.load(Ordering::SeqCst) < SECTIONS {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let requests = relay.requests.load(Ordering::SeqCst) - before;
+    let sections = shared.done.load(Ordering::SeqCst);
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    blocker.close();
+    let mut samples = Samples::default();
+    samples.extend(std::mem::take(&mut *shared.latencies.lock().expect("no panic")));
+    (samples, requests as f64 / sections as f64)
+}
+
+async fn one(client: Polylatch, name: String, shared: Arc<Shared>, start: Instant) {
+    let lock = client.lock(name).wait(Duration::from_secs(120));
+    let mut mine = Vec::new();
+    while !shared.stop.load(Ordering::SeqCst) {
+        let guard = lock.acquire().await.expect("everybody gets it in time");
+        let entered = now(start);
+        if shared.done.fetch_add(1, Ordering::SeqCst) < SECTIONS {
+            mine.push((entered - shared.released_at.load(Ordering::SeqCst)) as f64 / 1e3);
+        } else {
+            shared.stop.store(true, Ordering::SeqCst);
+        }
+        shared.released_at.store(now(start), Ordering::SeqCst);
+        guard.release().await.expect("it is held");
+    }
+    shared.latencies.lock().expect("no panic").extend(mine);
+}
+
+fn now(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,136 @@
+//! Robustness on real Consul agents.
+#![cfg(unix)]
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use polylatch_robustness::evidence::Evidence;
+use polylatch_robustness::load::{Healing, Hurt, Plan, run};
+use polylatch_robustness::stage::Stage;
+use polylatch_robustness::{crowd, scenarios, size};
+use polylatch_test_services::consul::{Cluster, ConsulAgent};
+use polylatch_test_services::proxy::{Hold, Proxy};
+
+/// The worker program.
+const WORKER: &str = env!("CARGO_BIN_EXE_polylatch-robustness-worker");
+
+/// Short times: the servers keep a dead session for twice its TTL. Without lock-delay nothing but the
+/// holders' own clocks keeps sections apart.
+const SHORT: &str = "session_ttl_min=100ms&lock_delay=0s&lease=1200ms&provisional=600ms&poll=50ms&timeout=1s";
+
+fn on_stage(scenario: impl FnOnce(&Stage)) {
+    let agent = ConsulAgent::start();
+    let url = format!("{}?session_ttl_min=100ms&lock_delay=0s", agent.url());
+    scenario(&Stage::new(WORKER, &url, Evidence::new(None)));
+}
+
+#[test]
+fn a_holder_paused_beyond_its_lease_is_told_at_once_and_refused() {
+    on_stage(scenarios::a_holder_paused_beyond_its_lease_is_told_at_once_and_refused);
+}
+
+#[test]
+fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_line() {
+    on_stage(|stage| crowd::fifty_waiters_of_five_processes_enter_in_the_order_of_the_line(stage, 4));
+}
+
+#[test]
+fn sections_never_overlap_while_workers_connections_and_the_agent_are_hurt() {
+    let seed = size("POLYLATCH_ROBUSTNESS_SEED", 20_261_101);
+    let sections = size("POLYLATCH_ROBUSTNESS_SECTIONS", 200_000) / 10;
+    let faults = size("POLYLATCH_ROBUSTNESS_FAULTS", (sections / 300).max(20));
+    let agent = ConsulAgent::start();
+    let proxy = Proxy::start_raw(agent.address());
+    let evidence = Evidence::new(Some(seed));
+    let urls = (0..8).map(|place| match place % 2 {
+        0 => format!("{}?{SHORT}", agent.url()),
+        _ => format!("{}?{SHORT}", agent.url_through(proxy.address())),
+    });
+    let reset: Hurt<'_> = Box::new(|_| {
+        proxy.reset_all();
+        ("reset of connections".into(), None)
+    });
+    // Longer than a first lease: what waits in the proxy arrives when somebody else holds.
+    let silence: Hurt<'_> = Box::new(|random| {
+        let hold = [Hold::Stall, Hold::Stall, Hold::StallReplies, Hold::Swallow][random.below(4) as usize];
+        proxy.set_hold(hold);
+        let length = Duration::from_millis(200 + random.below(1500));
+        let end: Healing<'_> = (length, Box::new(|| proxy.set_hold(Hold::Off)));
+        (format!("silence: {hold:?} for {length:?}"), Some(end))
+    });
+    let pause_agent: Hurt<'_> = Box::new(|random| {
+        agent.pause();
+        let length = Duration::from_millis(50 + random.below(1200));
+        let end: Healing<'_> = (length, Box::new(|| agent.resume()));
+        (format!("pause of the agent: {length:?}"), Some(end))
+    });
+    let plan = Plan {
+        program: WORKER,
+        seed,
+        sections,
+        faults,
+        urls: urls.collect(),
+        threads: 3,
+        locks: 6,
+        long: Duration::from_millis(900),
+        pause: Duration::from_millis(2200),
+        kills: 20,
+        pauses: 20,
+        others: vec![(10, reset), (20, silence), (5, pause_agent)],
+    };
+    let mut outcome = run(&plan, &evidence);
+    println!("consul under load (seed {seed}):\n{}", outcome.figures);
+    evidence.judge(&mut outcome.history);
+    assert!(outcome.figures.sections as u64 >= sections, "{}", outcome.figures);
+    assert!(outcome.figures.faults.values().sum::<u64>() >= faults, "{}", outcome.figures);
+}
+
+#[test]
+fn sections_never_overlap_while_leaders_are_killed() {
+    let seed = size("POLYLATCH_ROBUSTNESS_SEED", 20_261_102);
+    let sections = size("POLYLATCH_ROBUSTNESS_SECTIONS", 200_000) / 100;
+    let faults = 4;
+    let cluster = Cluster::start();
+    let evidence = Evidence::new(Some(seed));
+    // Longer than an election, so that most locks outlast it.
+    let options = "session_ttl_min=100ms&lock_delay=0s&lease=15s&poll=200ms&timeout=2s";
+    let urls = (0..6).map(|place| format!("{}?{options}", cluster.servers[place % 3].url()));
+    let down: Cell<Option<usize>> = Cell::new(None);
+    let kill: Hurt<'_> = Box::new(|_| {
+        if let Some(before) = down.take() {
+            cluster.servers[before].start_again();
+            cluster.servers[before].wait_for_leader();
+        }
+        let leader = cluster.leader().address();
+        let at = cluster.servers.iter().position(|server| server.address() == leader).unwrap_or(0);
+        cluster.servers[at].kill();
+        down.set(Some(at));
+        let back: Healing<'_> = (
+            Duration::from_secs(4),
+            Box::new(|| {
+                if let Some(at) = down.take() {
+                    cluster.servers[at].start_again();
+                }
+            }),
+        );
+        (format!("kill of the leader: server {at}"), Some(back))
+    });
+    let plan = Plan {
+        program: WORKER,
+        seed,
+        sections,
+        faults,
+        urls: urls.collect(),
+        threads: 2,
+        locks: 6,
+        long: Duration::from_millis(500),
+        pause: Duration::from_millis(1000),
+        kills: 0,
+        pauses: 0,
+        others: vec![(1, kill)],
+    };
+    let mut outcome = run(&plan, &evidence);
+    println!("consul with dying leaders (seed {seed}):\n{}", outcome.figures);
+    evidence.judge(&mut outcome.history);
+    assert!(outcome.figures.sections as u64 >= sections, "{}", outcome.figures);
+}
