@@ -70,6 +70,12 @@ impl Keys {
         keys
     }
 
+    /// The three keys of the usual cases, from which their scripts spell the others.
+    pub(crate) fn usual(&self, escaped: &str) -> Vec<String> {
+        let lock = [&self.lock_before, escaped, &self.lock_after].concat();
+        vec![lock, self.of_name(escaped, "line"), self.counter()]
+    }
+
     /// The key of what stands beside a lock under its name.
     fn of_name(&self, escaped: &str, what: &str) -> String {
         [&self.prefix, ":{", escaped, "}:", what].concat()

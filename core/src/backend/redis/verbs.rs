@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Inner;
+use super::config::Guarantee;
 use super::port::{Acknowledge, Call, Data};
 use super::records::{LockValue, mode_code, parse_mode, value_tail, waiter_record};
 use super::scripts::{self, Script};
-use super::{Inbox, Inner};
 use crate::backend::{
     AUDIT_LENGTH, Answer, Ask, Contender, Conversion, HolderHint, Released, RenewItem, Renewal,
 };
@@ -22,7 +23,6 @@ use crate::token::ClientId;
 /// Which keys a script takes besides those of every script that can grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum More {
-    Nothing,
     Holders,
     HoldersAndDetails,
 }
@@ -40,7 +40,6 @@ impl Inner {
     fn keys(&self, escaped: &str, more: More) -> Vec<String> {
         let mut keys = self.keys.granting_escaped(escaped);
         match more {
-            More::Nothing => {}
             More::Holders => keys.push(self.keys.holders(escaped)),
             More::HoldersAndDetails => keys.extend(self.keys.sharing_escaped(escaped)),
         }
@@ -73,24 +72,18 @@ impl Inner {
         let (near, far) = (near.as_millis(), far.as_millis());
         let answer = if contender.mode == Mode::Mutex {
             let escaped = contender.name.escaped_for_redis();
-            let keys = self.keys(&escaped, More::Holders);
-            // Every argument costs time at the server, and what only matters to who waits comes in one.
             let rest = format!(
-                "{} {} {waits} {barge} {near} {far} {} {}",
-                self.keys.inbox_before(),
-                self.max_lease.as_millis(),
+                "{} {waits} {barge} {near} {far} {} {}",
+                self.packed_args(),
                 WaitTimes::NEAR_POSITIONS,
                 u8::from(listens)
             );
-            let args = vec![
-                contender.owner.to_hex(),
-                value_tail(&contender),
-                contender.first_lease.as_millis().to_string(),
-                self.strict_flag(),
-                escaped,
-                rest,
-            ];
-            self.one(Call { script: &scripts::POLL, keys, args }, self.acknowledge).await?
+            let keys = self.keys.usual(&escaped);
+            let first_lease = contender.first_lease.as_millis().to_string();
+            let args = vec![contender.owner.to_hex(), value_tail(&contender), first_lease, rest, escaped];
+            let strict = self.guarantee == Guarantee::Strict;
+            let script = if strict { &*scripts::POLL_STRICT } else { &*scripts::POLL };
+            self.one(Call { script, keys, args }, self.acknowledge).await?
         } else {
             let args = [
                 contender.owner.to_hex(),
@@ -214,14 +207,21 @@ impl Inner {
         contender: Arc<Contender>,
         fence: FencingToken,
     ) -> Result<Released> {
-        let args = [contender.owner.to_hex(), fence.get().to_string()];
-        let script = one_of(&contender, (&scripts::RELEASE, More::Nothing), &scripts::SHARED_RELEASE);
-        let answer = self.granting(script, &contender.name, args, None).await?;
+        let owner = contender.owner.to_hex();
+        let answer = if contender.mode == Mode::Mutex {
+            let escaped = contender.name.escaped_for_redis();
+            let keys = self.keys.usual(&escaped);
+            let args = vec![owner, format!("|{}|", fence.get()), escaped, self.packed_args()];
+            self.one(Call { script: &scripts::RELEASE, keys, args }, None).await?
+        } else {
+            let script = (&*scripts::SHARED_RELEASE, More::HoldersAndDetails);
+            self.granting(script, &contender.name, [owner, fence.get().to_string()], None).await?
+        };
         Ok(if answer.int()? == 1 { Released::Released } else { Released::NotHeld })
     }
 
     pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
-        let listens = *self.inbox.borrow() != Inbox::Refused;
+        let listens = self.inboxes.may_listen();
         let args = [contender.owner.to_hex(), waiter_record(&contender, listens)];
         let script = one_of(&contender, (&scripts::CANCEL, More::Holders), &scripts::SHARED_CANCEL);
         self.granting(script, &contender.name, args, None).await.map(drop)
