@@ -32,6 +32,7 @@ mod replies;
 pub(crate) mod scripts;
 mod socket;
 mod stream;
+mod unlisted;
 mod verbs;
 
 use config::Guarantee;
@@ -40,6 +41,7 @@ use inbox::Inboxes;
 use native::NativePort;
 use port::{Acknowledge, Call, Data, Port, ServerFacts};
 use records::Keys;
+use unlisted::Unlisted;
 
 /// One client's view of one Redis server.
 pub(crate) struct RedisBackend {
@@ -57,6 +59,7 @@ struct Inner {
     wakeups: Arc<Wakeups>,
     client: ClientId,
     inboxes: Inboxes,
+    unlisted: Unlisted,
     own: examine::Own,
 }
 
@@ -132,6 +135,7 @@ impl RedisBackend {
             wakeups: context.wakeups,
             client: context.client,
             inboxes: Inboxes::default(),
+            unlisted: Unlisted::default(),
         };
         let capability = Capability {
             backend: "redis",
@@ -196,6 +200,10 @@ impl Backend for RedisBackend {
         Box::pin(Arc::clone(&self.inner).poll(Arc::clone(contender), ask))
     }
 
+    fn lists_late(&self) -> bool {
+        true
+    }
+
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
         Box::pin(Arc::clone(&self.inner).renew(items))
     }
@@ -221,7 +229,8 @@ impl Backend for RedisBackend {
         let query = query.clone();
         Box::pin(async move {
             let started = Instant::now();
-            let mut snapshot = reading::read(&*inner.port, &inner.keys, &query).await?;
+            let unlisted = inner.unlisted.names();
+            let mut snapshot = reading::read(&*inner.port, &inner.keys, &query, unlisted).await?;
             snapshot.round_trip = started.elapsed();
             Ok(snapshot)
         })

@@ -36,6 +36,13 @@ fn one_of(
     if contender.mode == Mode::Mutex { mutex } else { (shared, More::HoldersAndDetails) }
 }
 
+/// Whether a grant lists the lock in the index of names. Others are listed by their first renewal, which
+/// comes soon, or because somebody waits for them: most sections are over before, and an index entry
+/// would cost the server a quarter of their time.
+pub(super) fn lists_at_once(contender: &Contender) -> bool {
+    contender.first_lease == contender.lease
+}
+
 impl Inner {
     fn keys(&self, escaped: &str, more: More) -> Vec<String> {
         let mut keys = self.keys.granting_escaped(escaped);
@@ -73,14 +80,15 @@ impl Inner {
         let answer = if contender.mode == Mode::Mutex {
             let escaped = contender.name.escaped_for_redis();
             let rest = format!(
-                "{} {waits} {barge} {near} {far} {} {}",
+                "{} {waits} {barge} {near} {far} {} {} {escaped}",
                 self.packed_args(),
                 WaitTimes::NEAR_POSITIONS,
                 u8::from(listens)
             );
             let keys = self.keys.usual(&escaped);
             let first_lease = contender.first_lease.as_millis().to_string();
-            let args = vec![contender.owner.to_hex(), value_tail(&contender), first_lease, rest, escaped];
+            let mut args = vec![contender.owner.to_hex(), value_tail(&contender), first_lease, rest];
+            args.extend(lists_at_once(&contender).then_some(escaped));
             let strict = self.guarantee == Guarantee::Strict;
             let script = if strict { &*scripts::POLL_STRICT } else { &*scripts::POLL };
             self.one(Call { script, keys, args }, self.acknowledge).await?
@@ -100,7 +108,11 @@ impl Inner {
         };
         let answer = match answer {
             Data::List(answer) => answer,
-            fence => return Ok(Answer::Held { fence: FencingToken::new(fence.uint()?) }),
+            fence => {
+                let fence = FencingToken::new(fence.uint()?);
+                self.unlisted.add(&contender);
+                return Ok(Answer::Held { fence });
+            }
         };
         let field = |at: usize| answer.get(at).ok_or_else(no_answer);
         match field(0)?.text()?.as_str() {
@@ -143,8 +155,8 @@ impl Inner {
             return Ok(Vec::new());
         }
         let mut calls: [_; 2] = [&scripts::RENEW, &scripts::SHARED_RENEW].map(|script| {
-            let args = Vec::with_capacity(items.len() * 4);
-            Call { script, keys: Vec::with_capacity(items.len()), args }
+            let args = Vec::with_capacity(items.len() * 5);
+            Call { script, keys: Vec::with_capacity(items.len() + 1), args }
         });
         let is_shared = |item: &RenewItem| item.contender.mode != Mode::Mutex;
         for item in &items {
@@ -160,6 +172,13 @@ impl Inner {
             call.args.push(item.fence.get().to_string());
             call.args.push(item.lease.as_millis().to_string());
             call.args.push(format!("{:08}", item.renewals.min(99_999_999)));
+            if !is_shared(item) {
+                let to_list = item.renewals == 1;
+                call.args.push(if to_list { item.contender.name.escaped_for_redis() } else { String::new() });
+            }
+        }
+        if !calls[0].keys.is_empty() {
+            calls[0].keys.push(self.keys.index());
         }
         let used = calls.each_ref().map(|call| !call.keys.is_empty());
         let calls = calls.into_iter().filter(|call| !call.keys.is_empty()).collect();
@@ -174,6 +193,7 @@ impl Inner {
             .iter()
             .map(|item| {
                 let answer = of_each[usize::from(is_shared(item))].next().ok_or_else(no_answer)?;
+                self.unlisted.remove(&item.contender);
                 Ok(if answer.int()? == 1 { Renewal::Extended } else { Renewal::NotYours })
             })
             .collect()
@@ -211,12 +231,15 @@ impl Inner {
         let answer = if contender.mode == Mode::Mutex {
             let escaped = contender.name.escaped_for_redis();
             let keys = self.keys.usual(&escaped);
-            let args = vec![owner, format!("|{}|", fence.get()), escaped, self.packed_args()];
+            let mut args =
+                vec![owner, format!("|{}|", fence.get()), format!("{} {escaped}", self.packed_args())];
+            args.extend(lists_at_once(&contender).then_some(escaped));
             self.one(Call { script: &scripts::RELEASE, keys, args }, None).await?
         } else {
             let script = (&*scripts::SHARED_RELEASE, More::HoldersAndDetails);
             self.granting(script, &contender.name, [owner, fence.get().to_string()], None).await?
         };
+        self.unlisted.remove(&contender);
         Ok(if answer.int()? == 1 { Released::Released } else { Released::NotHeld })
     }
 
@@ -224,7 +247,9 @@ impl Inner {
         let listens = self.inboxes.may_listen();
         let args = [contender.owner.to_hex(), waiter_record(&contender, listens)];
         let script = one_of(&contender, (&scripts::CANCEL, More::Holders), &scripts::SHARED_CANCEL);
-        self.granting(script, &contender.name, args, None).await.map(drop)
+        self.granting(script, &contender.name, args, None).await?;
+        self.unlisted.remove(&contender);
+        Ok(())
     }
 
     pub(super) async fn break_lease(self: Arc<Self>, request: BreakRequest) -> Result<BreakOutcome> {
