@@ -3,6 +3,7 @@
 //! Calls are carried out on the calling thread; only renewal and other background work happens on
 //! the client's own thread. Do not use this from inside an async task: it would block its executor.
 
+use std::future::Future;
 use std::time::Duration;
 
 use crate::backend::Capability;
@@ -11,6 +12,15 @@ use crate::error::{LostReason, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::patience;
 use crate::policy::fencing::{FenceQuality, FencingToken};
+
+/// Runs a call of the async API to its end on this thread, as the calls here do, and asks
+/// `go_on` at least every `every` whether to go on: for a host that must look for signals.
+///
+/// Returns `None` if `go_on` said no. The call was dropped then, which cancels it. `go_on` is asked
+/// only while there is something to wait for.
+pub fn run_while<F: Future>(future: F, every: Duration, go_on: impl FnMut() -> bool) -> Option<F::Output> {
+    patience::block_on_while(future, every, go_on)
+}
 
 /// One client of one store; see [`crate::Polylatch`].
 #[derive(Debug, Clone)]

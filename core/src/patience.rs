@@ -6,7 +6,12 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::time::Duration;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 thread_local! {
     static PATIENCE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
@@ -16,20 +21,103 @@ thread_local! {
 /// than a round trip in one data centre; short, because nothing else wakes it meanwhile.
 const AT_A_SOCKET: Duration = Duration::from_millis(2);
 
+/// Gives the permission back when the call ends, also by a panic.
+struct Patient(Duration);
+
+impl Patient {
+    fn begin() -> Self {
+        Self(PATIENCE.replace(AT_A_SOCKET))
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        PATIENCE.set(self.0);
+    }
+}
+
 /// Runs a future to its end on this thread.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    struct Restore(Duration);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            PATIENCE.set(self.0);
+    let _patient = Patient::begin();
+    pollster::block_on(future)
+}
+
+/// Wakes a thread that sleeps in [`block_on_while`].
+struct Sleeper {
+    thread: Thread,
+    woken: AtomicBool,
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, Ordering::SeqCst) {
+            self.thread.unpark();
         }
     }
-    let _restore = Restore(PATIENCE.replace(AT_A_SOCKET));
-    pollster::block_on(future)
+}
+
+/// Runs a future on this thread until it ends, or until `go_on` says no; it is asked at least every
+/// `every`.
+pub(crate) fn block_on_while<F: Future>(
+    future: F,
+    every: Duration,
+    mut go_on: impl FnMut() -> bool,
+) -> Option<F::Output> {
+    let _patient = Patient::begin();
+    let sleeper = Arc::new(Sleeper { thread: thread::current(), woken: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&sleeper));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    let mut asked = None::<Instant>;
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Some(output);
+        }
+        while !sleeper.woken.swap(false, Ordering::SeqCst) {
+            let since = asked.get_or_insert_with(Instant::now);
+            match every.checked_sub(since.elapsed()) {
+                Some(left) if !left.is_zero() => thread::park_timeout(left),
+                _ => {
+                    if !go_on() {
+                        return None;
+                    }
+                    asked = Some(Instant::now());
+                }
+            }
+        }
+    }
 }
 
 /// How long this thread may block at a socket now; zero unless it is in a blocking call.
 #[cfg(feature = "redis")]
 pub(crate) fn at_a_socket() -> Duration {
     PATIENCE.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_when_its_host_says_so_and_not_before() {
+        let mut questions = 0;
+        let ended = block_on_while(std::future::pending::<()>(), Duration::from_millis(1), || {
+            questions += 1;
+            questions < 3
+        });
+        assert_eq!((ended, questions), (None, 3));
+    }
+
+    #[test]
+    fn a_wake_up_from_another_thread_ends_the_wait() {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let other = thread::spawn(move || tell.send(7));
+        let answer = block_on_while(told, Duration::from_secs(3600), || unreachable!("nobody asks"));
+        assert_eq!(answer.expect("it went on"), Ok(7));
+        other.join().expect("no panic").expect("somebody listens");
+    }
 }
