@@ -20,6 +20,10 @@ const LONGEST_TIMER = 2 ** 31 - 1;
 const alive = setInterval(() => {}, LONGEST_TIMER);
 alive.unref();
 
+// However a process ends of its own accord, its locks need not wait for the end of their leases. (Node runs
+// no cleanup of native parts for process.exit.)
+process.once('exit', () => hub.farewell());
+
 function turn() {
   const ended = hub.turn();
   for (let index = 0; index < ended.length; index += 2) {

@@ -52,6 +52,7 @@ export class NativeGate {
 
 export class Hub {
   constructor(notify: () => void);
+  farewell(): void;
   turn(): any[];
   cancel(call: number): void;
   connect(call: number, url: string | undefined, program: string | undefined, options: object[]): Reply;

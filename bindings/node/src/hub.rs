@@ -79,13 +79,16 @@ impl Hub {
         };
         let calls = Calls { host: HostLoop::new(tell), under_way: HashMap::new(), clients: Vec::new() };
         let calls = Rc::new(RefCell::new(Some(calls)));
-        env.add_env_cleanup_hook(Rc::clone(&calls), |calls| {
-            let ended = calls.borrow_mut().take();
-            if let Some(calls) = ended {
-                calls.end();
-            }
-        })?;
+        // A worker that is terminated gets to run no JavaScript any more, so `js/` cannot say goodbye.
+        env.add_env_cleanup_hook(Rc::clone(&calls), |calls| farewell(&calls))?;
         Ok(Self { calls })
+    }
+
+    /// Ends what waits and gives back what is held; waits for that, but not for long. Afterwards every
+    /// call fails.
+    #[napi(catch_unwind)]
+    pub fn farewell(&self) {
+        farewell(&self.calls);
     }
 
     /// Carries on what was woken. Returns pairs: the number of a call that has ended, and how.
@@ -343,6 +346,13 @@ impl Calls {
             // A store that cannot be reached must not hold up the end of a process.
             let _ = run_interruptible(client.close(), go_on);
         }
+    }
+}
+
+fn farewell(calls: &RefCell<Option<Calls>>) {
+    let ended = calls.borrow_mut().take();
+    if let Some(calls) = ended {
+        calls.end();
     }
 }
 

