@@ -13,13 +13,12 @@ use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::patience;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 
-/// Runs a call of the async API to its end on this thread, as the calls here do, and asks
-/// `go_on` at least every `every` whether to go on: for a host that must look for signals.
+/// Runs a call of the async API to its end on this thread, as the calls here do. Whenever it has to
+/// sleep, it asks `look` for how long at most: for a host that must look for signals or a time limit.
 ///
-/// Returns `None` if `go_on` said no. The call was dropped then, which cancels it. `go_on` is asked
-/// only while there is something to wait for.
-pub fn run_while<F: Future>(future: F, every: Duration, go_on: impl FnMut() -> bool) -> Option<F::Output> {
-    patience::block_on_while(future, every, go_on)
+/// Returns `None` if `look` did. The call was dropped then, which cancels it.
+pub fn run_while<F: Future>(future: F, look: impl FnMut() -> Option<Duration>) -> Option<F::Output> {
+    patience::block_on_while(future, look)
 }
 
 /// One client of one store; see [`crate::Polylatch`].

@@ -53,15 +53,22 @@ impl Client {
             if self.closed.load(Ordering::SeqCst) {
                 return Err(Failure::canceled("this client was closed; connect a new one to acquire locks"));
             }
-            let inherited = self.connection.load(Ordering::Acquire);
-            let fresh = boxed(self.options.builder().connect().await?);
-            let swapped =
-                self.connection.compare_exchange(inherited, fresh, Ordering::AcqRel, Ordering::Acquire);
-            if swapped.is_err() {
-                // Another thread of this child was faster; its connection is used.
-                // SAFETY: it was made above and nobody else has seen it.
-                drop(unsafe { Box::from_raw(fresh) });
-            }
+            let fresh = self.options.builder().connect().await?;
+            self.replace_inherited(fresh);
+        }
+    }
+
+    fn replace_inherited(&self, fresh: Polylatch) {
+        let inherited = self.connection.load(Ordering::Acquire);
+        if self.connected().is_some() {
+            return;
+        }
+        let fresh = boxed(fresh);
+        let swapped = self.connection.compare_exchange(inherited, fresh, Ordering::AcqRel, Ordering::Acquire);
+        if swapped.is_err() {
+            // Another thread of this child was faster; its connection is used.
+            // SAFETY: it was made above and nobody else has seen it.
+            drop(unsafe { Box::from_raw(fresh) });
         }
     }
 

@@ -66,6 +66,20 @@ impl Failure {
         Error::new(ErrorKind::Canceled, message).into()
     }
 
+    /// A handle of a lease was used in a process that inherited it by a fork.
+    pub fn inherited(lock: &str) -> Self {
+        let mut failure = Self::from(Error::new(
+            ErrorKind::LeaseLost,
+            format!(
+                "the lease of {lock:?} belongs to the process that acquired it, not to this forked child; \
+                 acquire the lock here"
+            ),
+        ));
+        failure.0.lost_reason = Some(polylatch::LostReason::Unverifiable.code());
+        failure.0.context.lock = Some(lock.to_owned());
+        failure
+    }
+
     /// A bug on this side of the border.
     pub fn internal(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorKind::Internal, message).into()

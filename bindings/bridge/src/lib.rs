@@ -19,7 +19,7 @@ pub mod process;
 pub mod runtime;
 pub mod units;
 
-pub use blocking::{Interrupted, run_interruptible};
+pub use blocking::{Interrupted, run_at_most, run_interruptible};
 pub use client::Client;
 pub use failure::{Context, Details, Failure};
 pub use host_loop::{HostLoop, Started, UnderWay};

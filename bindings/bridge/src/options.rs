@@ -34,7 +34,8 @@ pub struct ConnectOptions {
     pub program: Option<String>,
     /// Language and version of the binding.
     pub language: Option<(String, String)>,
-    options: Vec<(String, String)>,
+    /// Options under the core's names for them, as texts; [`ConnectOptions::set`] writes them.
+    pub options: Vec<(String, String)>,
 }
 
 impl fmt::Debug for ConnectOptions {
@@ -64,7 +65,10 @@ impl ConnectOptions {
             }
             OptionValue::Flag(flag) => flag.to_string(),
             // Whole nanoseconds as a decimal fraction: nothing is rounded.
-            OptionValue::Duration(length) => format!("{}.{:09}s", length.as_secs(), length.subsec_nanos()),
+            OptionValue::Duration(length) => {
+                let exact = format!("{}.{:09}", length.as_secs(), length.subsec_nanos());
+                format!("{}s", exact.trim_end_matches('0').trim_end_matches('.'))
+            }
         };
         self.options.push((key.to_owned(), text));
         Ok(())

@@ -47,6 +47,13 @@ pub fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Result<Task, Fa
     Ok(Task { home: Process::this(), abort })
 }
 
+/// The same for short work that nobody ends; it does not happen if the system gives no thread.
+pub fn spawn_detached(work: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(handle) = handle() {
+        handle.spawn(work);
+    }
+}
+
 /// Calls `tell` on the callback thread when the lease is lost; never after it was given back.
 /// Dropping the task ends the subscription.
 ///
