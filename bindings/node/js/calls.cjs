@@ -95,8 +95,8 @@ async function call(begin, signal) {
  * Follows a held lock, without keeping the process or the lock alive. Returns how to stop.
  *
  * `native` must not be caught by a closure here: a guard that is forgotten has to be collected.
- * @param {'lost' | 'endangered'} what
- * @param {import('./native').NativeGuard} native
+ * @param {'lost' | 'lostOne' | 'endangered'} what
+ * @param {any} native
  * @param {(value: any, error: unknown) => void} ended
  * @returns {() => void}
  */

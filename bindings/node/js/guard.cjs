@@ -161,6 +161,9 @@ class Guard {
 /** Several locks that were had together. */
 class GuardSet {
   #native;
+  /** @type {AbortController | undefined} */
+  #lost;
+  #state = { givenBack: false, converting: false };
 
   /** @param {NativeSet} native */
   constructor(native) {
@@ -193,7 +196,16 @@ class GuardSet {
     }
   }
 
+  get signal() {
+    if (this.#lost === undefined) {
+      this.#lost = new AbortController();
+      follow('lostOne', this.#native, whenLost(this.#lost, this.#state));
+    }
+    return this.#lost.signal;
+  }
+
   async release() {
+    this.#state.givenBack = true;
     return call((number) => hub.releaseAll(number, this.#native));
   }
 

@@ -118,6 +118,8 @@ export class GuardSet implements AsyncDisposable {
   readonly remaining: number;
   /** Whether all of them are still held. */
   readonly isHeld: boolean;
+  /** Aborted when one of them is lost; see {@link Guard.signal}. */
+  readonly signal: AbortSignal;
   /** Throws unless all of them are still held; see {@link Guard.check}. */
   check(): void;
   /** Gives them all back, and waits until the store knows; see {@link Guard.release}. */

@@ -77,6 +77,7 @@ export class Hub {
   releaseAll(call: number, set: NativeSet): Reply;
   convert(call: number, guard: NativeGuard, up: boolean): Reply;
   lost(call: number, guard: NativeGuard): Reply;
+  lostOne(call: number, set: NativeSet): Reply;
   endangered(call: number, guard: NativeGuard): Reply;
   inspect(
     call: number,

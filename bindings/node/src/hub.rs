@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use napi::bindgen_prelude::{Either, Either7, Null};
@@ -242,6 +243,32 @@ impl Hub {
             let lost: Option<LostReason> = ended.await;
             if let (Some(_), Some(guard)) = (lost, guard.upgrade()) {
                 guard.check()?;
+            }
+            Ok(Value::Nothing)
+        })
+    }
+
+    /// The same for a set: ends when one of its leases was lost, or all are over.
+    #[napi(catch_unwind)]
+    pub fn lost_one(&self, call: f64, set: &NativeSet) -> Reply {
+        let mut ended: Vec<_> = set.set.guards().iter().map(|guard| Box::pin(guard.ended())).collect();
+        let set = Arc::downgrade(&set.set);
+        let one_was_lost = poll_fn(move |context| {
+            let mut lost = false;
+            ended.retain_mut(|ended| match ended.as_mut().poll(context) {
+                Poll::Ready(reason) => {
+                    lost |= reason.is_some();
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if lost || ended.is_empty() { Poll::Ready(lost) } else { Poll::Pending }
+        });
+        self.start(call, async move {
+            if one_was_lost.await
+                && let Some(set) = set.upgrade()
+            {
+                set.check()?;
             }
             Ok(Value::Nothing)
         })
