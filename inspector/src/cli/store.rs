@@ -120,7 +120,8 @@ pub(crate) fn print_json(url: &str, snapshot: &Snapshot, picture: &Picture) -> R
     let locks: Vec<ToldLock<'_>> = picture
         .rows
         .iter()
-        .map(|row| ToldLock { lock: &snapshot.locks[row.index], state: row.state, findings: &row.findings })
+        .zip(&picture.findings)
+        .map(|(row, findings)| ToldLock { lock: &snapshot.locks[row.index], state: row.state, findings })
         .collect();
     let named: HashSet<&polylatch::ClientId> = locks
         .iter()
