@@ -211,10 +211,12 @@ impl Fleet {
 
     /// Returns the places of all rows, by connection and name, those of locks that just went last.
     pub fn row_refs(&self) -> impl Iterator<Item = RowRef> + '_ {
-        self.stores.iter().enumerate().flat_map(|(at, store)| {
-            (0..store.rows.len() + store.gone.len())
-                .map(move |row| RowRef { store: at as u32, row: row as u32 })
-        })
+        (0..self.stores.len()).flat_map(|store| self.row_refs_of(store))
+    }
+
+    pub(super) fn row_refs_of(&self, store: usize) -> impl Iterator<Item = RowRef> + use<> {
+        let rows = self.stores[store].rows.len() + self.stores[store].gone.len();
+        (0..rows).map(move |row| RowRef { store: store as u32, row: row as u32 })
     }
 
     /// Returns a row. Panics if the place is of an older version of the fleet and does not exist now.
