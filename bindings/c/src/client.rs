@@ -46,12 +46,13 @@ pub unsafe extern "C" fn pl_connect(
         border::call(error, || {
             let client = place("client", client)?;
             *client = ptr::null_mut();
-            let mut connect = ConnectOptions::default();
-            connect.url = optional_text("url", url)?.map(str::to_owned);
-            connect.language = Some((
-                optional_text("language", language)?.unwrap_or("c").to_owned(),
-                env!("CARGO_PKG_VERSION").to_owned(),
-            ));
+            let url = optional_text("url", url)?.map(str::to_owned);
+            let language = optional_text("language", language)?.unwrap_or("c").to_owned();
+            let mut connect = ConnectOptions {
+                url,
+                language: Some((language, env!("CARGO_PKG_VERSION").to_owned())),
+                ..ConnectOptions::default()
+            };
             read_options(options, &mut connect)?;
             *client = Box::into_raw(Box::new(PlClient(run(Client::connect(connect))?)));
             Ok(PlStatus::PL_OK)
