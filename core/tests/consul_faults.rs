@@ -12,7 +12,7 @@ use polylatch::{ErrorKind, Polylatch};
 use polylatch_test_services::consul::ConsulAgent;
 use polylatch_test_services::proxy::{Hold, Proxy};
 
-const OPTIONS: &str = "prefix=faults&session_ttl_min=100ms&lock_delay=0s&poll=50ms&timeout=400ms&lease=15s";
+const OPTIONS: &str = "prefix=faults&session_ttl_min=100ms&lock_delay=0s&poll=50ms&timeout=1s&lease=15s";
 const HOLDS: [Hold; 3] = [Hold::Stall, Hold::StallReplies, Hold::Swallow];
 
 /// An agent, one client behind a proxy, and one with a way of its own.
@@ -51,7 +51,7 @@ fn an_acquisition_whose_reply_is_lost_is_asked_again() {
         scene.proxy.set_hold(hold);
         let lock = scene.hurt.lock(&name).wait(millis(20_000));
         let acquiring = thread::spawn(move || block_on(lock.acquire()));
-        thread::sleep(millis(900));
+        thread::sleep(millis(1_800));
         scene.proxy.set_hold(Hold::Off);
         let guard = acquiring.join().unwrap().unwrap_or_else(|error| panic!("{hold:?}: {error}"));
         assert!(block_on(scene.other.lock(&name).try_acquire()).unwrap().is_none());
@@ -72,7 +72,7 @@ fn what_arrives_after_it_was_given_up_has_no_effect() {
             scene.proxy.set_hold(hold);
             let lock = scene.hurt.lock(&name).wait(millis(20_000));
             assert!(poll_at_most(times, lock.acquire()).is_none());
-            thread::sleep(millis(600));
+            thread::sleep(millis(1_300));
             scene.proxy.set_hold(Hold::Off);
             expect_free(&scene, &name, &format!("{hold:?} after {times} polls"));
             eventually("nobody holds it", || seen(&scene.other, &name).holders.is_empty());
@@ -88,7 +88,7 @@ fn a_waiter_that_gives_up_while_nobody_answers_leaves_the_line() {
     let scene = scene();
     let held = block_on(scene.other.lock("a").acquire()).unwrap();
     for hold in HOLDS {
-        let lock = scene.hurt.lock("a").wait(millis(1_200));
+        let lock = scene.hurt.lock("a").wait(millis(2_500));
         let waiting = thread::spawn(move || block_on(lock.acquire()));
         eventually("it waits", || seen(&scene.other, "a").waiters.len() == 1);
         scene.proxy.set_hold(hold);
@@ -112,7 +112,7 @@ fn a_release_whose_reply_is_lost_still_frees_the_lock() {
         let guard = block_on(scene.hurt.lock(&name).wait(millis(10_000)).acquire()).unwrap();
         scene.proxy.set_hold(hold);
         let releasing = thread::spawn(move || (block_on(guard.release()), guard));
-        thread::sleep(millis(700));
+        thread::sleep(millis(1_500));
         scene.proxy.set_hold(Hold::Off);
         let (_, guard) = releasing.join().unwrap();
         assert!(!guard.is_held());

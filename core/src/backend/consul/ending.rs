@@ -38,9 +38,11 @@ impl Inner {
         fence: u64,
     ) -> Result<Released> {
         let name = &contender.name;
+        let uncertain = self.stop_late_requests(acquisition).await?;
         // The usual case: nobody waits. The index stands for owner and session.
         if let Some(lease) = acquisition.lease()
             && contender.mode == Mode::Mutex
+            && !uncertain
             && lease.fence == fence
             && !self.acquisitions.is_contended(name)
         {
@@ -64,11 +66,13 @@ impl Inner {
             let Some(holder) = view.held_by(contender.owner).filter(|holder| holder.fence == fence) else {
                 return Ok(Released::NotHeld);
             };
-            let enter = view.who_enters(None, None, Some(holder), None);
+            // A request whose reply was lost may have left a place in line behind.
+            let leaves = Some(contender.owner);
+            let enter = view.who_enters(None, None, Some(holder), leaves);
             if !enter.is_empty() {
                 self.acquisitions.note_contended(name);
             }
-            let change = Change { ends: Some(holder), enter, ..Change::default() };
+            let change = Change { ends: Some(holder), leaves, enter, ..Change::default() };
             let ops = view.transaction(&self.keys, &change);
             if let Outcome::Done(_) = self.transact(acquisition, &ops).await? {
                 return Ok(Released::Released);
@@ -78,6 +82,18 @@ impl Inner {
             }
         }
         Err(busy())
+    }
+
+    /// If a request is still under way whose answer nobody has seen: it must not arrive after this.
+    /// Returns whether there was one.
+    async fn stop_late_requests(&self, acquisition: &Acquisition) -> Result<bool> {
+        if !acquisition.state().uncertain {
+            return Ok(false);
+        }
+        for session in acquisition.sessions() {
+            self.sessions.end_epoch(&session).await?;
+        }
+        Ok(true)
     }
 
     /// Forgets an acquisition that has nothing at the store any more.
@@ -121,21 +137,14 @@ impl Inner {
     pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
         let Some(acquisition) = self.acquisitions.get(contender.owner) else { return Ok(()) };
         let _turn = acquisition.turn.lock().await;
-        let (place, uncertain) = {
-            let state = acquisition.state();
-            (state.place.clone(), state.uncertain)
-        };
+        let place = acquisition.state().place.clone();
         let sessions = acquisition.sessions();
         if sessions.iter().all(|session| session.has_ended()) {
             self.finish(&acquisition).await;
             return Ok(());
         }
-        if uncertain {
-            // What is still under way must not arrive after this.
-            for session in &sessions {
-                self.sessions.end_epoch(session).await?;
-            }
-        } else if place == Place::Nowhere {
+        let uncertain = self.stop_late_requests(&acquisition).await?;
+        if !uncertain && place == Place::Nowhere {
             self.finish(&acquisition).await;
             return Ok(());
         }

@@ -92,7 +92,8 @@ impl Inner {
             }
         }
         let waits = ask != Ask::Try;
-        let seen = match waits && !matches!(place, Place::InLine { .. } | Place::Held(_)) {
+        // After a lost reply it may hold or stand in line already.
+        let seen = match waits && place == Place::Nowhere && !uncertain {
             true => self.join(acquisition, &session).await?,
             false => self.look(contender).await?,
         };

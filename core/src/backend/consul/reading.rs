@@ -183,9 +183,10 @@ impl Inner {
                     ),
                 ));
             };
-            let enter = view.who_enters(None, None, Some(holder), None);
+            let leaves = holder.owner;
+            let enter = view.who_enters(None, None, Some(holder), leaves);
             let next = enter.first().map(|entrant| entrant.record.client());
-            let change = Change { ends: Some(holder), enter, revoked: true, ..Change::default() };
+            let change = Change { ends: Some(holder), leaves, enter, revoked: true, ..Change::default() };
             let mut ops = view.transaction(&self.keys, &change);
             ops.extend(self.audit_with(&request, &record.client).await?);
             if let Outcome::Done(_) = self.api.transact(&ops).await? {
@@ -226,8 +227,9 @@ impl Inner {
         for _ in 0..TRIES {
             let view = self.look_at(name, false).await?.view;
             let Some(holder) = view.held_by(owner) else { return Ok(()) };
-            let enter = view.who_enters(None, None, Some(holder), None);
-            let change = Change { ends: Some(holder), enter, ..Change::default() };
+            let leaves = Some(owner);
+            let enter = view.who_enters(None, None, Some(holder), leaves);
+            let change = Change { ends: Some(holder), leaves, enter, ..Change::default() };
             if let Outcome::Done(_) = self.api.transact(&view.transaction(&self.keys, &change)).await? {
                 return Ok(());
             }
