@@ -73,7 +73,7 @@ impl Record {
     }
 
     /// The same from now on: a waiter becomes a holder.
-    pub(crate) fn from_now(&self) -> Self {
+    pub(crate) fn as_of_now(&self) -> Self {
         Self { at_ms: wall_ms(), ..self.clone() }
     }
 

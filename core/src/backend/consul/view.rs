@@ -340,7 +340,7 @@ impl View {
     }
 
     fn let_in(&self, keys: &Keys, entrant: &Entrant, ops: &mut Vec<Op>) {
-        let record = entrant.record.from_now().bytes();
+        let record = entrant.record.as_of_now().bytes();
         if let Some(place) = &entrant.waits {
             ops.push(Op::CheckSession(place.clone(), entrant.session.clone()));
             ops.push(Op::Delete(place.clone()));
@@ -395,7 +395,7 @@ impl View {
                     // The last holders of another kind, gone with their sessions.
                     _ => {}
                 }
-                let record = entrant.record.from_now().bytes();
+                let record = entrant.record.as_of_now().bytes();
                 ops.push(lock_op(key, record, MUTEX_FLAGS, &entrant.session));
             }
             Some(Mode::Read | Mode::Write) => {
