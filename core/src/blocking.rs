@@ -9,6 +9,7 @@ use crate::backend::Capability;
 use crate::clock::BootInstant;
 use crate::error::{LostReason, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::mode::Mode;
 use crate::patience;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 
@@ -176,6 +177,24 @@ impl Guard {
         self.0.check()
     }
 
+    /// Returns in which way the lock is held.
+    pub fn mode(&self) -> Mode {
+        self.0.mode()
+    }
+
+    /// Steps down from writing to reading; see [`crate::Guard::downgrade`].
+    pub fn downgrade(self) -> Result<Self> {
+        patience::block_on(self.0.downgrade()).map(Self)
+    }
+
+    /// Steps up from reading to writing if nobody else reads; see [`crate::Guard::try_upgrade`].
+    pub fn try_upgrade(self) -> Result<Converted> {
+        Ok(match patience::block_on(self.0.try_upgrade())? {
+            crate::Converted::Done(guard) => Converted::Done(Self(guard)),
+            crate::Converted::Refused(guard) => Converted::Refused(Self(guard)),
+        })
+    }
+
     /// Tells the watchdog that the protected work moves on.
     pub fn beat(&self) {
         self.0.beat();
@@ -190,4 +209,14 @@ impl Guard {
     pub fn release(&self) -> Result<()> {
         patience::block_on(self.0.release())
     }
+}
+
+/// What came of a step from reading to writing; see [`crate::Converted`].
+#[derive(Debug)]
+#[must_use = "either way it holds the guard"]
+pub enum Converted {
+    /// Held in the new way.
+    Done(Guard),
+    /// Others hold the lock too: still held in the old way.
+    Refused(Guard),
 }
