@@ -53,6 +53,11 @@ impl Polylatch {
         Lock(self.0.semaphore(name, capacity).permits(count))
     }
 
+    /// Names several locks that are had all together or not at all; see [`crate::LockAll`].
+    pub fn lock_all(&self, names: impl IntoIterator<Item = impl Into<String>>) -> LockAll {
+        LockAll(self.0.lock_all(names))
+    }
+
     /// Returns what this store can do.
     pub fn capability(&self) -> &Capability {
         self.0.capability()
@@ -219,4 +224,54 @@ pub enum Converted {
     Done(Guard),
     /// Others hold the lock too: still held in the old way.
     Refused(Guard),
+}
+
+/// Several locks, all together or not at all; see [`crate::LockAll`].
+#[derive(Debug, Clone)]
+#[must_use = "locks do nothing until they are acquired"]
+pub struct LockAll(crate::LockAll);
+
+impl LockAll {
+    /// Puts locks of one client together; see [`crate::LockAll::of`].
+    pub fn of(locks: impl IntoIterator<Item = Lock>) -> Self {
+        Self(crate::LockAll::of(locks.into_iter().map(|lock| lock.0)))
+    }
+
+    /// See [`crate::LockAll::wait`].
+    pub fn wait(self, wait: Duration) -> Self {
+        Self(self.0.wait(wait))
+    }
+
+    /// Acquires them all, or none; see [`crate::LockAll::acquire`].
+    pub fn acquire(&self) -> Result<GuardSet> {
+        patience::block_on(self.0.acquire()).map(GuardSet)
+    }
+
+    /// Acquires them all without waiting, or none; see [`crate::LockAll::try_acquire`].
+    pub fn try_acquire(&self) -> Result<Option<GuardSet>> {
+        Ok(patience::block_on(self.0.try_acquire())?.map(GuardSet))
+    }
+}
+
+/// Several held locks; see [`crate::GuardSet`].
+#[derive(Debug)]
+#[must_use = "dropping the guards releases their locks"]
+pub struct GuardSet(crate::GuardSet);
+
+impl GuardSet {
+    /// Returns the names and fencing tokens, in the order of the names.
+    pub fn fencing_tokens(&self) -> Vec<(&str, FencingToken)> {
+        self.0.guards().iter().map(|guard| (guard.name(), guard.fencing_token())).collect()
+    }
+
+    /// Fails unless all of them are still held; see [`crate::Guard::check`].
+    pub fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+
+    /// Gives them all back; see [`crate::GuardSet::release`].
+    pub fn release(&self) -> Result<()> {
+        // Not with the patience of one request: the requests of all leave before the first is answered.
+        pollster::block_on(self.0.release())
+    }
 }

@@ -9,17 +9,20 @@ use crate::backend::{Backend, Contender};
 use crate::client_info::ClientInfo;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::Settings;
 use crate::service::Service;
 use crate::wakeups::{Wakeups, unpoisoned};
 
 mod acquire;
+mod acquire_all;
 mod held;
 mod undo;
 mod watchdog;
 
 pub(crate) use acquire::acquire;
+pub(crate) use acquire_all::try_acquire_all;
 pub(crate) use held::HeldLease;
 use watchdog::Watchdog;
 
@@ -40,7 +43,7 @@ pub(crate) struct Core {
     /// See [`crate::policy::lease::LeasePlan::phase`].
     renewal_phase: Duration,
     watchdog: Arc<Watchdog>,
-    owners: Mutex<HashMap<(LockName, String), OwnerSlot>>,
+    owners: Mutex<HashMap<(LockName, String, Mode), OwnerSlot>>,
     closed: AtomicBool,
 }
 
@@ -113,16 +116,17 @@ impl Core {
 
     /// Ends whatever this contender has at the store, in the background.
     fn cancel_in_background(self: &Arc<Self>, contender: Arc<Contender>) {
-        self.service.spawn_job(undo::undo(Arc::clone(self), contender, None));
+        self.service.spawn_job(undo::undo(Arc::clone(self), contender));
     }
 
-    fn owner_slot(&self, name: &LockName, owner: &str) -> OwnerSlot {
+    /// One who reads does not enter again to write: the way of holding is part of whose turn it is.
+    fn owner_slot(&self, name: &LockName, owner: &str, mode: Mode) -> OwnerSlot {
         let mut owners = unpoisoned(&self.owners);
         // A slot that only this map knows belongs to nobody any more.
         owners.retain(|_, slot| {
             Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|lease| lease.strong_count() > 0)
         });
-        Arc::clone(owners.entry((name.clone(), owner.to_owned())).or_default())
+        Arc::clone(owners.entry((name.clone(), owner.to_owned(), mode)).or_default())
     }
 }
 

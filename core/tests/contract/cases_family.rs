@@ -183,8 +183,6 @@ pub fn impossible_permits_are_errors_before_anything_is_sent(store: &impl Store)
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(part), "{error}");
     }
-    let nothing: [&str; 0] = [];
-    assert_eq!(block_on(client.lock_all(nothing).acquire()).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
 pub fn a_writer_steps_down_without_letting_a_writer_in(store: &impl Store) {
@@ -307,42 +305,6 @@ pub fn live_permits_never_exceed_the_capacity_under_load(store: &impl Store) {
                     assert!(taken.fetch_add(count, Ordering::SeqCst) + count <= 4);
                     taken.fetch_sub(count, Ordering::SeqCst);
                     block_on(guard.release()).unwrap();
-                }
-            })
-        })
-        .collect();
-    for thread in threads {
-        thread.join().unwrap();
-    }
-}
-
-pub fn several_locks_are_had_together_or_not_at_all(store: &impl Store) {
-    let (one, two) = (store.connect(), store.connect());
-    let all = block_on(one.lock_all(["b", "a", "c", "a"]).acquire()).unwrap();
-    let names: Vec<_> = all.guards().iter().map(Guard::name).collect();
-    assert_eq!(names, ["a", "b", "c"]);
-    assert!(block_on(two.lock_all(["c", "d"]).try_acquire()).unwrap().is_none());
-    assert!(block_on(two.lock("d").try_acquire()).unwrap().is_some(), "nothing of a refused set is kept");
-    let error = block_on(two.lock_all(["d", "c"]).wait(millis(100)).acquire()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WaitTimeout);
-    all.check().unwrap();
-    block_on(all.release()).unwrap();
-    assert!(block_on(two.lock_all(["a", "b", "c", "d"]).wait(millis(5_000)).acquire()).is_ok());
-}
-
-pub fn sets_of_locks_do_not_deadlock(store: &impl Store) {
-    let clients = [store.connect(), store.connect()];
-    let sets = [["a", "b"], ["b", "a"], ["b", "c"], ["c", "a"]];
-    let threads: Vec<_> = sets
-        .into_iter()
-        .enumerate()
-        .map(|(number, names)| {
-            let client = clients[number % 2].clone();
-            thread::spawn(move || {
-                for _ in 0..15 {
-                    let all = block_on(client.lock_all(names).wait(millis(30_000)).acquire()).unwrap();
-                    all.check().unwrap();
-                    block_on(all.release()).unwrap();
                 }
             })
         })

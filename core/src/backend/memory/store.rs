@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, Ask, Contender, Conversion, HolderHint, Released, RenewItem, Renewal,
+    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, AnswerAll, Ask, Contender, Conversion, HolderHint, Released,
+    RenewItem, Renewal,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::BootInstant;
@@ -86,16 +87,13 @@ impl Store {
         let mut lock = self.take(&name, now);
 
         let answer = 'answer: {
-            let head = lock.live_head(now);
+            let my_turn = lock.is_turn_of(contender, now);
             if let Some(present) = lock.kind(now).filter(|kind| *kind != contender.mode.kind()) {
                 break 'answer Answer::OtherKind { present };
             }
-            if let Some(holder) = lock.held_by(contender.owner) {
-                // Never shorten: a poll that arrives late must not undo a renewal.
-                holder.ends_at = holder.ends_at.max(now.boot + contender.first_lease);
-                break 'answer Answer::Held { fence: FencingToken::new(holder.fence) };
+            if let Some(fence) = lock.confirm(contender, now) {
+                break 'answer Answer::Held { fence };
             }
-            let my_turn = contender.barge || head.is_none_or(|owner| owner == contender.owner);
             if my_turn && lock.admits(contender.mode) {
                 lock.leave_line(contender.owner);
                 let fence = self.grant(&mut lock, contender, now);
@@ -124,6 +122,46 @@ impl Store {
             }
         };
         self.put(name, lock);
+        (answer, pushes)
+    }
+
+    /// Takes several locks of different names, or none: see `Backend::take_all`.
+    pub(crate) fn take_all(&mut self, now: Now, contenders: &[Arc<Contender>]) -> (AnswerAll, Vec<Push>) {
+        let mut pushes = Vec::new();
+        let mut locks: Vec<_> =
+            contenders.iter().map(|contender| self.take(contender.name.as_str(), now)).collect();
+
+        let answer = 'answer: {
+            // All are looked at before the first one is touched.
+            for (at, (lock, contender)) in locks.iter_mut().zip(contenders).enumerate() {
+                let my_turn = lock.is_turn_of(contender, now);
+                if let Some(present) = lock.kind(now).filter(|kind| *kind != contender.mode.kind()) {
+                    break 'answer AnswerAll::OtherKind { at, present };
+                }
+                let is_held = lock.held_by(contender.owner).is_some();
+                if !is_held && !(my_turn && lock.admits(contender.mode)) {
+                    break 'answer AnswerAll::Refused;
+                }
+            }
+            let mut fences = Vec::with_capacity(locks.len());
+            for (lock, contender) in locks.iter_mut().zip(contenders) {
+                fences.push(match lock.confirm(contender, now) {
+                    Some(fence) => fence,
+                    None => {
+                        lock.leave_line(contender.owner);
+                        FencingToken::new(self.grant(lock, contender, now))
+                    }
+                });
+            }
+            // Those whom one of them overtook may share its lock with it.
+            for lock in &mut locks {
+                pushes.extend(self.grant_next(lock, now));
+            }
+            AnswerAll::Held { fences }
+        };
+        for (lock, contender) in locks.into_iter().zip(contenders) {
+            self.put(contender.name.as_str().to_owned(), lock);
+        }
         (answer, pushes)
     }
 
@@ -372,6 +410,24 @@ impl Lock {
         self.holders.iter_mut().find(|holder| holder.contender.owner == owner)
     }
 
+    /// Extends the lease that this contender has, if it has one, to at least a first lease.
+    fn confirm(&mut self, contender: &Contender, now: Now) -> Option<FencingToken> {
+        let holder = self.held_by(contender.owner)?;
+        // Never shorten: a poll that arrives late must not undo a renewal.
+        holder.ends_at = holder.ends_at.max(now.boot + contender.first_lease);
+        Some(FencingToken::new(holder.fence))
+    }
+
+    /// Says whether nobody live stands before a contender, or it does not mind. Drops silent waiters from
+    /// the front; of those whom one step leaves there nobody knows, so they count as live.
+    fn is_turn_of(&mut self, contender: &Contender, now: Now) -> bool {
+        match self.live_head(now) {
+            _ if contender.barge => true,
+            Some(owner) => owner == contender.owner,
+            None => self.line.is_empty(),
+        }
+    }
+
     /// Takes out the first lease of which this is so.
     fn end(&mut self, so: impl Fn(&Holder) -> bool) -> Option<Holder> {
         let at = self.holders.iter().position(so)?;
@@ -389,7 +445,7 @@ impl Lock {
         held.or(wanted).map(Mode::kind)
     }
 
-    /// Drops silent waiters from the front and returns the first live one.
+    /// Drops silent waiters from the front, at most [`REAPED_PER_STEP`], and returns the first live one.
     fn live_head(&mut self, now: Now) -> Option<OwnerToken> {
         for _ in 0..REAPED_PER_STEP {
             let first = self.line.front()?;

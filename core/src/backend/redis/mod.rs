@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::backend::{
-    ANNOUNCE_TTL, Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
-    RenewItem, Renewal, Reply,
+    ANNOUNCE_TTL, Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose,
+    Released, RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::error::{Error, ErrorKind, Result};
@@ -33,6 +33,7 @@ mod reading;
 pub(crate) mod records;
 mod replies;
 pub(crate) mod scripts;
+mod sets;
 mod socket;
 mod stream;
 mod verbs;
@@ -154,6 +155,7 @@ impl RedisBackend {
             fifo: true,
             push: true,
             expiry: true,
+            atomic_sets: true,
             fencing: FenceQuality::TimeFloored,
             min_lease: crate::options::MIN_LEASE,
             max_lease: inner.max_lease,
@@ -265,6 +267,10 @@ impl Backend for RedisBackend {
 
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
         Box::pin(Arc::clone(&self.inner).poll(Arc::clone(contender), ask))
+    }
+
+    fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
+        Box::pin(Arc::clone(&self.inner).take_all(contenders.to_vec()))
     }
 
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {

@@ -45,6 +45,7 @@ scripts! {
     SHARED_CANCEL = "shared_cancel" after "common" "shared_common";
     SHARED_RENEW = "shared_renew";
     CONVERT = "convert" after "common" "shared_common";
+    TAKE_ALL = "take_all" after "common" "shared_common";
     ANNOUNCE = "announce";
     LIST = "list";
     SHOW = "show";

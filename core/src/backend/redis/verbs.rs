@@ -234,7 +234,7 @@ pub(super) fn no_answer() -> Error {
         .with_effect(Effect::Maybe)
 }
 
-fn foreign_data(name: &LockName) -> Error {
+pub(super) fn foreign_data(name: &LockName) -> Error {
     Error::new(
         ErrorKind::NameConflict,
         format!(

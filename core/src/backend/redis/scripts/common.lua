@@ -61,7 +61,8 @@ local function withheld_ms()
   return 0
 end
 
--- Drops silent waiters from the front; returns the first live one.
+-- Drops silent waiters from the front; returns the first live one, nil if nobody is left, and false if
+-- nobody knows whether the next one lives, because one step drops only so many.
 local function live_head()
   for _ = 1, REAPED do
     local first = redis.call('ZRANGE', LINE, 0, 0)[1]
@@ -71,7 +72,8 @@ local function live_head()
     redis.call('ZREM', LINE, first)
     redis.call('ZREM', LIFE, first)
   end
-  return nil
+  if redis.call('EXISTS', LINE) == 0 then return nil end
+  return false
 end
 
 -- A name has one kind as long as anybody holds or waits: whoever wants another is told.
