@@ -81,6 +81,12 @@ for _, key in ipairs(KEYS) do
     shown[#shown + 1] = show(keys, {'1000'})
   end
 end
-local listed = -1
-if #KEYS > 5 then listed = real.call('ZSCORE', KEYS[5], ARGV[2]) and 1 or 0 end
+local listed = {}
+local function list(name) listed[#listed + 1] = real.call('ZSCORE', KEYS[5], name) and 1 or 0 end
+if #KEYS > 9 then
+  -- Several locks in one step: each has a name of its own.
+  for at = 1, (#KEYS - 3) / 5 do list(ARGV[5 * at]) end
+elseif #KEYS > 5 then
+  list(ARGV[2])
+end
 return {answer, pushes, shown, listed}
