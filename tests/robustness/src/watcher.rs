@@ -74,7 +74,7 @@ pub fn wrongly_together(lock: &LockView) -> Option<String> {
     let modes: Vec<_> = lock
         .holders
         .iter()
-        .map(|holder| match (holder.mode, lock.capacity) {
+        .map(|holder| match (&*holder.mode, lock.capacity) {
             ("read", _) => Mode::Read,
             ("write", _) => Mode::Write,
             ("permits", Some(capacity)) => Mode::Permits { count: holder.permits, capacity },

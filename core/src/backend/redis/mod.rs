@@ -17,7 +17,6 @@ use crate::client_info::ClientInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 use crate::mode::Mode;
-use crate::name::LockName;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::Wakeups;
@@ -228,13 +227,18 @@ impl Inner {
     }
 
     /// The first arguments of every script that can grant.
-    fn granting_args(&self, name: &LockName) -> Vec<String> {
-        vec![
-            self.keys.inbox_before(),
-            name.escaped_for_redis(),
-            if self.guarantee == Guarantee::Strict { "strict".into() } else { String::new() },
-            self.max_lease.as_millis().to_string(),
-        ]
+    fn granting_args(&self, escaped: String) -> Vec<String> {
+        let mut args = Vec::with_capacity(13);
+        args.push(self.keys.inbox_before());
+        args.push(escaped);
+        args.push(self.strict_flag());
+        args.push(self.max_lease.as_millis().to_string());
+        args
+    }
+
+    /// Not empty where grants are withheld after a restart.
+    fn strict_flag(&self) -> String {
+        if self.guarantee == Guarantee::Strict { "strict".into() } else { String::new() }
     }
 
     async fn one(&self, call: Call, acknowledge: Option<Acknowledge>) -> Result<Data> {

@@ -35,8 +35,8 @@ macro_rules! scripts {
 }
 
 scripts! {
-    POLL = "poll" after "poll_free" "common" "line";
-    RELEASE = "release" after "release_unwaited" "common";
+    POLL = "poll" after "poll_free" "unpack" "common" "line";
+    RELEASE = "release" after "release_direct" "common";
     CANCEL = "cancel" after "common";
     BREAK = "break" after "common" "shared_common";
     RENEW = "renew";

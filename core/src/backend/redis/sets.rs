@@ -15,16 +15,19 @@ use crate::policy::fencing::FencingToken;
 impl Inner {
     pub(super) async fn take_all(self: Arc<Self>, contenders: Vec<Arc<Contender>>) -> Result<AnswerAll> {
         let Some(first) = contenders.first() else { return Ok(AnswerAll::Held { fences: Vec::new() }) };
-        let (mut keys, mut args) = (self.keys.granting(&first.name), self.granting_args(&first.name));
-        keys.extend(self.keys.sharing(&first.name));
+        let escaped = first.name.escaped_for_redis();
+        let mut keys = self.keys.granting_escaped(&escaped);
+        keys.extend(self.keys.sharing_escaped(&escaped));
+        let mut args = self.granting_args(escaped);
         for (at, contender) in contenders.iter().enumerate() {
+            let escaped = contender.name.escaped_for_redis();
             if at > 0 {
                 // Without the three that all names have in common.
-                keys.extend(self.keys.granting(&contender.name).into_iter().take(3));
-                keys.extend(self.keys.sharing(&contender.name));
+                keys.extend(self.keys.granting_escaped(&escaped).into_iter().take(3));
+                keys.extend(self.keys.sharing_escaped(&escaped));
             }
             args.extend([
-                contender.name.escaped_for_redis(),
+                escaped,
                 contender.owner.to_hex(),
                 waiter_record(contender, false),
                 contender.first_lease.as_millis().to_string(),

@@ -37,12 +37,12 @@ fn one_of(
 }
 
 impl Inner {
-    fn keys(&self, name: &LockName, more: More) -> Vec<String> {
-        let mut keys = self.keys.granting(name);
+    fn keys(&self, escaped: &str, more: More) -> Vec<String> {
+        let mut keys = self.keys.granting_escaped(escaped);
         match more {
             More::Nothing => {}
-            More::Holders => keys.push(self.keys.holders(name)),
-            More::HoldersAndDetails => keys.extend(self.keys.sharing(name)),
+            More::Holders => keys.push(self.keys.holders(escaped)),
+            More::HoldersAndDetails => keys.extend(self.keys.sharing_escaped(escaped)),
         }
         keys
     }
@@ -55,9 +55,11 @@ impl Inner {
         args: impl IntoIterator<Item = String>,
         acknowledge: Option<Acknowledge>,
     ) -> Result<Data> {
-        let mut all = self.granting_args(name);
+        let escaped = name.escaped_for_redis();
+        let keys = self.keys(&escaped, more);
+        let mut all = self.granting_args(escaped);
         all.extend(args);
-        self.one(Call { script, keys: self.keys(name, more), args: all }, acknowledge).await
+        self.one(Call { script, keys, args: all }, acknowledge).await
     }
 
     pub(super) async fn poll(self: Arc<Self>, contender: Arc<Contender>, ask: Ask) -> Result<Answer> {
@@ -67,20 +69,46 @@ impl Inner {
             Ask::Try => (Duration::ZERO, Duration::ZERO),
             Ask::Wait { near_heartbeat, far_heartbeat } => (near_heartbeat, far_heartbeat),
         };
-        let flag = |yes: bool| u8::from(yes).to_string();
-        let args = [
-            contender.owner.to_hex(),
-            waiter_record(&contender, listens),
-            contender.first_lease.as_millis().to_string(),
-            flag(waits),
-            flag(contender.barge),
-            near.as_millis().to_string(),
-            far.as_millis().to_string(),
-            WaitTimes::NEAR_POSITIONS.to_string(),
-            value_tail(&contender),
-        ];
-        let script = one_of(&contender, (&scripts::POLL, More::Holders), &scripts::SHARED_POLL);
-        let answer = self.granting(script, &contender.name, args, self.acknowledge).await?.list()?;
+        let (waits, barge) = (u8::from(waits), u8::from(contender.barge));
+        let (near, far) = (near.as_millis(), far.as_millis());
+        let answer = if contender.mode == Mode::Mutex {
+            let escaped = contender.name.escaped_for_redis();
+            let keys = self.keys(&escaped, More::Holders);
+            // Every argument costs time at the server, and what only matters to who waits comes in one.
+            let rest = format!(
+                "{} {} {waits} {barge} {near} {far} {} {}",
+                self.keys.inbox_before(),
+                self.max_lease.as_millis(),
+                WaitTimes::NEAR_POSITIONS,
+                u8::from(listens)
+            );
+            let args = vec![
+                contender.owner.to_hex(),
+                value_tail(&contender),
+                contender.first_lease.as_millis().to_string(),
+                self.strict_flag(),
+                escaped,
+                rest,
+            ];
+            self.one(Call { script: &scripts::POLL, keys, args }, self.acknowledge).await?
+        } else {
+            let args = [
+                contender.owner.to_hex(),
+                waiter_record(&contender, listens),
+                contender.first_lease.as_millis().to_string(),
+                waits.to_string(),
+                barge.to_string(),
+                near.to_string(),
+                far.to_string(),
+                WaitTimes::NEAR_POSITIONS.to_string(),
+            ];
+            let script = (&*scripts::SHARED_POLL, More::HoldersAndDetails);
+            self.granting(script, &contender.name, args, self.acknowledge).await?
+        };
+        let answer = match answer {
+            Data::List(answer) => answer,
+            fence => return Ok(Answer::Held { fence: FencingToken::new(fence.uint()?) }),
+        };
         let field = |at: usize| answer.get(at).ok_or_else(no_answer);
         match field(0)?.text()?.as_str() {
             "held" => Ok(Answer::Held { fence: FencingToken::new(field(1)?.uint()?) }),
@@ -201,9 +229,10 @@ impl Inner {
 
     pub(super) async fn break_lease(self: Arc<Self>, request: BreakRequest) -> Result<BreakOutcome> {
         let name = LockName::new(&request.name)?;
-        let mut keys = self.keys(&name, More::HoldersAndDetails);
+        let escaped = name.escaped_for_redis();
+        let mut keys = self.keys(&escaped, More::HoldersAndDetails);
         keys.push(self.keys.audit());
-        let mut args = self.granting_args(&name);
+        let mut args = self.granting_args(escaped);
         args.extend([
             request.expected.get().to_string(),
             request.name.clone(),

@@ -82,11 +82,8 @@ for _, key in ipairs(KEYS) do
   end
 end
 local listed = {}
-local function list(name) listed[#listed + 1] = real.call('ZSCORE', KEYS[5], name) and 1 or 0 end
-if #KEYS > 9 then
-  -- Several locks in one step: each has a name of its own.
-  for at = 1, (#KEYS - 3) / 5 do list(ARGV[5 * at]) end
-elseif #KEYS > 5 then
-  list(ARGV[2])
+for _, key in ipairs(#KEYS > 5 and KEYS or {}) do
+  local name = string.match(key, '{(.*)}:lock$')
+  if name then listed[#listed + 1] = real.call('ZSCORE', KEYS[5], name) and 1 or 0 end
 end
 return {answer, pushes, shown, listed}
