@@ -121,7 +121,8 @@ impl Acquisition {
         } else {
             Ask::Try
         };
-        // The undo is declared first, so that it is dropped last: after the place in the wake list.
+        let _under_way = self.core.acquiring.begin();
+        // The undo is declared early, so that it is dropped late: after the place in the wake list.
         let mut undo = Undo::new(Arc::clone(&self.core), vec![Arc::clone(&self.contender)]);
         let place = waits.then(|| self.core.wakeups.register(self.contender.owner));
         self.core.watchdog.somebody_is_active();

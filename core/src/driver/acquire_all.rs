@@ -26,14 +26,14 @@ pub(crate) async fn try_acquire_all(
     let mut members = Vec::with_capacity(all.len());
     for options in all {
         let Some(owner) = &options.owner else {
-            members.push(Member::New(Acquisition::new(Arc::clone(&core), options)?, None));
+            members.push(Member::New(Box::new(Acquisition::new(Arc::clone(&core), options)?), None));
             continue;
         };
         let slot = core.owner_slot(&options.name, owner, options.mode);
         let Ok(place) = slot.try_lock_owned() else { return Ok(None) };
         members.push(match place.upgrade().filter(|lease| lease.enter_again()) {
             Some(lease) => Member::Again(Some(lease)),
-            None => Member::New(Acquisition::new(Arc::clone(&core), options)?, Some(place)),
+            None => Member::New(Box::new(Acquisition::new(Arc::clone(&core), options)?), Some(place)),
         });
     }
     let new: Vec<_> = members.iter().filter_map(Member::acquisition).collect();
@@ -50,7 +50,7 @@ enum Member {
     /// Held by the same owner id. Given back with this value unless it was taken out.
     Again(Option<Arc<HeldLease>>),
     /// To be had from the store; with an owner id, nobody else acquires for it meanwhile.
-    New(Acquisition, Option<OwnedMutexGuard<Weak<HeldLease>>>),
+    New(Box<Acquisition>, Option<OwnedMutexGuard<Weak<HeldLease>>>),
 }
 
 impl Member {
@@ -90,6 +90,7 @@ impl Drop for Member {
 async fn take(core: &Arc<Core>, all: &[&Acquisition]) -> Result<Option<Vec<Arc<HeldLease>>>> {
     let Some(first) = all.first() else { return Ok(Some(Vec::new())) };
     let contenders: Vec<_> = all.iter().map(|acquisition| Arc::clone(&acquisition.contender)).collect();
+    let _under_way = core.acquiring.begin();
     let mut undo = Undo::new(Arc::clone(core), contenders.clone());
     core.watchdog.somebody_is_active();
     let sent_at = core.clock.now();

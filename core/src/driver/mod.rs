@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::Settings;
-use crate::service::Service;
+use crate::service::{Jobs, Service};
 use crate::wakeups::{Wakeups, unpoisoned};
 
 mod acquire;
@@ -29,6 +29,10 @@ use watchdog::Watchdog;
 /// How long closing a client waits for releases and cancellations that are under way.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long closing a client waits for acquisitions to notice it. Not longer: a caller that holds one
+/// which it does not await would keep the client open.
+const NOTICE_LIMIT: Duration = Duration::from_millis(500);
+
 /// The lease that an owner id holds, or the place of the acquisition that is under way for it.
 type OwnerSlot = Arc<tokio::sync::Mutex<Weak<HeldLease>>>;
 
@@ -44,6 +48,8 @@ pub(crate) struct Core {
     renewal_phase: Duration,
     watchdog: Arc<Watchdog>,
     owners: Mutex<HashMap<(LockName, String, Mode), OwnerSlot>>,
+    /// Acquisitions under way, with what they may have to undo.
+    acquiring: Arc<Jobs>,
     closed: AtomicBool,
 }
 
@@ -83,6 +89,7 @@ impl Core {
             settings,
             watchdog,
             owners: Mutex::default(),
+            acquiring: Arc::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -105,6 +112,8 @@ impl Core {
         for lease in self.watchdog.leases() {
             lease.release_in_background();
         }
+        // Whoever waits leaves the line before the store is closed under it.
+        let _ = self.service.within(NOTICE_LIMIT, async { Ok(self.acquiring.idle().await) }).await;
         let _ = self
             .service
             .within(CLOSE_LIMIT, async {

@@ -139,7 +139,8 @@ impl Store {
                     break 'answer AnswerAll::OtherKind { at, present };
                 }
                 let is_held = lock.held_by(contender.owner).is_some();
-                if !is_held && !(my_turn && lock.admits(contender.mode)) {
+                let can_be_had = is_held || (my_turn && lock.admits(contender.mode));
+                if !can_be_had {
                     break 'answer AnswerAll::Refused;
                 }
             }

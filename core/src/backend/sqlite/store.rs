@@ -137,7 +137,8 @@ impl Store<'_> {
                 return Ok(AnswerAll::OtherKind { at, present });
             }
             let is_held = find(&holders, &me.owner).is_some();
-            if !is_held && !(my_turn && admits(modes(&holders), me.mode)) {
+            let can_be_had = is_held || (my_turn && admits(modes(&holders), me.mode));
+            if !can_be_had {
                 return Ok(AnswerAll::Refused);
             }
             locks.push((name, holders, me));
