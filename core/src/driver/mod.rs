@@ -113,7 +113,11 @@ impl Core {
             lease.release_in_background();
         }
         // Whoever waits leaves the line before the store is closed under it.
-        let _ = self.service.within(NOTICE_LIMIT, async { Ok(self.acquiring.idle().await) }).await;
+        let left = async {
+            self.acquiring.idle().await;
+            Ok(())
+        };
+        let _ = self.service.within(NOTICE_LIMIT, left).await;
         let _ = self
             .service
             .within(CLOSE_LIMIT, async {
