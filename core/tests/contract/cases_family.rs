@@ -313,3 +313,73 @@ pub fn live_permits_never_exceed_the_capacity_under_load(store: &impl Store) {
         thread.join().unwrap();
     }
 }
+
+/// 64 readers and 4 writers. However often the readers come, a writer that stands in line lets at most
+/// those in who came before it: one section of each reader.
+pub fn a_writer_waits_for_the_readers_before_it_and_no_others(store: &impl Store) {
+    const READERS: usize = 64;
+    const WRITERS: usize = 4;
+    const ROUNDS: usize = 3;
+    let clients = [store.connect(), store.connect()];
+    let inside = Arc::new(AtomicI64::new(0));
+    let writing_goes_on = Arc::new(AtomicU32::new(WRITERS as u32));
+    // How many acquisitions each reader has begun.
+    let begun: Arc<Vec<AtomicU32>> = Arc::new((0..READERS).map(|_| AtomicU32::new(0)).collect());
+    let readers: Vec<_> = (0..READERS)
+        .map(|number| {
+            let (inside, begun) = (Arc::clone(&inside), Arc::clone(&begun));
+            let (writing_goes_on, lock) =
+                (Arc::clone(&writing_goes_on), clients[number % 2].rw_lock("a").read());
+            thread::spawn(move || {
+                let mut tokens = Vec::new();
+                while writing_goes_on.load(Ordering::SeqCst) > 0 {
+                    begun[number].fetch_add(1, Ordering::SeqCst);
+                    let guard = block_on(lock.clone().wait(millis(60_000)).acquire()).unwrap();
+                    assert!(inside.fetch_add(1, Ordering::SeqCst) >= 0, "a reader met a writer");
+                    tokens.push(guard.fencing_token());
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    block_on(guard.release()).unwrap();
+                }
+                tokens
+            })
+        })
+        .collect();
+    eventually("every reader has read", || begun.iter().all(|count| count.load(Ordering::SeqCst) > 1));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|number| {
+            let (inside, begun) = (Arc::clone(&inside), Arc::clone(&begun));
+            let (writing_goes_on, client) = (Arc::clone(&writing_goes_on), clients[number % 2].clone());
+            thread::spawn(move || {
+                let mut waits = Vec::new();
+                for round in 0..ROUNDS {
+                    let label = format!("writer {number}.{round}");
+                    let lock = client.rw_lock("a").write().label(&label).wait(millis(60_000));
+                    let entering = thread::spawn(move || block_on(lock.acquire()).unwrap());
+                    eventually("it stands in line or is in", || {
+                        let view = seen(&client, "a");
+                        view.waiters.iter().any(|waiter| waiter.label == label)
+                            || view.holders.iter().any(|holder| holder.label == label)
+                    });
+                    // Whatever a reader begins from now on comes after it.
+                    let before: Vec<_> = begun.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+                    let guard = entering.join().unwrap();
+                    assert_eq!(inside.fetch_sub(1_000, Ordering::SeqCst), 0, "a writer was not alone");
+                    waits.push((guard.fencing_token(), before));
+                    inside.fetch_add(1_000, Ordering::SeqCst);
+                    block_on(guard.release()).unwrap();
+                }
+                writing_goes_on.fetch_sub(1, Ordering::SeqCst);
+                waits
+            })
+        })
+        .collect();
+    let waits: Vec<_> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+    let sections: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+    for (writer, before) in &waits {
+        for (tokens, begun) in sections.iter().zip(before) {
+            let late = tokens.iter().skip(*begun as usize).find(|token| *token < writer);
+            assert_eq!(late, None, "a reader that came later entered before the writer {writer}");
+        }
+    }
+    assert_eq!(waits.len(), WRITERS * ROUNDS);
+}

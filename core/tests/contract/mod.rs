@@ -65,6 +65,7 @@ macro_rules! contract {
                 a_release_cancelled_at_any_point_still_frees_the_lock,
                 two_holders_never_meet_under_load,
                 many_waiters_are_all_served,
+                a_newcomer_does_not_overtake_a_live_waiter_behind_many_silent_ones,
             }
             cases_lease::{
                 a_held_lock_is_renewed_beyond_its_lease,
@@ -92,6 +93,7 @@ macro_rules! contract {
                 one_holder_of_a_shared_lock_can_be_broken,
                 shared_holders_and_waiters_are_visible,
                 readers_never_meet_a_writer_under_load,
+                a_writer_waits_for_the_readers_before_it_and_no_others,
                 live_permits_never_exceed_the_capacity_under_load,
             }
             cases_sets::{
