@@ -40,8 +40,8 @@ scripts! {
     CANCEL = "cancel" after "common";
     BREAK = "break" after "common" "shared_common";
     RENEW = "renew";
-    SHARED_POLL = "shared_poll" after "common" "line" "shared_common";
-    SHARED_RELEASE = "shared_release" after "common" "shared_common";
+    SHARED_POLL = "shared_poll" after "shared_free" "common" "line" "shared_common";
+    SHARED_RELEASE = "shared_release" after "shared_unwaited" "common" "shared_common";
     SHARED_CANCEL = "shared_cancel" after "common" "shared_common";
     SHARED_RENEW = "shared_renew";
     CONVERT = "convert" after "common" "shared_common";
