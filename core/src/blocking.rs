@@ -12,6 +12,7 @@ use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::mode::Mode;
 use crate::patience;
 use crate::policy::fencing::{FenceQuality, FencingToken};
+use crate::resource::Sequencer;
 
 /// One client of one store; see [`crate::Polylatch`].
 #[derive(Debug, Clone)]
@@ -155,6 +156,11 @@ impl Guard {
     /// Returns the number to hand to the protected resource.
     pub fn fencing_token(&self) -> FencingToken {
         self.0.fencing_token()
+    }
+
+    /// Returns name, holder and fencing token as one printable value; see [`crate::Guard::sequencer`].
+    pub fn sequencer(&self) -> Sequencer {
+        self.0.sequencer()
     }
 
     /// Returns how far the order of fencing tokens can be relied on.

@@ -54,6 +54,7 @@ macro_rules! contract {
                 bad_arguments_are_errors_before_anything_is_sent,
                 closing_a_client_releases_what_it_holds_and_ends_its_waits,
                 blocking_calls_do_the_same,
+                a_guard_prints_what_the_resource_needs,
             }
             cases_wait::{
                 waiters_enter_in_the_order_in_which_they_came,
