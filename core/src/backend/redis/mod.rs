@@ -52,6 +52,9 @@ pub(crate) struct RedisBackend {
 struct Inner {
     port: Box<dyn Port>,
     keys: Keys,
+    /// The first arguments of scripts that can grant, where they come in one: every argument costs
+    /// time at the server, and the usual cases need none of these.
+    packed_args: String,
     guarantee: Guarantee,
     max_lease: Duration,
     acknowledge: Option<Acknowledge>,
@@ -126,6 +129,12 @@ impl RedisBackend {
     pub(crate) fn new(config: RedisConfig, context: OpenContext, port: Box<dyn Port>) -> Self {
         let inner = Inner {
             own: examine::Own::of(&config),
+            packed_args: format!(
+                "{} {} {}",
+                config.keys.inbox_before(),
+                config.max_lease.as_millis(),
+                if config.guarantee == Guarantee::Strict { 's' } else { '-' }
+            ),
             port,
             keys: config.keys,
             guarantee: config.guarantee,
@@ -159,13 +168,6 @@ impl Inner {
         args.push(if self.guarantee == Guarantee::Strict { "strict".into() } else { String::new() });
         args.push(self.max_lease.as_millis().to_string());
         args
-    }
-
-    /// The same where they come in one argument: every argument costs time at the server, and the
-    /// usual cases need none of these.
-    fn packed_args(&self) -> String {
-        let strict = if self.guarantee == Guarantee::Strict { 's' } else { '-' };
-        format!("{} {} {strict}", self.keys.inbox_before(), self.max_lease.as_millis())
     }
 
     async fn one(&self, call: Call, acknowledge: Option<Acknowledge>) -> Result<Data> {

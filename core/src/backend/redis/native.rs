@@ -450,8 +450,11 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 fn command(verb: &str, script: &str, call: &Call) -> Cmd {
-    let mut command = redis::cmd(verb);
-    command.arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
+    let words = || call.keys.iter().chain(&call.args);
+    // Room for the verb and the number of keys, too.
+    let bytes = words().map(String::len).sum::<usize>() + script.len() + 32;
+    let mut command = Cmd::with_capacity(words().count() + 3, bytes);
+    command.arg(verb).arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
     command
 }
 
