@@ -221,6 +221,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(error)))
     }
 
+    /// Whether a granted lock is found by a snapshot of all locks only after its first renewal, which
+    /// then comes soon ([`LIST_WITHIN`]): so a lock held for less than that costs nothing for it.
+    fn lists_late(&self) -> bool {
+        false
+    }
+
     /// Extends leases that are still exactly (owner, fence). Answers in the order of the items.
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>>;
 
@@ -251,6 +257,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Lets go of connections and threads. Nothing is called afterwards.
     fn close(&self) -> Reply<()>;
 }
+
+/// When a lock is renewed first where that is what lists it.
+pub(crate) const LIST_WITHIN: Duration = Duration::from_millis(50);
 
 /// How often a client that holds or waits says who it is.
 pub(crate) const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);

@@ -70,6 +70,12 @@ impl Keys {
         keys
     }
 
+    /// The three keys of the usual cases, from which their scripts spell the others.
+    pub(crate) fn usual(&self, escaped: &str) -> Vec<String> {
+        let lock = [&self.lock_before, escaped, &self.lock_after].concat();
+        vec![lock, self.of_name(escaped, "line"), self.counter()]
+    }
+
     /// The key of what stands beside a lock under its name.
     fn of_name(&self, escaped: &str, what: &str) -> String {
         [&self.prefix, ":{", escaped, "}:", what].concat()
@@ -165,13 +171,9 @@ pub(crate) fn waiter_record(contender: &Contender, listens: bool) -> String {
 
 /// The end of a lock value, from the first lease on.
 pub(crate) fn value_tail(contender: &Contender) -> String {
-    format!(
-        "|{}|{}|{}|{}",
-        contender.first_lease.as_millis(),
-        contender.lease.as_millis(),
-        contender.client,
-        escape_field(&contender.label),
-    )
+    let label = escape_field(&contender.label);
+    let (first, lease) = (millis(contender.first_lease), millis(contender.lease));
+    format!("|{first}|{lease}|{}|{label}", contender.client.as_str())
 }
 
 /// What a lock key of ours says.

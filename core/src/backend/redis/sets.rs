@@ -45,6 +45,7 @@ impl Inner {
             "held" if answer.len() == contenders.len() + 1 => {
                 let fences: Result<_> =
                     answer[1..].iter().map(|fence| fence.uint().map(FencingToken::new)).collect();
+                contenders.iter().for_each(|contender| self.unlisted.add(contender));
                 Ok(AnswerAll::Held { fences: fences? })
             }
             "refused" => Ok(AnswerAll::Refused),

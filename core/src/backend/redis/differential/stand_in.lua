@@ -82,8 +82,10 @@ for _, key in ipairs(KEYS) do
   end
 end
 local listed = {}
-for _, key in ipairs(#KEYS > 5 and KEYS or {}) do
-  local name = string.match(key, '{(.*)}:lock$')
-  if name then listed[#listed + 1] = real.call('ZSCORE', KEYS[5], name) and 1 or 0 end
+-- A renewal names locks without their lines.
+local has_line = #KEYS >= 3 and string.match(KEYS[2], ':line$')
+for _, key in ipairs(has_line and KEYS or {}) do
+  local name = string.match(key, '^pl:{(.*)}:lock$')
+  if name then listed[#listed + 1] = real.call('ZSCORE', 'pl:locks', name) and 1 or 0 end
 end
 return {answer, pushes, shown, listed}

@@ -2,7 +2,8 @@
 -- Invariant: answers 'held' only if the lock key names this owner, for at least the first lease
 -- from now; a confirmation never shortens a lease that a renewal made longer.
 -- ARGV: 5 owner, 6 waiter record, 7 first lease ms, 8 1 to stand in line, 9 1 to barge,
---       10 near heartbeat ms, 11 far heartbeat ms, 12 how many positions count as near
+--       10 near heartbeat ms, 11 far heartbeat ms, 12 how many positions count as near,
+--       13 not empty if a grant is to be listed now
 local OWNER, WAITER, FIRST = ARGV[5], ARGV[6], tonumber(ARGV[7])
 
 local value = redis.call('GET', LOCK)
@@ -36,7 +37,7 @@ else
       redis.call('ZREM', LIFE, WAITER)
     end
     fence = hold(WAITER)
-    redis.call('ZADD', INDEX, now_ms(), NAME)
+    if ARGV[13] then redis.call('ZADD', INDEX, now_ms(), NAME) end
     live_head()
     return {'held', fence}
   end

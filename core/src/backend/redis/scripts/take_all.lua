@@ -53,8 +53,10 @@ for at = 1, COUNT do
   if not held[at] then
     local withheld = withheld_ms()
     if withheld > 0 then return {'withheld', withheld} end
-    choose(at)
-    redis.call('ZADD', INDEX, now_ms(), NAME)
+    local _, waiter, _, _, mode = choose(at)
+    local first, lease = string.match(waiter, '^%x+|[^|]*|(%d+)|(%d+)|')
+    -- A mutex is listed by its first renewal, if it has one.
+    if mode ~= 'm' or first == lease then redis.call('ZADD', INDEX, now_ms(), NAME) end
   end
 end
 local answer = {'held'}
