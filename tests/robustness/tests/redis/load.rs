@@ -141,12 +141,12 @@ fn sections_never_overlap_while_workers_connections_and_server_are_hurt() {
 
 #[test]
 fn readers_never_meet_a_writer_while_workers_connections_and_server_are_hurt() {
-    under_all_faults(Family::ReadWrite, 20_260_104, 25_000);
+    under_all_faults(Family::ReadWrite, 20_260_104, 15_000);
 }
 
 #[test]
 fn permits_are_never_more_than_there_are_while_workers_connections_and_server_are_hurt() {
-    under_all_faults(Family::Semaphore, 20_260_105, 25_000);
+    under_all_faults(Family::Semaphore, 20_260_105, 15_000);
 }
 
 #[test]
