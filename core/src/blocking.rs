@@ -3,6 +3,7 @@
 //! Calls are carried out on the calling thread; only renewal and other background work happens on
 //! the client's own thread. Do not use this from inside an async task: it would block its executor.
 
+use std::future::Future;
 use std::time::Duration;
 
 use crate::backend::Capability;
@@ -11,6 +12,14 @@ use crate::error::{LostReason, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::patience;
 use crate::policy::fencing::{FenceQuality, FencingToken};
+
+/// Runs a call of the async API to its end on this thread, as the calls here do. Whenever it has to
+/// sleep, it asks `look` for how long at most: for a host that must look for signals or a time limit.
+///
+/// Returns `None` if `look` did. The call was dropped then, which cancels it.
+pub fn run_while<F: Future>(future: F, look: impl FnMut() -> Option<Duration>) -> Option<F::Output> {
+    patience::block_on_while(future, look)
+}
 
 /// One client of one store; see [`crate::Polylatch`].
 #[derive(Debug, Clone)]

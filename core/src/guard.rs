@@ -93,6 +93,21 @@ impl Guard {
         }
     }
 
+    /// Completes when the lease is over: with the reason if it was lost, with `None` if it was given
+    /// back or belongs to nobody any more. Like [`Guard::lost`], for those who must not wait for ever.
+    ///
+    /// The future borrows nothing. Cancellation: safe.
+    pub fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + 'static {
+        let mut signal = self.lease.signal();
+        async move {
+            let ended = signal.wait_for(|state| state.is_over()).await.map(|state| *state);
+            match ended {
+                Ok(LeaseState::Lost(reason)) => Some(reason),
+                _ => None,
+            }
+        }
+    }
+
     /// Completes when no renewal was confirmed for half of the lease, or a hold limit is near, or
     /// the lease is lost already. Renewal may still succeed afterwards.
     ///

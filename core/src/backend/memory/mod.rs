@@ -37,18 +37,22 @@ pub(crate) struct MemoryBackend {
     capability: Capability,
 }
 
+/// A forked child has a copy of its parent's stores; nobody there renews or releases.
+type ProcessAndName = (u32, String);
+
 /// Opens the store of this name, or a private one if the name is empty.
 pub(crate) fn open(name: &str, context: &OpenContext) -> Arc<dyn Backend> {
-    static NAMED: OnceLock<Mutex<HashMap<String, Weak<Shared>>>> = OnceLock::new();
+    static NAMED: OnceLock<Mutex<HashMap<ProcessAndName, Weak<Shared>>>> = OnceLock::new();
     let shared = if name.is_empty() {
         Arc::default()
     } else {
+        let name = (std::process::id(), name.to_owned());
         let mut named = unpoisoned(NAMED.get_or_init(Mutex::default));
-        match named.get(name).and_then(Weak::upgrade) {
+        match named.get(&name).and_then(Weak::upgrade) {
             Some(shared) => shared,
             None => {
                 let shared = Arc::<Shared>::default();
-                named.insert(name.to_owned(), Arc::downgrade(&shared));
+                named.insert(name, Arc::downgrade(&shared));
                 shared
             }
         }

@@ -32,6 +32,7 @@ use crate::policy::fencing::{FenceQuality, FencingToken};
 mod blocker;
 mod errors;
 mod examine;
+mod forked;
 mod host;
 mod open;
 mod read;
