@@ -64,8 +64,8 @@ fn a_push_reaches_waiters_on_every_runtime_and_after_one_has_ended() {
     };
     // More runtimes than listen for themselves, each ending after its turn or staying to the end.
     let staying: Vec<_> = (0..6).map(|_| runtime()).collect();
-    for at in 0..6 {
-        let handle = staying[at].handle().clone();
+    for runtime_that_stays in &staying {
+        let handle = runtime_that_stays.handle().clone();
         handed_over(&move |client| {
             let handle = handle.clone();
             thread::spawn(move || handle.block_on(acquired(client)))
