@@ -22,6 +22,13 @@ impl Script {
     }
 }
 
+impl Script {
+    /// Whether it extends leases and does nothing else.
+    pub(crate) fn renews(&self) -> bool {
+        matches!(self.name, "renew" | "shared_renew")
+    }
+}
+
 macro_rules! scripts {
     ($($constant:ident = $name:literal $(after $($prelude:literal)+)?;)*) => {
         $(pub(crate) static $constant: LazyLock<Script> = LazyLock::new(|| {
