@@ -177,7 +177,7 @@ class AsyncGuard:
 
     async def try_upgrade(self) -> bool:
         """Steps up from reading to writing if nobody else reads; see :meth:`polylatch.Guard.try_upgrade`."""
-        return cast(bool, await _carry_out(self._native._start_try_upgrade()))
+        return cast("bool", await _carry_out(self._native._start_try_upgrade()))
 
     async def __aenter__(self) -> "AsyncGuard":
         return self
@@ -507,12 +507,12 @@ class AsyncClient:
         self, name: Optional[str] = None, *, prefix: Optional[str] = None, limit: Optional[int] = None
     ) -> Snapshot:
         """Reads who holds and who waits, as plain dicts and lists."""
-        return cast(Snapshot, await _carry_out(self._native._start_inspect(name, prefix, limit)))
+        return cast("Snapshot", await _carry_out(self._native._start_inspect(name, prefix, limit)))
 
     async def break_lease(self, name: str, *, fencing_token: int, by: str, reason: str) -> BreakResult:
         """Ends somebody's lease, if it still has the expected fencing token."""
         started = self._native._start_break_lease(name, fencing_token, by, reason)
-        return cast(BreakResult, await _carry_out(started))
+        return cast("BreakResult", await _carry_out(started))
 
     async def close(self) -> None:
         """Ends waiting, releases what is held, and waits (at most 5 s) until the store knows."""
