@@ -24,7 +24,11 @@ pub struct GuardSet {
 impl GuardSet {
     pub fn new(set: polylatch::GuardSet, store: &Arc<Store>) -> Self {
         let token = |guard: &polylatch::Guard| (guard.name().to_owned(), guard.fencing_token().get());
-        Self { fencing_tokens: set.guards().iter().map(token).collect(), set: Homed::new(Arc::new(set)) }
+        Self {
+            fencing_tokens: set.guards().iter().map(token).collect(),
+            set: Homed::new(Arc::new(set)),
+            _store: Arc::clone(store),
+        }
     }
 
     fn here(&self) -> Result<&Arc<polylatch::GuardSet>, Failure> {

@@ -7,6 +7,7 @@ from conftest import PATIENCE, holders, wait_until
 
 import polylatch
 
+
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "raise KeyError('oops')"])
 def test_a_program_that_ends_gives_its_locks_back(shared_url, name, script, ending):
     holder = script(

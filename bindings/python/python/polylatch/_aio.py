@@ -51,7 +51,7 @@ class _Entered:
         raise RuntimeError("this task has not entered this lock")
 
 
-async def _leave(guard: "Union[AsyncGuard, AsyncGuardSet]", raised: bool) -> None:
+async def _leave(guard: Union[AsyncGuard, AsyncGuardSet], *, raised: bool) -> None:
     """Releases at the end of a block. What the block raised is not replaced by a failed release."""
     try:
         await guard.release()
@@ -183,7 +183,7 @@ class AsyncGuard:
         return self
 
     async def __aexit__(self, kind: object, value: object, traceback: object) -> None:
-        await _leave(self, kind is not None)
+        await _leave(self, raised=kind is not None)
 
     def __repr__(self) -> str:
         return repr(self._native).replace("Guard", "AsyncGuard", 1)
@@ -236,7 +236,7 @@ class AsyncGuardSet:
         return self
 
     async def __aexit__(self, kind: object, value: object, traceback: object) -> None:
-        await _leave(self, kind is not None)
+        await _leave(self, raised=kind is not None)
 
     def __repr__(self) -> str:
         return repr(self._native).replace("GuardSet", "AsyncGuardSet", 1)
@@ -277,10 +277,10 @@ class AsyncLock:
         return guard
 
     async def __aexit__(self, kind: object, value: object, traceback: object) -> None:
-        await _leave(self._entered.pop(), kind is not None)
+        await _leave(self._entered.pop(), raised=kind is not None)
 
     def __call__(self, function: _F) -> _F:
-        return cast(_F, decorate_async(self, function))
+        return cast("_F", decorate_async(self, function))
 
     def __repr__(self) -> str:
         return repr(self._native).replace("Lock", "AsyncLock", 1)
@@ -369,10 +369,10 @@ class AsyncLockAll:
         return guards
 
     async def __aexit__(self, kind: object, value: object, traceback: object) -> None:
-        await _leave(self._entered.pop(), kind is not None)
+        await _leave(self._entered.pop(), raised=kind is not None)
 
     def __call__(self, function: _F) -> _F:
-        return cast(_F, decorate_async(self, function))
+        return cast("_F", decorate_async(self, function))
 
     def __repr__(self) -> str:
         return repr(self._native).replace("LockAll", "AsyncLockAll", 1)
