@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use polylatch_bridge::border::caught_call;
 use polylatch_bridge::{Failure, Homed, HostLoop, Started, UnderWay};
+#[cfg(unix)]
 use pyo3::exceptions::PyNotImplementedError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;

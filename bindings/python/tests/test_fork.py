@@ -265,7 +265,7 @@ def app(environ, start_response):
         os.environ["TEST_URL"], os.environ["TEST_LOCK"] = sys.argv[1:3]
         sys.path.insert(0, os.getcwd())
         sys.argv = ["gunicorn", "--preload", "--workers", "3", "--bind", sys.argv[3], "--log-level", "error",
-                    "--no-control-socket", "program:app"]
+                    "program:app"]
         import warnings
         warnings.simplefilter("ignore")
         from gunicorn.app.wsgiapp import run

@@ -53,6 +53,7 @@ def test_ctrl_c_at_any_moment_leaves_no_lock_behind(shared_url, name, script):
         interrupted = 0
         while interrupted < 20:
             try:
+                print("again", flush=True)
                 while True:
                     with lock as guard:
                         guard.check()
@@ -67,6 +68,8 @@ def test_ctrl_c_at_any_moment_leaves_no_lock_behind(shared_url, name, script):
     with polylatch.connect(shared_url) as client:
         assert busy.line() == "ready"
         for _ in range(20):
+            # Inside its `try`, so that no signal comes while it speaks of the one before.
+            assert busy.line() == "again"
             with client.lock(name, wait=PATIENCE):
                 pass
             busy.signal(signal.SIGINT)

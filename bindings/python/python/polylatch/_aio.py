@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Awaitable[Any]])
 
 
-async def _carry_out(started: "tuple[Any, Optional[native.UnderWayCall]]") -> Any:
+async def _carry_out(started: tuple[Any, Optional[native.UnderWayCall]]) -> Any:
     value, under_way = started
+    del started
     if under_way is None:
         return value
     try:
@@ -29,6 +30,8 @@ async def _carry_out(started: "tuple[Any, Optional[native.UnderWayCall]]") -> An
     except BaseException:
         # Nothing if it is the call's own failure; the undoing of the call if its task was cancelled.
         under_way.cancel()
+        # A guard that came at the last moment is given back now, not when this traceback is forgotten.
+        del value
         raise
 
 
