@@ -191,6 +191,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// - then, if not the owner and asked to wait: stand in line (once, keeping the place).
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer>;
 
+    /// Whether a granted lock is found by a snapshot of all locks only after its first renewal, which
+    /// then comes soon ([`LIST_WITHIN`]): so a lock held for less than that costs nothing for it.
+    fn lists_late(&self) -> bool {
+        false
+    }
+
     /// Extends leases that are still exactly (owner, fence). Answers in the order of the items.
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>>;
 
@@ -221,6 +227,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Lets go of connections and threads. Nothing is called afterwards.
     fn close(&self) -> Reply<()>;
 }
+
+/// When a lock is renewed first where that is what lists it.
+pub(crate) const LIST_WITHIN: Duration = Duration::from_millis(50);
 
 /// How often a client that holds or waits says who it is.
 pub(crate) const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);

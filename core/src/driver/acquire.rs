@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Answer, Ask, Contender, HolderHint};
+use crate::backend::{Answer, Ask, Contender, HolderHint, LIST_WITHIN};
 use crate::clock::BootInstant;
 use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::{Error, ErrorKind, Result, Retry};
-use crate::mode::other_kind;
+use crate::mode::{Mode, other_kind};
 use crate::observe::{self, InLine, WaitOutcome};
 use crate::options::{AcquireOptions, Wait};
 use crate::policy::backoff::Backoff;
@@ -248,7 +248,11 @@ impl Acquisition {
             waited_ms = now.since(self.started).as_millis() as u64, pushed = at_once,
         );
         let plan = LeasePlan { phase: self.core.renewal_phase, ..self.options.plan };
-        let machine = Lease::granted(plan, sent_at, now, at_once, self.seed);
+        let mut machine = Lease::granted(plan, sent_at, now, at_once, self.seed);
+        // Where the first lease is the whole one, the grant has listed it already.
+        if plan.first != plan.lease && self.options.mode == Mode::Mutex && self.core.backend.lists_late() {
+            machine.renew_early(now + LIST_WITHIN);
+        }
         HeldLease::start(Arc::clone(&self.core), Arc::clone(&self.contender), fence, machine)
     }
 

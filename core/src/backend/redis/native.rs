@@ -356,7 +356,11 @@ impl Shared {
             subscriber.subscribe(channel).await.map_err(|error| classify(&error))?;
             Ok(subscriber)
         };
-        let mut subscriber = tokio::time::timeout(self.timeout, opening).await.unwrap_or_else(|_| {
+        let limit = {
+            let _context = self.runtime.enter();
+            tokio::time::timeout(self.timeout, opening)
+        };
+        let mut subscriber = limit.await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::BackendUnavailable, "subscribing was not answered in time"))
         })?;
         listener(ChannelEvent::Subscribed);
@@ -375,14 +379,16 @@ impl Port for NativePort {
 
     fn subscribe(&self, channel: String, listener: Listener) {
         let shared = Arc::clone(&self.0);
-        self.0.runtime.spawn(async move {
+        let ended = Ended(Arc::clone(&listener));
+        let runtime = Handle::try_current().unwrap_or_else(|_| self.0.runtime.clone());
+        runtime.spawn(async move {
+            let _ended = ended;
             let listening = async {
-                let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1), 1);
+                let new_backoff = || Backoff::new(Duration::from_millis(20), Duration::from_secs(1), 1);
+                let mut backoff = new_backoff();
                 loop {
                     match shared.listen(&channel, &listener).await {
-                        Ok(()) => {
-                            backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1), 1)
-                        }
+                        Ok(()) => backoff = new_backoff(),
                         Err(error) if error.kind() == ErrorKind::BackendRejected => {
                             listener(ChannelEvent::Refused(error.to_string()));
                             return;
@@ -390,7 +396,12 @@ impl Port for NativePort {
                         Err(error) => tracing::debug!(%error, "subscription interrupted; subscribing again"),
                     }
                     listener(ChannelEvent::Interrupted);
-                    tokio::time::sleep(backoff.delay()).await;
+                    // The caller's runtime may have no timers.
+                    let pause = {
+                        let _context = shared.runtime.enter();
+                        tokio::time::sleep(backoff.delay())
+                    };
+                    pause.await;
                 }
             };
             tokio::select! {
@@ -417,6 +428,15 @@ impl Port for NativePort {
 impl Drop for NativePort {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+/// Tells a listener that nothing comes any more, also if its runtime ends.
+struct Ended(Listener);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        (self.0)(ChannelEvent::Ended);
     }
 }
 

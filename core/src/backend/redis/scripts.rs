@@ -35,8 +35,9 @@ macro_rules! scripts {
 }
 
 scripts! {
-    POLL = "poll" after "poll_free" "common" "line";
-    RELEASE = "release" after "release_unwaited" "common";
+    POLL = "poll" after "poll_free" "unpack_keys" "unpack_poll" "common" "line";
+    POLL_STRICT = "poll" after "unpack_keys" "unpack_poll" "common" "line";
+    RELEASE = "release" after "release_direct" "unpack_keys" "unpack_release" "common";
     CANCEL = "cancel" after "common";
     BREAK = "break" after "common" "shared_common";
     RENEW = "renew";

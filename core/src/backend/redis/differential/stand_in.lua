@@ -82,5 +82,8 @@ for _, key in ipairs(KEYS) do
   end
 end
 local listed = -1
-if #KEYS > 5 then listed = real.call('ZSCORE', KEYS[5], ARGV[2]) and 1 or 0 end
+local name = #KEYS >= 3 and string.match(KEYS[1], '^pl:{(.*)}:lock$')
+if name and string.match(KEYS[2], ':line$') then
+  listed = real.call('ZSCORE', 'pl:locks', name) and 1 or 0
+end
 return {answer, pushes, shown, listed}

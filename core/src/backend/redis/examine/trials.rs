@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::redis::port::{Data, Refusal};
-use crate::backend::redis::{Inbox, Inner, scripts};
+use crate::backend::redis::{Inner, scripts};
 use crate::error::Result;
 use crate::name::LockName;
 use crate::token::OwnerToken;
@@ -207,10 +207,10 @@ pub(super) async fn push(inner: &Arc<Inner>) -> Result<Push> {
     let mut echo = inner.own.echo.subscribe();
     let deadline = Instant::now() + ECHO_LIMIT;
     // The first subscription may still be coming up.
-    while *inner.inbox.borrow() == Inbox::Opening && Instant::now() < deadline {
+    while inner.is_opening() && Instant::now() < deadline {
         sleep(inner, Duration::from_millis(20)).await;
     }
-    if *inner.inbox.borrow() == Inbox::Refused {
+    if !inner.inboxes.may_listen() {
         return Ok(Push::NotSubscribed);
     }
     let channel = format!("{}{}", inner.keys.inbox_before(), inner.client);
