@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use polylatch::resource::Sequencer;
 use polylatch::{Converted, Polylatch};
-use polylatch_bridge::{Failure, Homed, runtime};
+use polylatch_bridge::{Client as Store, Failure, Homed, runtime};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
@@ -23,6 +23,8 @@ use crate::lost::Lost;
 #[pyclass(frozen, module = "polylatch", weakref)]
 pub struct Guard {
     held: Homed<Arc<Held>>,
+    /// Kept as long as something of it is held, so that the end of the program finds it.
+    _store: Arc<Store>,
     name: String,
     holder: String,
     fencing_token: AtomicU64,
@@ -57,8 +59,9 @@ impl Held {
 }
 
 impl Guard {
-    pub fn new(guard: polylatch::Guard, client: &Polylatch) -> Self {
+    pub fn new(guard: polylatch::Guard, client: &Polylatch, store: &Arc<Store>) -> Self {
         Self {
+            _store: Arc::clone(store),
             name: guard.name().to_owned(),
             holder: client.id().as_str().to_owned(),
             fencing_token: AtomicU64::new(guard.fencing_token().get()),

@@ -321,8 +321,11 @@ def test_a_loop_that_is_closed_over_a_waiting_call_takes_it_along(url, name):
         loop = asyncio.new_event_loop()
         client = loop.run_until_complete(connected(url))
         task = loop.create_task(client.lock(name).acquire())
-        loop.run_until_complete(asyncio.sleep(0))
-        wait_until(lambda: sum(len(lock["waiters"]) for lock in other.inspect(name)["locks"]), "it waits")
+
+        async def in_line():
+            return bool(await waiters(client, name))
+
+        loop.run_until_complete(until(in_line, "it stands in line"))
         loop.close()
         task._log_destroy_pending = False
         del task, loop

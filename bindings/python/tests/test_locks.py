@@ -276,8 +276,14 @@ def test_a_client_says_what_it_is(client, name):
     assert client.capability["min_lease"] == 100
     assert not client.closed
     with client.lock(name):
-        snapshot = client.inspect(prefix="test/", limit=5)
-        (me,) = [one for one in snapshot["clients"] if one["id"] == client.id]
+
+        def found():
+            clients = client.inspect(prefix="test/", limit=5)["clients"]
+            return [one for one in clients if one["id"] == client.id]
+
+        # It introduces itself in the background.
+        wait_until(found, "the client says who it is")
+        (me,) = found()
     assert me["language"] == "python"
     assert me["version"] == polylatch.__version__
     # Not the interpreter's name: people want to know which program it is.

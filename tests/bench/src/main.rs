@@ -6,6 +6,7 @@
 
 use std::process::ExitCode;
 
+mod companion;
 mod figures;
 mod handoff;
 mod raw;
@@ -17,6 +18,11 @@ const NAMES: [&str; 4] = ["uncontended", "throughput", "handoff", "renewal"];
 
 fn main() -> ExitCode {
     let asked: Vec<_> = std::env::args().skip(1).collect();
+    if let [word, url] = asked.as_slice()
+        && word == "companion"
+    {
+        return companion::run(url);
+    }
     if let Some(unknown) = asked.iter().find(|name| !NAMES.contains(&name.as_str())) {
         eprintln!("there is no benchmark {unknown:?}; there are {}", NAMES.join(", "));
         return ExitCode::from(2);
