@@ -196,13 +196,13 @@ async function handoff() {
       await contend(`${peer}, ${count} processes`, commands, 4_000);
     }
   }
-  const python = process.env.POLYLATCH_PYTHON;
+  const python = process.env.POLYLATCH_BENCH_PYTHON;
   if (python !== undefined) {
     const other = [python, here('contender.py'), String(server.port), 'handoff'];
     await contend('polylatch, Node and Python', [contender('polylatch'), other], 4_000);
     await contend('polylatch, Python and Python', [other, other], 4_000);
   } else {
-    console.log('  POLYLATCH_PYTHON names no interpreter with the wheel, so there is no Python beside Node');
+    console.log('  POLYLATCH_WHEEL names no wheel, so there is no Python beside Node');
   }
 }
 
