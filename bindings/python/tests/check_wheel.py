@@ -21,6 +21,7 @@ with zipfile.ZipFile(wheel) as archive:
     names = set(archive.namelist())
     info = f"polylatch-{version}.dist-info"
     metadata = email.message_from_bytes(archive.read(f"{info}/METADATA"))
+    licence = archive.read(f"{info}/licenses/LICENSE")
     record = archive.read(f"{info}/RECORD").decode()
 
 native = names & set(MODULE)
@@ -28,7 +29,7 @@ assert len(native) == 1, native
 expected = {f"polylatch/{name}.py" for name in PYTHON} | {"polylatch/py.typed", "polylatch/_polylatch.pyi"}
 package = {name for name in names if not name.startswith(f"{info}/")}
 assert package == expected | native, package ^ (expected | native)
-assert f"{info}/licenses/LICENSE" in names, names
+assert licence == cargo.with_name("LICENSE").read_bytes(), "the licence is not the project's"
 assert all(name in record for name in names), "a file is not in RECORD"
 
 assert metadata["Name"] == "polylatch"

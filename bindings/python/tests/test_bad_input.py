@@ -162,6 +162,13 @@ def test_options_reach_the_store(name):
     assert snapshot["clients"][0]["program"] == "my program"
 
 
+def test_yes_and_no_are_pythons(tmp_path):
+    url = f"sqlite:{tmp_path / 'locks.sqlite'}"
+    polylatch.connect(url, allow_network_file_system=True).close()
+    with pytest.raises(polylatch.InvalidConfig, match="must be one of yes, no"):
+        polylatch.connect(url, allow_network_file_system="perhaps")
+
+
 def test_native_classes_are_not_made_by_hand():
     for kind in (polylatch.Client, polylatch.Lock, polylatch.Guard, polylatch.GuardSet, polylatch.Lost):
         with pytest.raises(TypeError):

@@ -1,5 +1,6 @@
 """Locks for threads, on every store."""
 
+import gc
 import threading
 import time
 from datetime import timedelta
@@ -158,6 +159,20 @@ def test_a_forgotten_guard_gives_its_lock_back(client, name):
     guard = client.lock(name).acquire()
     del guard
     client.lock(name, wait=PATIENCE).acquire().release()
+
+
+def test_a_forgotten_guard_whose_callback_leads_back_to_it_gives_its_lock_back(client, name):
+    class Work:
+        def __init__(self):
+            self.guard = client.lock(name).acquire()
+            self.guard.on_lost(self.stop)
+
+        def stop(self, reason):
+            pass
+
+    Work()
+    gc.collect()
+    wait_until(lambda: holders(client, name) == [], "it is given back")
 
 
 def test_a_guard_is_a_context_manager_too(client, name):

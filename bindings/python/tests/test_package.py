@@ -1,14 +1,17 @@
 """The package as a whole: what `help()` shows, what it exports, what its README and samples do."""
 
+import ast
 import inspect
 import os
 import re
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 import typing_sample
-from conftest import REPOSITORY
+from conftest import REPOSITORY, wait_until, waiters
 
 import polylatch
 
@@ -57,6 +60,34 @@ def test_both_worlds_have_the_same_methods():
             return {attribute for attribute in vars(kind) if not attribute.startswith("_")}
 
         assert public(native) == public(twin), name
+
+
+def test_a_snapshot_has_the_keys_that_its_types_say(client, name):
+    stub = Path(polylatch.__file__).with_name("_polylatch.pyi").read_text()
+    keys = {
+        node.name: {item.target.id for item in node.body if isinstance(item, ast.AnnAssign)}
+        for node in ast.parse(stub).body
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def check(kind, told):
+        assert set(told) - {"details"} == keys[kind] - {"details"}, kind
+
+    held = client.lock(name, label="one").acquire()
+    waiting = threading.Thread(target=lambda: client.lock(name).acquire().release())
+    waiting.start()
+    wait_until(lambda: waiters(client, name) == 1 and client.inspect(name)["clients"], "it is all there")
+    snapshot = client.inspect(name)
+    check("Snapshot", snapshot)
+    check("LockView", snapshot["locks"][0])
+    check("HolderView", snapshot["locks"][0]["holders"][0])
+    check("WaiterView", snapshot["locks"][0]["waiters"][0])
+    check("ClientView", snapshot["clients"][0])
+    check("Capability", client.capability)
+    broken = client.break_lease(name, fencing_token=held.fencing_token, by="me", reason="a test")
+    check("Broken", broken)
+    waiting.join()
+    check("AuditEntry", client.inspect(name)["audit"][0])
 
 
 def test_the_types_sample_runs(monkeypatch, tmp_path):
