@@ -7,6 +7,7 @@
 
 use std::process::ExitCode;
 
+mod companion;
 mod contender;
 mod family;
 mod figures;
@@ -22,6 +23,11 @@ fn main() -> ExitCode {
     let asked: Vec<_> = std::env::args().skip(1).collect();
     if contender::run(&asked) {
         return ExitCode::SUCCESS;
+    }
+    if let [word, url] = asked.as_slice()
+        && word == "companion"
+    {
+        return companion::run(url);
     }
     if let Some(unknown) = asked.iter().find(|name| !NAMES.contains(&name.as_str())) {
         eprintln!("there is no benchmark {unknown:?}; there are {}", NAMES.join(", "));

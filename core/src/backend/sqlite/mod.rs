@@ -95,7 +95,8 @@ impl SqliteOptions {
 /// Errors: `invalid_config` if the path cannot name a lock file (a directory, a missing folder, a
 /// network file system); `backend_rejected` if it is read-only, damaged, no database, or of a newer
 /// version; `name_conflict` if it is another program's database; `backend_unavailable` if the disk is
-/// full or the file locked. A file that is not ours is left as it is.
+/// full or the file locked; `unsupported` in a process that was forked while a file was open. A file
+/// that is not ours is left as it is.
 pub(crate) async fn open(
     path: PathBuf,
     options: SqliteOptions,
