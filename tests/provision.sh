@@ -78,6 +78,23 @@ need_compilers() {
   need_rust
 }
 
+# The oldest Python that the package runs on: `requires-python` in its pyproject.toml.
+readonly MIN_PYTHON=3.9
+
+# need_python: sets PYTHON to an interpreter that is new enough and can make virtual environments.
+need_python() {
+  python_is_usable && return
+  install_packages python3 python3-venv
+  python_is_usable || die "no Python $MIN_PYTHON or newer with venv; install python3 and python3-venv"
+}
+
+python_is_usable() {
+  local found
+  PYTHON=$(command -v python3) || return 1
+  found=$("$PYTHON" -c 'import ensurepip, venv, sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) &&
+    at_least "$found" "$MIN_PYTHON"
+}
+
 # need_rust: leaves a cargo and rustc that are new enough first on PATH.
 need_rust() {
   # Where rustup puts it, for shells that were not told.

@@ -63,7 +63,8 @@ impl ConnectOptions {
                     "the option {key} is {number}; it must be a finite number"
                 )));
             }
-            OptionValue::Flag(flag) => flag.to_string(),
+            OptionValue::Flag(true) => "yes".into(),
+            OptionValue::Flag(false) => "no".into(),
             // Whole nanoseconds as a decimal fraction: nothing is rounded.
             OptionValue::Duration(length) => {
                 let exact = format!("{}.{:09}", length.as_secs(), length.subsec_nanos());

@@ -6,7 +6,6 @@
 //! one it answers no and is forgotten instead of dropped.
 
 use std::mem::ManuallyDrop;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How often this process's ancestors have forked since the first of them loaded this library.
@@ -31,6 +30,7 @@ impl Process {
 
 #[cfg(unix)]
 fn watch_for_forks() {
+    use std::sync::Once;
     extern "C" fn in_the_child() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }

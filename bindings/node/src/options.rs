@@ -69,9 +69,6 @@ pub fn connect(
     options: Vec<ClientOption>,
 ) -> Result<ConnectOptions, Failure> {
     let mut connect = ConnectOptions::default();
-    connect.url = url;
-    connect.program = program;
-    connect.language = Some(("node".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
     for ClientOption { key, value } in options {
         let value = match value {
             Either3::A(number) if ConnectOptions::is_duration(&key) => {
@@ -86,5 +83,8 @@ pub fn connect(
         };
         connect.set(&key, value)?;
     }
+    connect.url = url;
+    connect.program = program;
+    connect.language = Some(("node".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
     Ok(connect)
 }

@@ -4,12 +4,16 @@
 //! Threads of the core write to the descriptor; none of them ever waits for the interpreter. On loops
 //! that cannot watch a descriptor (Windows' default), a thread of its own calls `call_soon_threadsafe`.
 
+use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use polylatch_bridge::border::caught_call;
 use polylatch_bridge::{Failure, Homed, HostLoop, Started, UnderWay};
+#[cfg(unix)]
 use pyo3::exceptions::PyNotImplementedError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyWeakrefReference;
@@ -19,11 +23,15 @@ use crate::errors::OrRaise;
 /// Makes Python's object out of what a call brought.
 type Deliver = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
-/// What is done: whose future it is, if the call was not done at once, and its result.
+/// What is done: the number of its future, if the call was not done at once, and its result.
 struct Done {
-    future: Option<Py<PyAny>>,
+    number: u64,
     deliver: Deliver,
 }
+
+/// The futures of a loop's calls under way, by number. The loop owns them, by way of its side: they end
+/// with it, and with nobody else.
+type Futures = Mutex<HashMap<u64, Py<PyAny>>>;
 
 /// A call as Python gets it: `(result, None)` if it is done, else `(future, call under way)`.
 pub type StartedCall = (Py<PyAny>, Option<Py<UnderWayCall>>);
@@ -37,49 +45,55 @@ pub fn start<T: Send + 'static>(
     let event_loop = running_loop(py)?;
     let side = side_of(&event_loop)?;
     let side = side.get();
-    let inner = side.0.get().expect("it is of this process");
-    // Where the future stands until the call is known not to be done at once.
-    let place = Arc::new(std::sync::Mutex::new(None::<Py<PyAny>>));
-    let future_of = Arc::clone(&place);
+    let inner = side.inner.get().expect("it is of this process");
+    let number = side.next.fetch_add(1, Ordering::Relaxed);
     let carried_out = async move {
         let output = caught_call(call).await;
-        let future = future_of.lock().ok().and_then(|mut future| future.take());
         let deliver: Deliver = Box::new(move |py| match output {
             Ok(output) => deliver(py, output.or_raise(py)?),
             Err(panic) => Err(panic).or_raise(py),
         });
-        Done { future, deliver }
+        Done { number, deliver }
     };
     match py.detach(|| inner.host.start(carried_out)) {
         Started::Done(done) => Ok(((done.deliver)(py)?, None)),
-        Started::UnderWay(under_way) => {
+        Started::UnderWay(call) => {
             let future = event_loop.call_method0(pyo3::intern!(py, "create_future"))?.unbind();
-            if let Ok(mut place) = place.lock() {
-                *place = Some(future.clone_ref(py));
-            }
-            let under_way = Py::new(py, UnderWayCall(Homed::new(under_way)))?;
-            Ok((future, Some(under_way)))
+            unpoisoned(&side.futures).insert(number, future.clone_ref(py));
+            let call =
+                UnderWayCall { call: Homed::new(call), number, futures: Arc::downgrade(&side.futures) };
+            Ok((future, Some(Py::new(py, call)?)))
         }
     }
 }
 
 /// A call of the core that an event loop waits for.
 #[pyclass(frozen, module = "polylatch._polylatch")]
-pub struct UnderWayCall(Homed<UnderWay<Done>>);
+pub struct UnderWayCall {
+    call: Homed<UnderWay<Done>>,
+    number: u64,
+    futures: Weak<Futures>,
+}
 
 #[pymethods]
 impl UnderWayCall {
     /// Ends the call and undoes what it may have done. Does nothing if it is done.
     fn cancel(&self, py: Python<'_>) {
-        if let Some(under_way) = self.0.get() {
-            py.detach(|| under_way.cancel());
+        if let Some(call) = self.call.get() {
+            py.detach(|| call.cancel());
         }
+        let future = self.futures.upgrade().and_then(|futures| unpoisoned(&futures).remove(&self.number));
+        drop(future);
     }
 }
 
 /// One event loop's side; called by the loop when there is something to do.
-#[pyclass(frozen, module = "polylatch._polylatch")]
-struct LoopSide(Homed<Inner>);
+#[pyclass(frozen, weakref, module = "polylatch._polylatch")]
+struct LoopSide {
+    inner: Homed<Inner>,
+    futures: Arc<Futures>,
+    next: AtomicU64,
+}
 
 struct Inner {
     host: HostLoop<Done>,
@@ -87,10 +101,16 @@ struct Inner {
     bell: Option<Arc<bell::Bell>>,
 }
 
+impl LoopSide {
+    fn new(inner: Inner) -> Self {
+        Self { inner: Homed::new(inner), futures: Arc::default(), next: AtomicU64::new(0) }
+    }
+}
+
 #[pymethods]
 impl LoopSide {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(inner) = self.0.get() else { return Ok(()) };
+        let Some(inner) = self.inner.get() else { return Ok(()) };
         let mut done = Vec::new();
         py.detach(|| {
             #[cfg(unix)]
@@ -99,10 +119,10 @@ impl LoopSide {
             }
             inner.host.turn(|one| done.push(one));
         });
-        for Done { future, deliver } in done {
-            let Some(future) = future else { continue };
-            let future = future.bind(py);
+        for Done { number, deliver } in done {
             // Whoever waited may have been cancelled meanwhile: then a guard is dropped, not delivered.
+            let Some(future) = unpoisoned(&self.futures).remove(&number) else { continue };
+            let future = future.bind(py);
             if future.call_method0(pyo3::intern!(py, "done"))?.is_truthy()? {
                 continue;
             }
@@ -113,6 +133,23 @@ impl LoopSide {
         }
         Ok(())
     }
+
+    // A future leads to its loop, and that to this.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Locked by whoever runs when the collector begins: then another run will see them.
+        let Ok(futures) = self.futures.try_lock() else { return Ok(()) };
+        futures.values().try_for_each(|future| visit.call(future))
+    }
+
+    fn __clear__(&self) {
+        let futures = std::mem::take(&mut *unpoisoned(&self.futures));
+        drop(futures);
+    }
+}
+
+/// Every critical section here is one operation of a map.
+fn unpoisoned(futures: &Futures) -> MutexGuard<'_, HashMap<u64, Py<PyAny>>> {
+    futures.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
@@ -124,20 +161,22 @@ fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 fn side_of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, LoopSide>> {
     static SIDES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = event_loop.py();
-    // Weak keys: a loop that is gone takes its side along, and that ends its calls.
+    // All weak: the loop alone owns its side, as what reads the descriptor. When it is closed or gone,
+    // so is the side, and that ends its calls.
     let sides = SIDES
         .get_or_try_init(py, || {
             py.import("weakref")?.getattr("WeakKeyDictionary")?.call0().map(Bound::unbind)
         })?
         .bind(py);
     let known = sides.call_method1(pyo3::intern!(py, "get"), (event_loop,))?;
-    if let Ok(side) = known.cast_into::<LoopSide>()
-        && side.get().0.get().is_some()
+    if !known.is_none()
+        && let Ok(side) = known.call0()?.cast_into::<LoopSide>()
+        && side.get().inner.get().is_some()
     {
         return Ok(side);
     }
     let side = make_side(event_loop)?;
-    sides.set_item(event_loop, &side)?;
+    sides.set_item(event_loop, PyWeakrefReference::new(side.as_any())?)?;
     Ok(side)
 }
 
@@ -149,7 +188,7 @@ fn make_side<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, LoopSid
         let ring = Arc::clone(&bell);
         let fd = bell.fd();
         let host = HostLoop::new(move || ring.ring());
-        let side = Bound::new(py, LoopSide(Homed::new(Inner { host, bell: Some(bell) })))?;
+        let side = Bound::new(py, LoopSide::new(Inner { host, bell: Some(bell) }))?;
         match event_loop.call_method1("add_reader", (fd, &side)) {
             Ok(_) => return Ok(side),
             Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => {}
@@ -182,8 +221,10 @@ fn threadsafe_side<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, L
     let inner = Inner { host: HostLoop::new(notify), bell: None };
     #[cfg(not(unix))]
     let inner = Inner { host: HostLoop::new(notify) };
-    let side = Bound::new(py, LoopSide(Homed::new(inner)))?;
+    let side = Bound::new(py, LoopSide::new(inner))?;
     let _ = weak_side.set(PyWeakrefReference::new(side.as_any())?.unbind());
+    // There is no reader to own it.
+    event_loop.setattr("_polylatch_side", &side)?;
     Ok(side)
 }
 

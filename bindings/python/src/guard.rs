@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use polylatch::resource::Sequencer;
 use polylatch::{Converted, Polylatch};
-use polylatch_bridge::{Failure, Homed, runtime};
+use polylatch_bridge::{Client as Store, Failure, Homed, runtime};
 use pyo3::exceptions::PyTypeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use crate::asyncio::{self, StartedCall};
@@ -23,11 +24,19 @@ use crate::lost::Lost;
 #[pyclass(frozen, module = "polylatch", weakref)]
 pub struct Guard {
     held: Homed<Arc<Held>>,
+    /// Kept as long as something of it is held, so that the end of the program finds it.
+    _store: Arc<Store>,
     name: String,
     holder: String,
     fencing_token: AtomicU64,
-    /// Callbacks for the loss; they end with the guard.
-    watches: Mutex<Vec<Homed<runtime::Task>>>,
+    watches: Mutex<Vec<Watch>>,
+}
+
+/// A callback for the loss. It belongs to the guard alone, where the collector finds it: a callback
+/// that leads back to its guard must not keep it held for ever.
+struct Watch {
+    callback: Arc<Py<PyAny>>,
+    _task: Homed<runtime::Task>,
 }
 
 /// The core's guard. It is replaced when a read lock becomes a write lock or the reverse.
@@ -57,8 +66,9 @@ impl Held {
 }
 
 impl Guard {
-    pub fn new(guard: polylatch::Guard, client: &Polylatch) -> Self {
+    pub fn new(guard: polylatch::Guard, client: &Polylatch, store: &Arc<Store>) -> Self {
         Self {
+            _store: Arc::clone(store),
             name: guard.name().to_owned(),
             holder: client.id().as_str().to_owned(),
             fencing_token: AtomicU64::new(guard.fencing_token().get()),
@@ -215,17 +225,20 @@ impl Guard {
         if !callback.is_callable() {
             return Err(PyTypeError::new_err("callback must be callable with the reason"));
         }
-        let callback = callback.unbind();
+        let callback = Arc::new(callback.unbind());
+        let weak = Arc::downgrade(&callback);
         let tell = move |reason: polylatch::LostReason| {
             Python::try_attach(|py| {
+                let Some(callback) = weak.upgrade() else { return };
                 if let Err(error) = callback.call1(py, (reason.code(),)) {
                     error.write_unraisable(py, Some(callback.bind(py)));
                 }
             });
         };
         let guard = self.now().or_raise(py)?;
-        let watch = runtime::on_lost(&guard, tell).or_raise(py)?;
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(Homed::new(watch));
+        let task = Homed::new(runtime::on_lost(&guard, tell).or_raise(py)?);
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.push(Watch { callback, _task: task });
         Ok(())
     }
 
@@ -296,6 +309,17 @@ impl Guard {
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         self.leave(py, !kind.is_none())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Locked by whoever runs when the collector begins: then another run will see them.
+        let Ok(watches) = self.watches.try_lock() else { return Ok(()) };
+        watches.iter().try_for_each(|watch| visit.call(&*watch.callback))
+    }
+
+    fn __clear__(&self) {
+        let watches = std::mem::take(&mut *self.watches.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(watches);
     }
 
     fn __repr__(&self) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use polylatch_bridge::{Failure, Homed};
+use polylatch_bridge::{Client as Store, Failure, Homed};
 use pyo3::prelude::*;
 
 use crate::asyncio::{self, StartedCall};
@@ -16,13 +16,19 @@ use crate::lost::Lost;
 #[pyclass(frozen, module = "polylatch", weakref)]
 pub struct GuardSet {
     set: Homed<Arc<polylatch::GuardSet>>,
+    /// Kept as long as something of it is held, so that the end of the program finds it.
+    _store: Arc<Store>,
     fencing_tokens: BTreeMap<String, u64>,
 }
 
 impl GuardSet {
-    pub fn new(set: polylatch::GuardSet) -> Self {
+    pub fn new(set: polylatch::GuardSet, store: &Arc<Store>) -> Self {
         let token = |guard: &polylatch::Guard| (guard.name().to_owned(), guard.fencing_token().get());
-        Self { fencing_tokens: set.guards().iter().map(token).collect(), set: Homed::new(Arc::new(set)) }
+        Self {
+            fencing_tokens: set.guards().iter().map(token).collect(),
+            set: Homed::new(Arc::new(set)),
+            _store: Arc::clone(store),
+        }
     }
 
     fn here(&self) -> Result<&Arc<polylatch::GuardSet>, Failure> {

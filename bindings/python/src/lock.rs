@@ -40,7 +40,7 @@ impl Lock {
         async move {
             let client = store.get().await?;
             let guard = spec.of(client).acquire().await?;
-            Ok(Guard::new(guard, client))
+            Ok(Guard::new(guard, client, &store))
         }
     }
 
@@ -48,7 +48,7 @@ impl Lock {
         let (store, spec) = (Arc::clone(&self.store), Arc::clone(&self.spec));
         async move {
             let client = store.get().await?;
-            Ok(spec.of(client).try_acquire().await?.map(|guard| Guard::new(guard, client)))
+            Ok(spec.of(client).try_acquire().await?.map(|guard| Guard::new(guard, client, &store)))
         }
     }
 

@@ -41,7 +41,7 @@ impl LockAll {
             (Arc::clone(&self.store), Arc::clone(&self.names), Arc::clone(&self.options));
         async move {
             let client = store.get().await?;
-            Ok(GuardSet::new(Self::locks(&names, &options, client).acquire().await?))
+            Ok(GuardSet::new(Self::locks(&names, &options, client).acquire().await?, &store))
         }
     }
 
@@ -50,7 +50,8 @@ impl LockAll {
             (Arc::clone(&self.store), Arc::clone(&self.names), Arc::clone(&self.options));
         async move {
             let client = store.get().await?;
-            Ok(Self::locks(&names, &options, client).try_acquire().await?.map(GuardSet::new))
+            let set = Self::locks(&names, &options, client).try_acquire().await?;
+            Ok(set.map(|set| GuardSet::new(set, &store)))
         }
     }
 }

@@ -159,7 +159,9 @@ class Script:
 
     def kill(self):
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            pipe.close()
 
 
 @pytest.fixture
@@ -173,8 +175,7 @@ def script(tmp_path):
 
     yield start
     for one in started:
-        if one.process.poll() is None:
-            one.kill()
+        one.kill()
 
 
 def waiters(client, name):

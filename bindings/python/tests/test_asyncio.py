@@ -321,18 +321,48 @@ def test_a_loop_that_is_closed_over_a_waiting_call_takes_it_along(url, name):
         loop = asyncio.new_event_loop()
         client = loop.run_until_complete(connected(url))
         task = loop.create_task(client.lock(name).acquire())
-        loop.run_until_complete(asyncio.sleep(0))
-        wait_until(lambda: sum(len(lock["waiters"]) for lock in other.inspect(name)["locks"]), "it waits")
+
+        async def in_line():
+            return bool(await waiters(client, name))
+
+        loop.run_until_complete(until(in_line, "it stands in line"))
         loop.close()
         task._log_destroy_pending = False
-        del task, loop
-        gc.collect()
+        wait_until(
+            lambda: not any(lock["waiters"] for lock in other.inspect(name)["locks"]), "it has left the line"
+        )
         held.release()
-        other.lock(name, wait=PATIENCE).acquire().release()
 
 
 async def connected(url):
     return await polylatch.connect_async(url)
+
+
+def test_a_task_that_nobody_keeps_is_not_forgotten_while_it_waits(run, url, name):
+    async def main():
+        async with polylatch.connect_async(url) as client:
+            held = await client.lock(name).acquire()
+            entered = []
+
+            async def work():
+                async with client.lock(name):
+                    entered.append(True)
+
+            asyncio.ensure_future(work())
+
+            async def in_line():
+                return await waiters(client, name) == 1
+
+            await until(in_line, "it stands in line")
+            gc.collect()
+            await held.release()
+
+            async def did():
+                return bool(entered)
+
+            await until(did, "it enters")
+
+    run(main)
 
 
 def test_outside_a_loop_it_says_so():

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 import pytest
-from conftest import holders
+from conftest import holders, wait_until
 
 import polylatch
 
@@ -155,9 +155,18 @@ def test_options_of_a_wrong_type_are_type_errors():
 def test_options_reach_the_store(name):
     with polylatch.connect("memory:", lease=7.5, push="hint", program="my program") as client:
         with client.lock(name):
+            # It introduces itself in the background.
+            wait_until(lambda: client.inspect(name)["clients"], "the client says who it is")
             snapshot = client.inspect(name)
     assert snapshot["locks"][0]["holders"][0]["lease_ms"] == 7_500
     assert snapshot["clients"][0]["program"] == "my program"
+
+
+def test_yes_and_no_are_pythons(tmp_path):
+    url = f"sqlite:{tmp_path / 'locks.sqlite'}"
+    polylatch.connect(url, allow_network_file_system=True).close()
+    with pytest.raises(polylatch.InvalidConfig, match="must be one of yes, no"):
+        polylatch.connect(url, allow_network_file_system="perhaps")
 
 
 def test_native_classes_are_not_made_by_hand():

@@ -1,5 +1,6 @@
 """Locks for threads, on every store."""
 
+import gc
 import threading
 import time
 from datetime import timedelta
@@ -160,6 +161,20 @@ def test_a_forgotten_guard_gives_its_lock_back(client, name):
     client.lock(name, wait=PATIENCE).acquire().release()
 
 
+def test_a_forgotten_guard_whose_callback_leads_back_to_it_gives_its_lock_back(client, name):
+    class Work:
+        def __init__(self):
+            self.guard = client.lock(name).acquire()
+            self.guard.on_lost(self.stop)
+
+        def stop(self, reason):
+            pass
+
+    Work()
+    gc.collect()
+    wait_until(lambda: holders(client, name) == [], "it is given back")
+
+
 def test_a_guard_is_a_context_manager_too(client, name):
     with client.lock(name).try_acquire() as guard:
         assert guard.is_held
@@ -276,8 +291,14 @@ def test_a_client_says_what_it_is(client, name):
     assert client.capability["min_lease"] == 100
     assert not client.closed
     with client.lock(name):
-        snapshot = client.inspect(prefix="test/", limit=5)
-        (me,) = [one for one in snapshot["clients"] if one["id"] == client.id]
+
+        def found():
+            clients = client.inspect(prefix="test/", limit=5)["clients"]
+            return [one for one in clients if one["id"] == client.id]
+
+        # It introduces itself in the background.
+        wait_until(found, "the client says who it is")
+        (me,) = found()
     assert me["language"] == "python"
     assert me["version"] == polylatch.__version__
     # Not the interpreter's name: people want to know which program it is.

@@ -1,13 +1,16 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
 //! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
-//! `consul` (on a Consul agent).
+//! `family`, `consul` (on a Consul agent).
 //!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.
 
 use std::process::ExitCode;
 
+mod companion;
 mod consul;
+mod contender;
+mod family;
 mod figures;
 mod handoff;
 mod raw;
@@ -15,10 +18,18 @@ mod renewal;
 mod throughput;
 mod uncontended;
 
-const NAMES: [&str; 5] = ["uncontended", "throughput", "handoff", "renewal", "consul"];
+const NAMES: [&str; 6] = ["uncontended", "throughput", "handoff", "renewal", "family", "consul"];
 
 fn main() -> ExitCode {
     let asked: Vec<_> = std::env::args().skip(1).collect();
+    if contender::run(&asked) {
+        return ExitCode::SUCCESS;
+    }
+    if let [word, url] = asked.as_slice()
+        && word == "companion"
+    {
+        return companion::run(url);
+    }
     if let Some(unknown) = asked.iter().find(|name| !NAMES.contains(&name.as_str())) {
         eprintln!("there is no benchmark {unknown:?}; there are {}", NAMES.join(", "));
         return ExitCode::from(2);
@@ -41,6 +52,9 @@ fn main() -> ExitCode {
     }
     if wanted("consul") {
         consul::run();
+    }
+    if wanted("family") {
+        family::run();
     }
     ExitCode::SUCCESS
 }

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Awaitable[Any]])
 
 
-async def _carry_out(started: "tuple[Any, Optional[native.UnderWayCall]]") -> Any:
+async def _carry_out(started: tuple[Any, Optional[native.UnderWayCall]]) -> Any:
     value, under_way = started
+    del started
     if under_way is None:
         return value
     try:
@@ -29,6 +30,8 @@ async def _carry_out(started: "tuple[Any, Optional[native.UnderWayCall]]") -> An
     except BaseException:
         # Nothing if it is the call's own failure; the undoing of the call if its task was cancelled.
         under_way.cancel()
+        # A guard that came at the last moment is given back now, not when this traceback is forgotten.
+        del value
         raise
 
 
@@ -51,7 +54,7 @@ class _Entered:
         raise RuntimeError("this task has not entered this lock")
 
 
-async def _leave(guard: "Union[AsyncGuard, AsyncGuardSet]", raised: bool) -> None:
+async def _leave(guard: Union[AsyncGuard, AsyncGuardSet], *, raised: bool) -> None:
     """Releases at the end of a block. What the block raised is not replaced by a failed release."""
     try:
         await guard.release()
@@ -177,13 +180,13 @@ class AsyncGuard:
 
     async def try_upgrade(self) -> bool:
         """Steps up from reading to writing if nobody else reads; see :meth:`polylatch.Guard.try_upgrade`."""
-        return cast(bool, await _carry_out(self._native._start_try_upgrade()))
+        return cast("bool", await _carry_out(self._native._start_try_upgrade()))
 
     async def __aenter__(self) -> "AsyncGuard":
         return self
 
     async def __aexit__(self, kind: object, value: object, traceback: object) -> None:
-        await _leave(self, kind is not None)
+        await _leave(self, raised=kind is not None)
 
     def __repr__(self) -> str:
         return repr(self._native).replace("Guard", "AsyncGuard", 1)
@@ -236,7 +239,7 @@ class AsyncGuardSet:
         return self
 
     async def __aexit__(self, kind: object, value: object, traceback: object) -> None:
-        await _leave(self, kind is not None)
+        await _leave(self, raised=kind is not None)
 
     def __repr__(self) -> str:
         return repr(self._native).replace("GuardSet", "AsyncGuardSet", 1)
@@ -277,10 +280,10 @@ class AsyncLock:
         return guard
 
     async def __aexit__(self, kind: object, value: object, traceback: object) -> None:
-        await _leave(self._entered.pop(), kind is not None)
+        await _leave(self._entered.pop(), raised=kind is not None)
 
     def __call__(self, function: _F) -> _F:
-        return cast(_F, decorate_async(self, function))
+        return cast("_F", decorate_async(self, function))
 
     def __repr__(self) -> str:
         return repr(self._native).replace("Lock", "AsyncLock", 1)
@@ -369,10 +372,10 @@ class AsyncLockAll:
         return guards
 
     async def __aexit__(self, kind: object, value: object, traceback: object) -> None:
-        await _leave(self._entered.pop(), kind is not None)
+        await _leave(self._entered.pop(), raised=kind is not None)
 
     def __call__(self, function: _F) -> _F:
-        return cast(_F, decorate_async(self, function))
+        return cast("_F", decorate_async(self, function))
 
     def __repr__(self) -> str:
         return repr(self._native).replace("LockAll", "AsyncLockAll", 1)
@@ -507,12 +510,12 @@ class AsyncClient:
         self, name: Optional[str] = None, *, prefix: Optional[str] = None, limit: Optional[int] = None
     ) -> Snapshot:
         """Reads who holds and who waits, as plain dicts and lists."""
-        return cast(Snapshot, await _carry_out(self._native._start_inspect(name, prefix, limit)))
+        return cast("Snapshot", await _carry_out(self._native._start_inspect(name, prefix, limit)))
 
     async def break_lease(self, name: str, *, fencing_token: int, by: str, reason: str) -> BreakResult:
         """Ends somebody's lease, if it still has the expected fencing token."""
         started = self._native._start_break_lease(name, fencing_token, by, reason)
-        return cast(BreakResult, await _carry_out(started))
+        return cast("BreakResult", await _carry_out(started))
 
     async def close(self) -> None:
         """Ends waiting, releases what is held, and waits (at most 5 s) until the store knows."""

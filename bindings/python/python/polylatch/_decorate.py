@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
 
 def decorate(lock: AbstractContextManager[Any], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional, TypedDict
 
 
-class ErrorContext(TypedDict, total=False):
+class ErrorContext(TypedDict):
     """Where an error happened; what is not known is ``None``."""
 
     backend: Optional[str]
@@ -28,11 +28,11 @@ class Error(Exception):
     retry: str = "never"
     effect: str = "none"
     hint: str = ""
-    context: ErrorContext = {}
+    context: ErrorContext
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
-        self.context = {}
+        self.context = ErrorContext(backend=None, operation=None, lock=None, attempt=None, elapsed=None)
 
     def __reduce__(self) -> Any:
         # The usual way would lose the attributes on the way to another process.
@@ -52,7 +52,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class Unsupported(Error):
-    """This store cannot do what was asked; its capability says so."""
+    """The store cannot do what was asked; its capability says so."""
 
     code = "unsupported"
 

@@ -21,7 +21,14 @@ class Capability(TypedDict):
     min_lease: int
     max_lease: int
 
-class HolderView(TypedDict):
+class Detail(TypedDict):
+    name: str
+    value: str
+
+class _WithDetails(TypedDict, total=False):
+    details: list[Detail]
+
+class HolderView(_WithDetails):
     client: Optional[str]
     label: str
     mode: Mode
@@ -34,6 +41,7 @@ class HolderView(TypedDict):
     remaining_ms: Optional[int]
     renewals: Optional[int]
     renewed_ago_ms: Optional[int]
+    renewed: Optional[bool]
 
 class WaiterView(TypedDict):
     client: str
@@ -46,7 +54,7 @@ class WaiterView(TypedDict):
     waited_ms: int
     silent: bool
 
-class LockView(TypedDict):
+class LockView(_WithDetails):
     name: str
     mode: Literal["mutex", "rw", "semaphore", "foreign"]
     capacity: Optional[int]
@@ -58,6 +66,8 @@ class ClientView(TypedDict):
     host: str
     pid: int
     process_started_at_ms: Optional[int]
+    boot: Optional[str]
+    pid_namespace: Optional[str]
     program: str
     language: str
     version: str
@@ -75,6 +85,7 @@ class Snapshot(TypedDict):
     backend: str
     taken_at_ms: int
     round_trip_ms: int
+    requests: int
     locks: list[LockView]
     clients: list[ClientView]
     audit: list[AuditEntry]

@@ -358,6 +358,9 @@ impl<'a> Play<'a> {
         let deadline = Instant::now() + SEEN_WITHIN;
         loop {
             let view = self.ask(place, json!({"op": "see", "client": "observer", "lock": lock}), LIMIT)?;
+            if !view["ok"].is_object() {
+                return Err(format!("no view: {view}").into());
+            }
             let left = ["holders", "waiters"]
                 .iter()
                 .any(|what| view["ok"][what].as_array().is_none_or(|left| !left.is_empty()));
