@@ -167,9 +167,7 @@ def uncontended(server, companion):
             peer.extend(timed(their_pair))
             other.extend(timed(other_pair))
 
-    before = server.calls(["evalsha", "eval"])
     asyncio.run(rounds())
-    del before
     row("floor: two round trips, blocking socket", floor, "µs")
     row("rust, blocking API", rust, "µs", floor)
     row("python", sync, "µs", floor, "at most 3")

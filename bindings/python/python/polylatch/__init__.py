@@ -13,15 +13,13 @@ a :class:`polylatch.Error` with ``code``, ``retry``, ``effect``, ``hint`` and ``
 
 from ._aio import (
     AsyncClient,
-    AsyncGuard,
-    AsyncGuardSet,
     AsyncLock,
     AsyncLockAll,
-    AsyncLost,
     AsyncRwLock,
     AsyncSemaphore,
     connect_async,
 )
+from ._aio_held import AsyncGuard, AsyncGuardSet, AsyncLost
 from ._errors import (
     BackendRejected,
     BackendUnavailable,
