@@ -67,7 +67,7 @@ impl Polylatch {
 
     /// Names several locks that are had all together or not at all.
     pub fn lock_all(&self, names: impl IntoIterator<Item = impl Into<String>>) -> LockAll {
-        LockAll::new(names.into_iter().map(|name| self.lock(name)).collect())
+        LockAll::of(names.into_iter().map(|name| self.lock(name)))
     }
 
     /// Returns the view on who holds and who waits.

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, LostReason, Result};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::lease::LeaseState;
+use crate::resource::Sequencer;
 
 /// A held lock: proof of a lease, and the way to give it back.
 ///
@@ -44,6 +45,11 @@ impl Guard {
     /// Returns how far the order of fencing tokens can be relied on.
     pub fn fence_quality(&self) -> FenceQuality {
         self.lease.core.backend.capability().fencing
+    }
+
+    /// Returns name, holder and fencing token as one printable value, for messages, headers and logs.
+    pub fn sequencer(&self) -> Sequencer {
+        Sequencer::of(&self.lease.contender.name, &self.lease.contender.client, self.fencing_token())
     }
 
     /// Returns until when the lease may be relied on; see [`crate::SystemClock`] for the clock.

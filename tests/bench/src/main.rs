@@ -1,5 +1,6 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
-//! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`.
+//! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
+//! `family`.
 //!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.
@@ -7,6 +8,8 @@
 use std::process::ExitCode;
 
 mod companion;
+mod contender;
+mod family;
 mod figures;
 mod handoff;
 mod raw;
@@ -14,10 +17,13 @@ mod renewal;
 mod throughput;
 mod uncontended;
 
-const NAMES: [&str; 4] = ["uncontended", "throughput", "handoff", "renewal"];
+const NAMES: [&str; 5] = ["uncontended", "throughput", "handoff", "renewal", "family"];
 
 fn main() -> ExitCode {
     let asked: Vec<_> = std::env::args().skip(1).collect();
+    if contender::run(&asked) {
+        return ExitCode::SUCCESS;
+    }
     if let [word, url] = asked.as_slice()
         && word == "companion"
     {
@@ -42,6 +48,9 @@ fn main() -> ExitCode {
     }
     if wanted("renewal") {
         renewal::run();
+    }
+    if wanted("family") {
+        family::run();
     }
     ExitCode::SUCCESS
 }

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::backend::{
-    Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem, Renewal, Reply,
+    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem,
+    Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::{Clock, SystemClock};
@@ -65,6 +66,7 @@ pub(crate) fn open(name: &str, context: &OpenContext) -> Arc<dyn Backend> {
             fifo: true,
             push: true,
             expiry: true,
+            atomic_sets: true,
             fencing: FenceQuality::Strict,
             min_lease: crate::options::MIN_LEASE,
             max_lease: crate::options::MAX_LEASE,
@@ -109,6 +111,10 @@ impl Backend for MemoryBackend {
 
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
         ready(Ok(self.step(|store, now| store.poll(now, contender, ask))))
+    }
+
+    fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
+        ready(Ok(self.step(|store, now| store.take_all(now, contenders))))
     }
 
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{
-    ANNOUNCE_TTL, Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
-    RenewItem, Renewal, Reply,
+    ANNOUNCE_TTL, Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose,
+    Released, RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,6 +30,7 @@ mod reading;
 pub(crate) mod records;
 mod replies;
 pub(crate) mod scripts;
+mod sets;
 mod socket;
 mod stream;
 mod unlisted;
@@ -52,6 +53,9 @@ pub(crate) struct RedisBackend {
 struct Inner {
     port: Box<dyn Port>,
     keys: Keys,
+    /// The first arguments of scripts that can grant, where they come in one: every argument costs
+    /// time at the server, and the usual cases need none of these.
+    packed_args: String,
     guarantee: Guarantee,
     max_lease: Duration,
     acknowledge: Option<Acknowledge>,
@@ -126,6 +130,12 @@ impl RedisBackend {
     pub(crate) fn new(config: RedisConfig, context: OpenContext, port: Box<dyn Port>) -> Self {
         let inner = Inner {
             own: examine::Own::of(&config),
+            packed_args: format!(
+                "{} {} {}",
+                config.keys.inbox_before(),
+                config.max_lease.as_millis(),
+                if config.guarantee == Guarantee::Strict { 's' } else { '-' }
+            ),
             port,
             keys: config.keys,
             guarantee: config.guarantee,
@@ -142,6 +152,7 @@ impl RedisBackend {
             fifo: true,
             push: true,
             expiry: true,
+            atomic_sets: true,
             fencing: FenceQuality::TimeFloored,
             min_lease: crate::options::MIN_LEASE,
             max_lease: inner.max_lease,
@@ -159,13 +170,6 @@ impl Inner {
         args.push(if self.guarantee == Guarantee::Strict { "strict".into() } else { String::new() });
         args.push(self.max_lease.as_millis().to_string());
         args
-    }
-
-    /// The same where they come in one argument: every argument costs time at the server, and the
-    /// usual cases need none of these.
-    fn packed_args(&self) -> String {
-        let strict = if self.guarantee == Guarantee::Strict { 's' } else { '-' };
-        format!("{} {} {strict}", self.keys.inbox_before(), self.max_lease.as_millis())
     }
 
     async fn one(&self, call: Call, acknowledge: Option<Acknowledge>) -> Result<Data> {
@@ -200,6 +204,10 @@ impl Backend for RedisBackend {
 
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
         Box::pin(Arc::clone(&self.inner).poll(Arc::clone(contender), ask))
+    }
+
+    fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
+        Box::pin(Arc::clone(&self.inner).take_all(contenders.to_vec()))
     }
 
     fn lists_late(&self) -> bool {

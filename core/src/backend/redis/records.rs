@@ -171,13 +171,9 @@ pub(crate) fn waiter_record(contender: &Contender, listens: bool) -> String {
 
 /// The end of a lock value, from the first lease on.
 pub(crate) fn value_tail(contender: &Contender) -> String {
-    format!(
-        "|{}|{}|{}|{}",
-        contender.first_lease.as_millis(),
-        contender.lease.as_millis(),
-        contender.client,
-        escape_field(&contender.label),
-    )
+    let label = escape_field(&contender.label);
+    let (first, lease) = (millis(contender.first_lease), millis(contender.lease));
+    format!("|{first}|{lease}|{}|{label}", contender.client.as_str())
 }
 
 /// What a lock key of ours says.

@@ -76,17 +76,18 @@ impl Inner {
             Ask::Wait { near_heartbeat, far_heartbeat } => (near_heartbeat, far_heartbeat),
         };
         let (waits, barge) = (u8::from(waits), u8::from(contender.barge));
-        let (near, far) = (near.as_millis(), far.as_millis());
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let (near, far) = (millis(near), millis(far));
         let answer = if contender.mode == Mode::Mutex {
             let escaped = contender.name.escaped_for_redis();
             let rest = format!(
                 "{} {waits} {barge} {near} {far} {} {} {escaped}",
-                self.packed_args(),
+                self.packed_args,
                 WaitTimes::NEAR_POSITIONS,
                 u8::from(listens)
             );
             let keys = self.keys.usual(&escaped);
-            let first_lease = contender.first_lease.as_millis().to_string();
+            let first_lease = millis(contender.first_lease).to_string();
             let mut args = vec![contender.owner.to_hex(), value_tail(&contender), first_lease, rest];
             args.extend(lists_at_once(&contender).then_some(escaped));
             let strict = self.guarantee == Guarantee::Strict;
@@ -232,7 +233,7 @@ impl Inner {
             let escaped = contender.name.escaped_for_redis();
             let keys = self.keys.usual(&escaped);
             let mut args =
-                vec![owner, format!("|{}|", fence.get()), format!("{} {escaped}", self.packed_args())];
+                vec![owner, format!("|{}|", fence.get()), format!("{} {escaped}", self.packed_args)];
             args.extend(lists_at_once(&contender).then_some(escaped));
             self.one(Call { script: &scripts::RELEASE, keys, args }, None).await?
         } else {
@@ -288,7 +289,7 @@ pub(super) fn no_answer() -> Error {
         .with_effect(Effect::Maybe)
 }
 
-fn foreign_data(name: &LockName) -> Error {
+pub(super) fn foreign_data(name: &LockName) -> Error {
     Error::new(
         ErrorKind::NameConflict,
         format!(

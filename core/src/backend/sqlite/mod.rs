@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::backend::{
-    Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem, Renewal, Reply,
+    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem,
+    Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::{Clock, SystemClock};
@@ -133,6 +134,7 @@ pub(crate) async fn open(
             fifo: true,
             push: true,
             expiry: true,
+            atomic_sets: true,
             fencing: FenceQuality::Strict,
             min_lease: MIN_LEASE,
             max_lease: MAX_LEASE,
@@ -207,6 +209,11 @@ impl Backend for SqliteBackend {
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
         let contender = Arc::clone(contender);
         self.ask("acquire", true, move |store| store.poll(&contender, ask))
+    }
+
+    fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
+        let contenders = contenders.to_vec();
+        self.ask("acquire", true, move |store| store.take_all(&contenders))
     }
 
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {

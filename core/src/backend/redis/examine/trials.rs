@@ -54,11 +54,10 @@ pub(super) enum Push {
 /// `NONE` for a key that does not exist, `CHANNEL` for a channel of this prefix that nobody hears.
 ///
 /// DEL comes first and SET next: without them nothing else is tried that could leave data behind.
-pub(super) const COMMANDS: [(&str, &[&str]); 34] = [
+pub(super) const COMMANDS: [(&str, &[&str]); 33] = [
     ("del", &["DEL", "NONE"]),
     ("set", &["SET", "KEY", "0", "PX", "10000"]),
     ("get", &["GET", "KEY"]),
-    ("mget", &["MGET", "KEY"]),
     ("setrange", &["SETRANGE", "KEY", "0", "0"]),
     ("exists", &["EXISTS", "KEY"]),
     ("pexpire", &["PEXPIRE", "KEY", "10000"]),

@@ -29,10 +29,10 @@ if value then
     left = LONGEST
   end
 else
-  if not head or head == WAITER or ARGV[9] == '1' then
+  if head == nil or head == WAITER or ARGV[9] == '1' then
     local withheld = withheld_ms()
     if withheld > 0 then return {'withheld', withheld} end
-    if head then
+    if head ~= nil then
       redis.call('ZREM', LINE, WAITER)
       redis.call('ZREM', LIFE, WAITER)
     end
