@@ -16,7 +16,7 @@ pub struct Store {
 enum Place {
     Memory,
     Files(TempDir),
-    Redis(RedisServer),
+    Redis(Box<RedisServer>),
     Several(Vec<RedisServer>),
     Given(String),
 }
@@ -39,7 +39,7 @@ impl Store {
                 let folder = TempDir::try_new().map_err(|error| error.to_string())?;
                 Ok(Self::new(name, Place::Files(folder)))
             }
-            "redis" => Ok(Self::new(name, Place::Redis(RedisServer::start()))),
+            "redis" => Ok(Self::new(name, Place::Redis(Box::new(RedisServer::start())))),
             "redlock" => Ok(Self::new(name, Place::Several((0..5).map(|_| RedisServer::start()).collect()))),
             _ => Err(format!(
                 "there is no store {name:?}; there are memory, sqlite, redis, redlock, and NAME=URL"
