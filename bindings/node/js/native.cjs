@@ -4,41 +4,39 @@
 
 const platforms = require('./platforms.json');
 
-/** Which C library this Linux has. */
-function libc() {
-  // Only glibc reports its version.
-  const report = /** @type {any} */ (process.report?.getReport());
-  return report?.header?.glibcVersionRuntime ? 'glibc' : 'musl';
-}
-
-/** The name of this platform, or of the one that there is no package for. */
-function platformName() {
-  const { platform, arch } = process;
-  for (const [name, row] of Object.entries(platforms)) {
-    if (row.os !== platform || row.cpu !== arch) continue;
-    if (!('libc' in row) || row.libc === libc()) return name;
-  }
-  return undefined;
+/** The packages that may fit this machine: on Linux one for each C library. */
+function candidates() {
+  const fits = Object.entries(platforms).filter(
+    ([, row]) => row.os === process.platform && row.cpu === process.arch,
+  );
+  return fits.map(([name]) => name);
 }
 
 function load() {
-  const name = platformName();
-  if (name === undefined) {
+  const names = candidates();
+  if (names.length === 0) {
     const known = Object.keys(platforms).join(', ');
     throw new Error(
       `Polylatch has no native package for ${process.platform} ${process.arch}; there are ${known}`,
     );
   }
-  try {
-    return require(`@polylatch/${name}`);
-  } catch (error) {
-    if (/** @type {any} */ (error)?.code !== 'MODULE_NOT_FOUND') throw error;
-    throw new Error(
-      `The package @polylatch/${name} is missing. npm installs it as an optional dependency of polylatch: ` +
-        'install again without --omit=optional, and not with a node_modules folder of another platform.',
-      { cause: error },
-    );
+  /** @type {unknown[]} */
+  const errors = [];
+  // npm installs the one that fits. Asking Node which C library it has would take longer than to try.
+  for (const name of names) {
+    try {
+      return require(`@polylatch/${name}`);
+    } catch (error) {
+      if (/** @type {any} */ (error)?.code !== 'MODULE_NOT_FOUND') errors.unshift(error);
+      else errors.push(error);
+    }
   }
+  throw new Error(
+    `No native part of Polylatch can be loaded (${names.map((name) => `@polylatch/${name}`).join(', ')}). npm ` +
+      'installs it as an optional dependency of polylatch: install again without --omit=optional, and not ' +
+      'with a node_modules folder of another platform.',
+    { cause: errors[0] },
+  );
 }
 
 module.exports = /** @type {typeof import('./native')} */ (load());

@@ -303,7 +303,7 @@ impl Hub {
         limit: Option<u32>,
     ) -> Reply {
         let inspector = client.client.inspect();
-        let query = Query { name, prefix, limit: limit.map(|limit| limit as usize) };
+        let query = Query { name, prefix, limit: limit.map(|limit| limit as usize), ..Query::default() };
         self.start(call, async move {
             let snapshot = inspector.list(&query).await?;
             json(serde_json::to_string(&snapshot))

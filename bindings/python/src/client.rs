@@ -169,7 +169,7 @@ impl Client {
         prefix: Option<String>,
         limit: Option<usize>,
     ) -> PyResult<Py<PyAny>> {
-        let text = block(py, self.listing(Query { name, prefix, limit }))?;
+        let text = block(py, self.listing(Query { name, prefix, limit, ..Query::default() }))?;
         from_json(py, &text)
     }
 
@@ -235,7 +235,9 @@ impl Client {
         prefix: Option<String>,
         limit: Option<usize>,
     ) -> PyResult<StartedCall> {
-        asyncio::start(py, self.listing(Query { name, prefix, limit }), |py, text| from_json(py, &text))
+        asyncio::start(py, self.listing(Query { name, prefix, limit, ..Query::default() }), |py, text| {
+            from_json(py, &text)
+        })
     }
 
     fn _start_break_lease(

@@ -36,6 +36,21 @@ def test_everything_that_is_exported_exists_and_says_what_it_does():
                 assert inspect.getdoc(member), f"{name}.{attribute}"
 
 
+def test_importing_loads_no_asyncio_before_it_is_wanted():
+    code = """if True:
+        import sys, polylatch
+        assert "asyncio" not in sys.modules
+        assert "AsyncClient" in dir(polylatch)
+        from polylatch import *
+        assert connect_async is polylatch.connect_async and AsyncGuard
+        try:
+            polylatch.nonsense
+        except AttributeError as error:
+            assert "nonsense" in str(error)
+    """
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+
+
 def test_help_shows_the_options_of_a_lock():
     for method in (polylatch.Client.lock, polylatch.AsyncClient.lock):
         assert list(inspect.signature(method).parameters) == [

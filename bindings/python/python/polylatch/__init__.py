@@ -11,17 +11,9 @@
 a :class:`polylatch.Error` with ``code``, ``retry``, ``effect``, ``hint`` and ``context``.
 """
 
-from ._aio import (
-    AsyncClient,
-    AsyncGuard,
-    AsyncGuardSet,
-    AsyncLock,
-    AsyncLockAll,
-    AsyncLost,
-    AsyncRwLock,
-    AsyncSemaphore,
-    connect_async,
-)
+from importlib import import_module
+
+from . import _exit
 from ._errors import (
     BackendRejected,
     BackendUnavailable,
@@ -51,6 +43,19 @@ from ._polylatch import (
     __version__,
     connect,
 )
+
+# As `typing` has it, which takes longer to import than everything here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._aio import (
+        AsyncClient,
+        AsyncLock,
+        AsyncLockAll,
+        AsyncRwLock,
+        AsyncSemaphore,
+        connect_async,
+    )
+    from ._aio_held import AsyncGuard, AsyncGuardSet, AsyncLost
 
 __all__ = [
     "AsyncClient",
@@ -89,6 +94,25 @@ __all__ = [
     "connect_async",
 ]
 
-from . import _exit
-
 _exit.arrange()
+
+# Loaded when first used: asyncio takes ten times as long to import as everything else here.
+_LATER = {
+    **dict.fromkeys(("AsyncGuard", "AsyncGuardSet", "AsyncLost"), "_aio_held"),
+    **dict.fromkeys(
+        ("AsyncClient", "AsyncLock", "AsyncLockAll", "AsyncRwLock", "AsyncSemaphore", "connect_async"), "_aio"
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(f".{_LATER[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> "list[str]":
+    return sorted({*globals(), *__all__})

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, TypedDict
+# As `typing` has it, which takes longer to import than everything here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional, TypedDict
 
+    class ErrorContext(TypedDict):
+        """Where an error happened; what is not known is ``None``."""
 
-class ErrorContext(TypedDict):
-    """Where an error happened; what is not known is ``None``."""
-
-    backend: Optional[str]
-    operation: Optional[str]
-    lock: Optional[str]
-    attempt: Optional[int]
-    elapsed: Optional[float]
+        backend: Optional[str]
+        operation: Optional[str]
+        lock: Optional[str]
+        attempt: Optional[int]
+        elapsed: Optional[float]
 
 
 class Error(Exception):
@@ -32,7 +34,7 @@ class Error(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
-        self.context = ErrorContext(backend=None, operation=None, lock=None, attempt=None, elapsed=None)
+        self.context = {"backend": None, "operation": None, "lock": None, "attempt": None, "elapsed": None}
 
     def __reduce__(self) -> Any:
         # The usual way would lose the attributes on the way to another process.

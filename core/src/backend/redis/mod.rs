@@ -23,6 +23,7 @@ pub(crate) mod config;
 mod differential;
 mod driven;
 mod examine;
+pub(crate) mod foreign;
 mod inbox;
 mod native;
 pub(crate) mod port;

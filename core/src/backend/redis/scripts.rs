@@ -58,4 +58,5 @@ scripts! {
     LIST = "list";
     SHOW = "show";
     PEOPLE = "people";
+    FOREIGN = "foreign";
 }

@@ -12,7 +12,7 @@ if ARGV[3] == '' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   local acquired = string.sub(number, 1, -4)
   local now_ms, some = tonumber(acquired), members[1] ~= nil
   local room = not some
-  if some and tonumber(members[2]) > now_ms and redis.call('HEXISTS', KEYS[8], ARGV[5]) == 0 then
+  if some and tonumber(members[2]) > now_ms and not redis.call('HGET', KEYS[8], ARGV[5]) then
     if mode == 'r' then
       room = string.sub(members[1], -2) == '|r'
     elseif count then
