@@ -31,6 +31,15 @@ impl contract::Store for Consul {
     fn tells_renewals(&self) -> bool {
         false
     }
+
+    // A waiter stands in line as long as its client's session lives.
+    fn waiters_fall_silent(&self) -> bool {
+        false
+    }
+
+    fn takes_sets_in_one_step(&self) -> bool {
+        false
+    }
 }
 
 fn fresh(options: &'static str) -> Consul {

@@ -42,6 +42,17 @@ pub trait Store: Send + Sync {
         true
     }
 
+    /// Whether a waiter is told apart that gives no sign of life although its client lives. Where the
+    /// session of a client is the sign of life of all its waiters, it is not.
+    fn waiters_fall_silent(&self) -> bool {
+        true
+    }
+
+    /// Whether several locks are taken in one step of the store; the capability has to say the same.
+    fn takes_sets_in_one_step(&self) -> bool {
+        true
+    }
+
     fn connect_with(&self, options: &str) -> Polylatch {
         let url = self.url(options);
         block_on(Polylatch::connect(&url)).unwrap_or_else(|error| panic!("{error:?}"))

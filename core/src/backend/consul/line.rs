@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::backend::consul::Inner;
 use crate::backend::consul::acquisition::{Acquisition, Place};
 use crate::backend::consul::api::{Entry, MOST_OPERATIONS, Op, Outcome, Refused};
-use crate::backend::consul::records::{Beside, MUTEX_FLAGS, OWN_FLAGS, Record, SEMAPHORE_FLAGS, millis};
+use crate::backend::consul::records::{
+    Beside, MUTEX_FLAGS, OWN_FLAGS, Record, SEMAPHORE_FLAGS, millis, never_written,
+};
 use crate::backend::consul::sessions::{Session, busy, session_gone};
 use crate::backend::consul::view::{Change, Entrant, Use, View, lock_op};
 use crate::backend::{Answer, Ask, Contender};
@@ -245,7 +247,7 @@ impl Inner {
             let place = self.keys.contender(name, contender.owner, &session.id);
             let mut ops = vec![
                 session.in_epoch(),
-                Op::Set { key: self.keys.line_open(name), value: Vec::new(), flags: OWN_FLAGS },
+                Op::Set { key: self.keys.line_open(name), value: never_written(), flags: OWN_FLAGS },
                 lock_op(place, record, OWN_FLAGS, &session.id),
             ];
             ops.extend(self.trees(name, whole_folder));

@@ -1,6 +1,9 @@
 //! What stands in the values.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -197,6 +200,19 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// A value that nobody has written before.
+///
+/// Consul leaves the index of a key as it is when what is written stands there already. Checks by index
+/// see a change only if its value is another, so keys that are written to move their index hold one of
+/// these.
+pub(crate) fn never_written() -> Vec<u8> {
+    static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(wall_ms()));
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // With the process id, because a forked child goes on with its parent's numbers.
+    let (process, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    format!("{:016x}-{process:x}-{next:x}", *PROCESS).into_bytes()
+}
+
 /// The wall clock of this machine. Consul tells none, so people see times by the clocks of clients;
 /// nothing is decided by them.
 pub(crate) fn wall_ms() -> u64 {
@@ -220,6 +236,12 @@ mod tests {
         let read: Coordination = serde_json::from_slice(semaphore).unwrap();
         assert_eq!((read.limit, read.holders.len(), read.polylatch), (3, 1, None));
         assert_eq!(serde_json::to_vec(&read).unwrap(), semaphore);
+    }
+
+    #[test]
+    fn no_two_values_that_move_an_index_are_the_same() {
+        let values: std::collections::HashSet<_> = (0..1_000).map(|_| never_written()).collect();
+        assert_eq!(values.len(), 1_000);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::backend::consul::api::{Api, Op, Outcome};
 use crate::backend::consul::config::SessionOptions;
 use crate::backend::consul::keys::Keys;
-use crate::backend::consul::records::OWN_FLAGS;
+use crate::backend::consul::records::{OWN_FLAGS, never_written};
 use crate::backend::consul::view::lock_op;
 use crate::clock::{BootInstant, Clock, SystemClock};
 use crate::error::{Effect, Error, ErrorKind, Result};
@@ -259,7 +259,7 @@ impl Sessions {
 
     /// Makes the server refuse every request under way that belongs to this session.
     pub(crate) async fn end_epoch(&self, session: &Session) -> Result<()> {
-        let mark = Op::Set { key: session.marker.clone(), value: Vec::new(), flags: OWN_FLAGS };
+        let mark = Op::Set { key: session.marker.clone(), value: never_written(), flags: OWN_FLAGS };
         let holds = Op::CheckSession(session.marker.clone(), session.id.clone());
         if let Outcome::Done(written) = self.api.transact(&[holds, mark]).await?
             && let Some(entry) = written.last()

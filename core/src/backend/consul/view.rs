@@ -8,7 +8,7 @@ use crate::backend::HolderHint;
 use crate::backend::consul::api::{Entry, Op};
 use crate::backend::consul::keys::{Key, Keys, Part};
 use crate::backend::consul::records::{
-    Beside, Coordination, Letter, MUTEX_FLAGS, OWN_FLAGS, RW_FLAGS, Record, SEMAPHORE_FLAGS,
+    Beside, Coordination, Letter, MUTEX_FLAGS, OWN_FLAGS, RW_FLAGS, Record, SEMAPHORE_FLAGS, never_written,
 };
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
@@ -320,6 +320,9 @@ impl View {
                 ops.push(Op::CheckIndex(keys.line_open(name), index));
                 ops.push(Op::Delete(keys.line_open(name)));
             }
+        } else if change.ends.is_some() {
+            // Whoever came meanwhile would have to be let in.
+            ops.push(Op::CheckMissing(keys.line_open(name)));
         }
         ops
     }
@@ -400,7 +403,8 @@ impl View {
             }
             Some(Mode::Read | Mode::Write) => {
                 self.make_unheld(&key, ops);
-                ops.push(Op::Set { key, value: b"{\"polylatch\":\"rw\"}".to_vec(), flags: RW_FLAGS });
+                // Its index stands for who holds, so it has to move.
+                ops.push(Op::Set { key, value: never_written(), flags: RW_FLAGS });
             }
             Some(Mode::Permits { capacity, .. }) => {
                 self.make_unheld(&key, ops);
