@@ -1,14 +1,16 @@
 //! What this client knows of its own acquisitions.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use tokio::sync::OwnedMutexGuard;
 use tokio::task::AbortHandle;
 
 use crate::backend::Contender;
 use crate::backend::consul::sessions::{Permit, Session};
 use crate::clock::{BootInstant, Clock, SystemClock};
+use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::OwnerToken;
 use crate::wakeups::unpoisoned;
@@ -139,6 +141,8 @@ fn stop_watching(state: &mut State) {
 pub(super) struct Acquisitions {
     by_owner: Mutex<HashMap<OwnerToken, Arc<Acquisition>>>,
     contended: Mutex<HashMap<LockName, BootInstant>>,
+    /// One for every shared lock that a verb is about right now.
+    turns: Mutex<HashMap<LockName, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Acquisitions {
@@ -172,6 +176,32 @@ impl Acquisitions {
         let mut contended = unpoisoned(&self.contended);
         contended.retain(|_, until| now < *until);
         contended.insert(name.clone(), now + CONTENDED_FOR);
+    }
+
+    /// Waits until the others of this client are done with a shared lock, at most this long: many that
+    /// look at one lock and change it at once only refuse each other. Nothing is wrong without it, so
+    /// that one request without an answer does not hold up all others.
+    pub(super) async fn turn_at(
+        &self,
+        contender: &Contender,
+        limit: Duration,
+    ) -> Option<OwnedMutexGuard<()>> {
+        if contender.mode == Mode::Mutex {
+            return None;
+        }
+        let turn = {
+            let mut turns = unpoisoned(&self.turns);
+            match turns.get(&contender.name).and_then(Weak::upgrade) {
+                Some(turn) => turn,
+                None => {
+                    turns.retain(|_, turn| turn.strong_count() > 0);
+                    let turn = Arc::default();
+                    turns.insert(contender.name.clone(), Arc::downgrade(&turn));
+                    turn
+                }
+            }
+        };
+        tokio::time::timeout(limit, turn.lock_owned()).await.ok()
     }
 
     pub(super) fn is_contended(&self, name: &LockName) -> bool {

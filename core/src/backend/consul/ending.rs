@@ -60,6 +60,7 @@ impl Inner {
                 Outcome::Refused(_) => {}
             }
         }
+        let _alone = self.acquisitions.turn_at(contender, self.api.timeout / 4).await;
         let mut backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(50), fence);
         for attempt in 0..TRIES {
             let view = self.look(contender).await?.view;
@@ -166,6 +167,7 @@ impl Inner {
     /// Leaves the line or ends the lease, whichever there is, and lets in who can enter then.
     async fn withdraw(self: &Arc<Self>, acquisition: &Acquisition, contender: &Contender) -> Result<()> {
         let owner = contender.owner;
+        let _alone = self.acquisitions.turn_at(contender, self.api.timeout / 4).await;
         let mut backoff =
             Backoff::new(Duration::from_millis(2), Duration::from_millis(50), owner.jitter_seed());
         for _ in 0..TRIES {

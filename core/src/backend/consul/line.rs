@@ -93,6 +93,7 @@ impl Inner {
                 Short::Delayed | Short::Contended => {}
             }
         }
+        let _alone = self.acquisitions.turn_at(contender, self.api.timeout / 4).await;
         let waits = ask != Ask::Try;
         // After a lost reply it may hold or stand in line already.
         let seen = match waits && place == Place::Nowhere && !uncertain {
