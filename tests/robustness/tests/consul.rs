@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use polylatch_robustness::evidence::Evidence;
 use polylatch_robustness::load::{Healing, Hurt, Plan, run};
+use polylatch_robustness::sharing::Family;
 use polylatch_robustness::stage::Stage;
 use polylatch_robustness::{crowd, scenarios, size};
 use polylatch_test_services::consul::{Cluster, ConsulAgent};
@@ -66,6 +67,8 @@ fn sections_never_overlap_while_workers_connections_and_the_agent_are_hurt() {
     });
     let plan = Plan {
         program: WORKER,
+        family: Family::Mutex,
+        looks: format!("{}?{SHORT}", agent.url()),
         seed,
         sections,
         faults,
@@ -117,6 +120,8 @@ fn sections_never_overlap_while_leaders_are_killed() {
     });
     let plan = Plan {
         program: WORKER,
+        family: Family::Mutex,
+        looks: format!("{}?{options}", cluster.servers[0].url()),
         seed,
         sections,
         faults,
