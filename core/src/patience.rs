@@ -16,16 +16,25 @@ thread_local! {
 /// than a round trip in one data centre; short, because nothing else wakes it meanwhile.
 const AT_A_SOCKET: Duration = Duration::from_millis(2);
 
+struct Restore(Duration);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        PATIENCE.set(self.0);
+    }
+}
+
 /// Runs a future to its end on this thread.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    struct Restore(Duration);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            PATIENCE.set(self.0);
-        }
-    }
     let _restore = Restore(PATIENCE.replace(AT_A_SOCKET));
     pollster::block_on(future)
+}
+
+/// Does something without blocking at a socket: an answer may come from somewhere else meanwhile.
+#[cfg(feature = "redis")]
+pub(crate) fn impatient<T>(work: impl FnOnce() -> T) -> T {
+    let _restore = Restore(PATIENCE.replace(Duration::ZERO));
+    work()
 }
 
 /// How long this thread may block at a socket now; zero unless it is in a blocking call.

@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn lock(name: &str, holders: Vec<HolderView>, waiters: Vec<WaiterView>) -> LockView {
-        LockView { name: name.into(), mode: "mutex", capacity: None, holders, waiters }
+        LockView { name: name.into(), mode: "mutex", capacity: None, holders, waiters, votes: vec![] }
     }
 
     fn client(digest: &str) -> ClientId {

@@ -84,6 +84,22 @@ pub struct LockView {
     pub holders: Vec<HolderView>,
     /// Who waits, in line.
     pub waiters: Vec<WaiterView>,
+    /// What each node says, where the store consists of several; empty otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub votes: Vec<NodeVote>,
+}
+
+/// What one node of a store says about one lock.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NodeVote {
+    /// Where the node is, without secrets.
+    pub node: String,
+    /// `held`, `free`, or `unreachable`.
+    pub state: &'static str,
+    /// Digest of the owner token that it names.
+    pub owner_digest: Option<String>,
+    /// What is left of the lease there.
+    pub remaining_ms: Option<u64>,
 }
 
 /// One held lease.

@@ -1,7 +1,8 @@
 //! What every store does, told as cases that a backend receives through [`contract!`].
 //!
 //! A backend supplies a factory: a fresh, empty store whose clients are made with `connect`. Every
-//! case gets a store of its own.
+//! case gets a store of its own. Cases that need an ability which a store declares not to have check that
+//! it refuses them as it should ([`abilities`]).
 
 #![allow(dead_code, reason = "each test binary uses its own part of this module")]
 
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use polylatch::Polylatch;
 
+pub mod abilities;
 pub mod cases;
 pub mod cases_family;
 pub mod cases_inspect;
@@ -55,8 +57,6 @@ macro_rules! contract {
                 blocking_calls_do_the_same,
             }
             cases_wait::{
-                waiters_enter_in_the_order_in_which_they_came,
-                a_newcomer_does_not_overtake_a_live_waiter,
                 a_barging_contender_may_overtake,
                 a_waiter_that_gives_up_leaves_the_line,
                 an_acquisition_cancelled_at_any_point_leaves_nothing,
@@ -75,6 +75,29 @@ macro_rules! contract {
                 a_guard_is_endangered_before_it_reaches_its_hold_limit,
             }
             cases_family::{
+                several_locks_are_had_together_or_not_at_all,
+                sets_of_locks_do_not_deadlock,
+            }
+            cases_inspect::{
+                holders_waiters_and_clients_are_visible,
+                renewals_are_visible,
+                a_free_lock_is_shown_when_asked_for_by_name,
+                a_query_picks_by_prefix_and_limit,
+                names_and_labels_come_back_as_they_were_given,
+                a_broken_lease_goes_to_the_next_and_its_holder_is_told,
+                a_lock_that_changed_hands_is_not_broken,
+                breaking_needs_a_reason,
+                watching_tells_what_happened,
+            }
+        );
+        $crate::contract!(@needing order $factory;
+            cases_wait::{
+                waiters_enter_in_the_order_in_which_they_came,
+                a_newcomer_does_not_overtake_a_live_waiter,
+            }
+        );
+        $crate::contract!(@needing sharing $factory;
+            cases_family::{
                 readers_share_and_a_writer_is_alone,
                 one_readers_end_does_not_touch_another,
                 a_reader_that_comes_after_a_waiting_writer_enters_after_it,
@@ -92,21 +115,16 @@ macro_rules! contract {
                 shared_holders_and_waiters_are_visible,
                 readers_never_meet_a_writer_under_load,
                 live_permits_never_exceed_the_capacity_under_load,
-                several_locks_are_had_together_or_not_at_all,
-                sets_of_locks_do_not_deadlock,
-            }
-            cases_inspect::{
-                holders_waiters_and_clients_are_visible,
-                renewals_are_visible,
-                a_free_lock_is_shown_when_asked_for_by_name,
-                a_query_picks_by_prefix_and_limit,
-                names_and_labels_come_back_as_they_were_given,
-                a_broken_lease_goes_to_the_next_and_its_holder_is_told,
-                a_lock_that_changed_hands_is_not_broken,
-                breaking_needs_a_reason,
-                watching_tells_what_happened,
             }
         );
+    };
+    (@needing $ability:ident $factory:expr; $module:ident::{$($case:ident,)*}) => {
+        $(
+            #[test]
+            fn $case() {
+                $crate::contract::abilities::$ability(&$factory(), $crate::contract::$module::$case);
+            }
+        )*
     };
     (@cases $factory:expr; $($module:ident::{$($case:ident,)*})*) => {
         $($(

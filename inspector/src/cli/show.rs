@@ -31,6 +31,7 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
             capacity: None,
             holders: vec![],
             waiters: vec![],
+            votes: vec![],
         };
         snapshot.locks.push(free);
     }

@@ -69,7 +69,7 @@ pub(super) fn lock(name: &str, holders: Vec<HolderView>, mut waiters: Vec<Waiter
     for (at, waiter) in waiters.iter_mut().enumerate() {
         waiter.position = at as u32;
     }
-    LockView { name: name.into(), mode: "mutex", capacity: None, holders, waiters }
+    LockView { name: name.into(), mode: "mutex", capacity: None, holders, waiters, votes: vec![] }
 }
 
 /// The lock as a read-write lock with these holders' modes and these waiters'.

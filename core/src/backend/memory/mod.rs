@@ -61,6 +61,7 @@ pub(crate) fn open(name: &str, context: &OpenContext) -> Arc<dyn Backend> {
             fifo: true,
             push: true,
             expiry: true,
+            sharing: true,
             fencing: FenceQuality::Strict,
             min_lease: crate::options::MIN_LEASE,
             max_lease: crate::options::MAX_LEASE,

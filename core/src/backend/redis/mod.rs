@@ -27,9 +27,9 @@ pub(crate) mod config;
 mod differential;
 mod driven;
 mod examine;
-mod native;
+pub(crate) mod native;
 pub(crate) mod port;
-mod reading;
+pub(crate) mod reading;
 pub(crate) mod records;
 mod replies;
 pub(crate) mod scripts;
@@ -154,6 +154,7 @@ impl RedisBackend {
             fifo: true,
             push: true,
             expiry: true,
+            sharing: true,
             fencing: FenceQuality::TimeFloored,
             min_lease: crate::options::MIN_LEASE,
             max_lease: inner.max_lease,

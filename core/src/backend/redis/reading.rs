@@ -22,7 +22,7 @@ const LOCKS_PER_PAGE: usize = 100;
 /// Waiters read of one lock.
 const WAITERS: usize = 1000;
 
-pub(super) async fn read(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Snapshot> {
+pub(crate) async fn read(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Snapshot> {
     let mut locks = Vec::new();
     let mut truncated = false;
     let names = match &query.name {
@@ -132,6 +132,7 @@ pub(super) fn view(name: &LockName, answer: Data) -> Result<LockView> {
         capacity: kind.capacity(),
         holders,
         waiters,
+        votes: Vec::new(),
     })
 }
 

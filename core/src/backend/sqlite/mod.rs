@@ -131,6 +131,7 @@ pub(crate) async fn open(
             fifo: true,
             push: true,
             expiry: true,
+            sharing: true,
             fencing: FenceQuality::Strict,
             min_lease: MIN_LEASE,
             max_lease: MAX_LEASE,

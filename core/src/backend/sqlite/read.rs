@@ -87,6 +87,7 @@ fn unused(name: &str, mode: Mode) -> LockView {
         capacity: kind.capacity(),
         holders: Vec::new(),
         waiters: Vec::new(),
+        votes: Vec::new(),
     }
 }
 
