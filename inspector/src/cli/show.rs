@@ -27,11 +27,11 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
     if !snapshot.locks.iter().any(|lock| lock.name == args.name) {
         let free = LockView {
             name: args.name.clone(),
-            mode: "mutex",
+            mode: "mutex".into(),
             capacity: None,
             holders: vec![],
             waiters: vec![],
-            votes: vec![],
+            details: vec![],
         };
         snapshot.locks.push(free);
     }

@@ -131,7 +131,7 @@ pub(crate) fn print_json(url: &str, snapshot: &Snapshot, picture: &Picture) -> R
         .collect();
     let told = Told {
         url,
-        backend: snapshot.backend,
+        backend: &snapshot.backend,
         taken_at_ms: snapshot.taken_at_ms,
         round_trip_ms: u64::try_from(snapshot.round_trip.as_millis()).unwrap_or(u64::MAX),
         truncated: snapshot.truncated,

@@ -277,7 +277,7 @@ mod tests {
         foreign.held_for_ms = None;
         foreign.renewals = None;
         let mut view = lock("theirs", vec![foreign], vec![]);
-        view.mode = "foreign";
+        view.mode = "foreign".into();
         let picture = picture(&snapshot(vec![view]), &Host::default(), "polylatch");
         let row = &picture.rows[0];
         assert_eq!((row.state, row.place.as_str()), (LockState::Foreign, "?"));

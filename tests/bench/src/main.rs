@@ -1,5 +1,6 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
-//! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`.
+//! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
+//! `redlock`.
 //!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.
@@ -9,11 +10,12 @@ use std::process::ExitCode;
 mod figures;
 mod handoff;
 mod raw;
+mod redlock;
 mod renewal;
 mod throughput;
 mod uncontended;
 
-const NAMES: [&str; 4] = ["uncontended", "throughput", "handoff", "renewal"];
+const NAMES: [&str; 5] = ["uncontended", "throughput", "handoff", "renewal", "redlock"];
 
 fn main() -> ExitCode {
     let asked: Vec<_> = std::env::args().skip(1).collect();
@@ -36,6 +38,9 @@ fn main() -> ExitCode {
     }
     if wanted("renewal") {
         renewal::run();
+    }
+    if wanted("redlock") {
+        redlock::run();
     }
     ExitCode::SUCCESS
 }

@@ -10,7 +10,9 @@ const STATES_FOR_A_VIOLATION: usize = 3_000_000;
 
 fn size(variable: &str, usual: usize) -> usize {
     let Ok(text) = std::env::var(variable) else { return usual };
-    text.replace('_', "").parse().unwrap_or_else(|_| panic!("{variable} must be a whole number, not {text:?}"))
+    text.replace('_', "")
+        .parse()
+        .unwrap_or_else(|_| panic!("{variable} must be a whole number, not {text:?}"))
 }
 
 fn most_states() -> usize {
@@ -71,7 +73,10 @@ fn the_largest_answer_alone_is_no_token() {
 
 #[test]
 fn a_write_back_by_somebody_who_lost_the_lock_breaks_the_order() {
-    breaks("unconditional write-back", &Model::new(3, 2).with(Rules { only_the_owner: false, ..Rules::FULL }));
+    breaks(
+        "unconditional write-back",
+        &Model::new(3, 2).with(Rules { only_the_owner: false, ..Rules::FULL }),
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::backend::redis::records::LockValue;
 use crate::backend::{AUDIT_LENGTH, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{
-    AuditEntry, BreakOutcome, BreakRequest, ClientView, HolderView, LockView, NodeVote, Query, Snapshot,
+    AuditEntry, BreakOutcome, BreakRequest, ClientView, Detail, HolderView, LockView, Query, Snapshot,
     WaiterView,
 };
 use crate::name::LockName;
@@ -168,11 +168,12 @@ fn merge(quorum: Quorum, places: &[&str], readings: Vec<Option<Snapshot>>, query
     let enough = quorum.needed().min(read / 2 + 1);
     let mut names: BTreeMap<String, Vec<Option<LockView>>> = BTreeMap::new();
     let (mut clients, mut audit) = (BTreeMap::<String, ClientView>::new(), Vec::<AuditEntry>::new());
-    let (mut taken_at_ms, mut truncated) = (0, false);
+    let (mut taken_at_ms, mut truncated, mut requests) = (0, false, 0);
     for (at, reading) in readings.iter().enumerate() {
         let Some(reading) = reading else { continue };
         taken_at_ms = taken_at_ms.max(reading.taken_at_ms);
         truncated |= reading.truncated;
+        requests += reading.requests;
         for lock in &reading.locks {
             names.entry(lock.name.clone()).or_insert_with(|| vec![None; places.len()])[at] =
                 Some(lock.clone());
@@ -205,7 +206,8 @@ fn merge(quorum: Quorum, places: &[&str], readings: Vec<Option<Snapshot>>, query
         truncated = true;
     }
     Snapshot {
-        backend: "redlock",
+        backend: "redlock".into(),
+        requests,
         taken_at_ms,
         round_trip: Duration::ZERO,
         locks,
@@ -232,14 +234,7 @@ fn merge_lock(
             (true, Some(_)) => "held",
             (true, None) => "free",
         };
-        votes.push(NodeVote {
-            node: (*place).to_owned(),
-            state,
-            owner_digest: holder
-                .map(|holder| holder.owner_digest.clone())
-                .filter(|digest| !digest.is_empty()),
-            remaining_ms: holder.and_then(|holder| holder.remaining_ms),
-        });
+        votes.push(Detail::new(format!("node {place}"), say(state, holder)));
         if let Some(holder) = holder {
             held.entry(&holder.owner_digest).or_default().push(holder);
         }
@@ -261,11 +256,25 @@ fn merge_lock(
     let foreign = holders.iter().any(|holder| holder.client.is_none());
     LockView {
         name,
-        mode: if foreign { "foreign" } else { "mutex" },
+        mode: if foreign { "foreign" } else { "mutex" }.into(),
         capacity: None,
         holders,
         waiters,
-        votes,
+        details: votes,
+    }
+}
+
+/// What a node says about a lock, for people.
+fn say(state: &str, holder: Option<&HolderView>) -> String {
+    let Some(holder) = holder else { return state.to_owned() };
+    let who = if holder.owner_digest.is_empty() {
+        "another program".into()
+    } else {
+        format!("#{}", holder.owner_digest)
+    };
+    match holder.remaining_ms {
+        Some(left) => format!("{state} by {who} for another {left} ms"),
+        None => format!("{state} by {who}, without an end"),
     }
 }
 

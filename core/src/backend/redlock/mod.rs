@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::backend::redis::announcement;
 use crate::backend::redis::config::{Address, Guarantee};
-use crate::backend::redis::port::Call;
 use crate::backend::redis::records::Keys;
-use crate::backend::redis::scripts as redis_scripts;
 use crate::backend::{
-    ANNOUNCE_TTL, Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
-    RenewItem, Renewal, Reply,
+    Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released, RenewItem,
+    Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::error::{Error, ErrorKind, Result};
@@ -277,27 +276,8 @@ impl Inner {
     }
 
     async fn announce(self: Arc<Self>, client: Arc<ClientInfo>) -> Result<()> {
-        let record = [
-            ("host", client.host.clone()),
-            ("pid", client.pid.to_string()),
-            ("started_ms", client.process_started_at_ms.map(|ms| ms.to_string()).unwrap_or_default()),
-            ("program", client.program.clone()),
-            ("language", client.language.clone()),
-            ("version", client.version.clone()),
-        ];
-        let mut args = vec![client.id.to_string(), ANNOUNCE_TTL.as_millis().to_string()];
-        args.extend(self.keys.around_names());
-        args.extend(record.into_iter().flat_map(|(field, value)| [field.to_owned(), value]));
-        let keys = vec![
-            format!("{}{}", self.keys.client_before(), client.id),
-            self.keys.clients(),
-            self.keys.index(),
-        ];
-        let answers = self.ask_all(|_| Call {
-            script: &redis_scripts::ANNOUNCE,
-            keys: keys.clone(),
-            args: args.clone(),
-        });
+        let call = announcement(&self.keys, &client);
+        let answers = self.ask_all(|_| call.clone());
         // Only people miss it, so nobody waits for it.
         self.follow(answers, |_, _, _| {});
         Ok(())

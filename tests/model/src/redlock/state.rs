@@ -140,8 +140,11 @@ impl State {
         let talk = Talk { ask: Ask::Nothing, number: 0, write: Write::Nothing };
         let node = Node { counter: 0, owner: 0, votes: true, refill: 0, talks: [talk; ACQUISITIONS] };
         let idle = Acquisition { phase: Phase::Idle, proposal: 0, token: 0, after: 0, old: false };
-        let mut state =
-            Self { nodes: [node; NODES], acquisitions: [idle; ACQUISITIONS], restarted: !model.rules.restart };
+        let mut state = Self {
+            nodes: [node; NODES],
+            acquisitions: [idle; ACQUISITIONS],
+            restarted: !model.rules.restart,
+        };
         for (node, counter) in state.nodes.iter_mut().zip(counters) {
             node.counter = *counter;
         }

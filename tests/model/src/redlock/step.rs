@@ -254,9 +254,8 @@ impl State {
                 return Some(format!("{me} and {they} have the same token {}", mine.token));
             }
             let later = mine.after >> other & 1 == 1;
-            (later && mine.token < theirs.token).then(|| {
-                format!("{me} began after {they} had {}, and has only {}", theirs.token, mine.token)
-            })
+            (later && mine.token < theirs.token)
+                .then(|| format!("{me} began after {they} had {}, and has only {}", theirs.token, mine.token))
         })
     }
 }
