@@ -53,7 +53,11 @@ pub(crate) fn openable(
     let (counter, open) = if voting >= quorum.covering() {
         (counters(true), ripe)
     } else {
-        let all_fresh = nodes.iter().all(|node| !matches!(node, Standing::Closed { fresh: false, .. }));
+        let all_fresh = nodes.iter().all(|node| match node {
+            Standing::Voting { counter } => *counter == 0,
+            Standing::Closed { fresh, .. } => *fresh,
+            Standing::Unknown => true,
+        });
         let open = if all_fresh && !wait_when_fresh { which(&|_, _| true) } else { ripe };
         if voting + open.len() < quorum.needed() {
             return None;
@@ -111,6 +115,9 @@ mod tests {
         assert_eq!(openable(quorum, &[fresh; 3], true), None);
         let used = closed(LATER, false);
         assert_eq!(openable(quorum, &[fresh, fresh, used], false), None, "this store is not new");
+        assert_eq!(openable(quorum, &[voting(8), fresh, fresh], false), None, "a majority lost its data");
+        // Whoever began it was interrupted.
+        assert_eq!(openable(quorum, &[voting(0), fresh, fresh], false), Some((3, vec![1, 2])));
     }
 
     #[test]

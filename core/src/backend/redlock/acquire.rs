@@ -10,7 +10,6 @@ use super::node::{copy, no_answer};
 use super::{Inner, Waited, scripts};
 use crate::backend::redis::port::{Call, Data};
 use crate::backend::redis::records::{LockValue, value_tail, waiter_record};
-use crate::backend::redis::scripts::Script;
 use crate::backend::{Answer, Ask, Contender, HolderHint};
 use crate::error::{Effect, Error, ErrorKind, Result, Retry};
 use crate::mode::Mode;
@@ -94,7 +93,7 @@ impl Inner {
         }
         let mut waiting = unpoisoned(&self.waiting);
         let waited = waiting.entry(contender.owner).or_insert_with(|| Waited::since(wall_us()));
-        (waited.in_crowd, waited.seen) = (true, Instant::now());
+        waited.seen = Instant::now();
         waited.splits = if why == Lost::Split { waited.splits + 1 } else { 0 };
         waited.splits
     }
@@ -142,7 +141,7 @@ impl Inner {
                     Outcome::Lost(why) => why,
                     _ => Lost::Unreachable,
                 };
-                self.take_back(contender, &election, votes).await;
+                self.take_back(contender, ask, &election, votes).await;
                 return Ok(Attempt::Lost { why, seen });
             }
         }
@@ -153,7 +152,7 @@ impl Inner {
         }
         if fence.outcome() != Outcome::Won {
             unpoisoned(&self.live).remove(&contender.owner);
-            self.take_back(contender, &election, votes).await;
+            self.take_back(contender, ask, &election, votes).await;
             return Ok(Attempt::Lost { why: Lost::Split, seen });
         }
         unpoisoned(&self.proposals).learn(fence.token());
@@ -168,15 +167,11 @@ impl Inner {
         election: &mut Election,
     ) -> Fanout<Data> {
         let waited = unpoisoned(&self.waiting).get(&contender.owner).cloned();
-        let (record, alive) = match ask {
-            Ask::Try => (String::new(), Duration::ZERO),
-            Ask::Wait { far_heartbeat, .. } => (waiter_record(contender, true), far_heartbeat),
-        };
+        let (record, alive) = standing(contender, ask);
         let keys = self.acquire_keys(&contender.name);
         let wall = wall_us();
         let proposal = unpoisoned(&self.proposals).next(wall);
         let since = waited.as_ref().map_or(wall, |waited| waited.since_us);
-        let in_crowd = waited.is_some_and(|waited| waited.in_crowd);
         let args = [
             contender.owner.to_hex(),
             String::new(),
@@ -188,7 +183,6 @@ impl Inner {
             record,
             alive.as_millis().to_string(),
             since.to_string(),
-            u8::from(in_crowd).to_string(),
         ];
         let needed = self.suspects_are_needed();
         let mut requests = Vec::with_capacity(self.nodes.len());
@@ -251,15 +245,18 @@ impl Inner {
     async fn take_back(
         self: &Arc<Self>,
         contender: &Arc<Contender>,
+        ask: Ask,
         election: &Election,
         votes: Fanout<Data>,
     ) {
-        let requests =
-            election.yes().map(|(at, number)| (at, self.nodes[at].run(self.withdrawal(contender, number))));
+        let requests = election
+            .yes()
+            .map(|(at, number)| (at, self.nodes[at].run(self.withdrawal(contender, ask, number))));
         let mut answers = self.ask(requests.collect());
         while answers.next().await.is_some() {}
         self.follow(answers, |_, _, _| {});
         let contender = Arc::clone(contender);
+        // Only a yes that was heard stands in the crowd: by the time of a late one it may have given up.
         self.follow(votes, move |inner, at, answer| inner.withdraw_late(&contender, at, answer));
     }
 
@@ -282,16 +279,29 @@ impl Inner {
     fn withdraw_late(self: &Arc<Self>, contender: &Contender, at: usize, answer: Result<Data>) {
         let mut seen = Seen::default();
         if let Ok(Vote::Yes(number)) = answer.and_then(|answer| read_answer(answer, &mut seen)) {
-            let request = vec![(at, self.nodes[at].run(self.withdrawal(contender, number)))];
+            let request = vec![(at, self.nodes[at].run(self.withdrawal(contender, Ask::Try, number)))];
             let answers = self.ask(request);
             self.follow(answers, |_, _, _| {});
         }
     }
 
-    fn withdrawal(&self, contender: &Contender, number: u64) -> Call {
-        let script: &'static Script = &scripts::WITHDRAW;
-        let args = vec![contender.owner.to_hex(), number.to_string()];
-        Call { script, keys: vec![self.keys.lock(&contender.name)], args }
+    /// The call that takes a yes back, from a contender that goes on waiting or does not.
+    fn withdrawal(&self, contender: &Contender, ask: Ask, number: u64) -> Call {
+        let (record, alive) = standing(contender, ask);
+        let since =
+            unpoisoned(&self.waiting).get(&contender.owner).map_or_else(wall_us, |waited| waited.since_us);
+        let mut keys = self.keys.granting(&contender.name);
+        keys.truncate(3);
+        keys.push(self.keys.index());
+        let args = vec![
+            contender.owner.to_hex(),
+            number.to_string(),
+            record,
+            alive.as_millis().to_string(),
+            since.to_string(),
+            contender.name.escaped_for_redis(),
+        ];
+        Call { script: &scripts::WITHDRAW, keys, args }
     }
 
     /// When a majority of the nodes will be free, as far as they know.
@@ -366,6 +376,14 @@ fn read_answer(answer: Data, seen: &mut Seen) -> Result<Vote> {
             }
             Ok(Vote::No(tag))
         }
+    }
+}
+
+/// The record of a contender that waits, and for how long it counts as alive; empty of one that does not.
+fn standing(contender: &Contender, ask: Ask) -> (String, Duration) {
+    match ask {
+        Ask::Try => (String::new(), Duration::ZERO),
+        Ask::Wait { far_heartbeat, .. } => (waiter_record(contender, true), far_heartbeat),
     }
 }
 

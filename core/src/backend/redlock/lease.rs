@@ -116,22 +116,31 @@ impl Inner {
         unpoisoned(&self.live).remove(&contender.owner);
         let mut answers = self.send_release(&contender, false);
         let mut tally = Tally { open: answers.unanswered().count(), ..Tally::default() };
-        let mut errors = Vec::new();
+        let (mut errors, mut others) = (Vec::new(), 0);
         while !tally.is_final(self.quorum) {
             let Some((at, answer)) = answers.next().await else { break };
             tally.open -= 1;
             match answer.and_then(|answer| answer.int()) {
                 Ok(1) => tally.yes += 1,
-                Ok(_) => tally.no += 1,
+                Ok(other) => {
+                    tally.no += 1;
+                    others += usize::from(other < 0);
+                }
                 Err(error) => errors.push((at, error)),
             }
         }
         self.follow(answers, |_, _, _| {});
         match tally.verdict(self.quorum) {
             Some(true) => Ok(Released::Released),
+            // Some node had the lease to its end. Where it was missing it never came, or the node was
+            // emptied and does not vote; unless enough nodes have somebody else.
+            _ if tally.yes > 0
+                && others < self.quorum.needed()
+                && tally.yes + tally.no >= self.quorum.needed() =>
+            {
+                Ok(Released::Released)
+            }
             Some(false) => Ok(Released::NotHeld),
-            // It is free wherever it could be freed; on the other nodes it ends with its lease.
-            None if tally.yes > 0 && tally.yes + tally.no >= self.quorum.needed() => Ok(Released::Released),
             None => {
                 self.care();
                 Err(self.unreachable(&errors))

@@ -84,14 +84,13 @@ struct Inner {
 #[derive(Debug, Clone)]
 struct Waited {
     since_us: u64,
-    in_crowd: bool,
     splits: u32,
     seen: Instant,
 }
 
 impl Waited {
     fn since(since_us: u64) -> Self {
-        Self { since_us, in_crowd: false, splits: 0, seen: Instant::now() }
+        Self { since_us, splits: 0, seen: Instant::now() }
     }
 }
 

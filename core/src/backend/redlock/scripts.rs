@@ -17,8 +17,8 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ACQUIRE = "acquire";
-    WITHDRAW = "withdraw";
+    ACQUIRE = "acquire" after "crowd";
+    WITHDRAW = "withdraw" after "crowd";
     RAISE = "raise";
     RENEW = "renew";
     HEAL = "heal";

@@ -6,7 +6,7 @@
 --       5 index of names, 6 gate, 7 turn (whose turn it is, for a moment after a release)
 -- ARGV: 1 owner, 2 the open gate, 3 proposed number, 4 |first lease|lease|client|label, 5 first lease ms,
 --       6 longest lease ms, 7 name in the index, 8 waiter record, empty to leave no trace, 9 how long it
---       counts as alive in ms, 10 since when it waits in µs, 11 1 if it may stand in the crowd already
+--       counts as alive in ms, 10 since when it waits in µs
 local known = redis.call('MGET', KEYS[1], KEYS[4], KEYS[6], KEYS[7])
 if known[3] ~= ARGV[2] then return {'closed'} end
 local time = redis.call('TIME')
@@ -30,10 +30,6 @@ if owner == ARGV[1] or (not value and (not known[4] or known[4] == ARGV[1])) the
     return {'foreign'}
   end
   redis.call('ZADD', KEYS[5], now_ms, ARGV[7])
-  if ARGV[11] == '1' then
-    redis.call('ZREM', KEYS[2], ARGV[8])
-    redis.call('ZREM', KEYS[3], ARGV[8])
-  end
   return {'yes', text}
 end
 local left = redis.call('PTTL', value and KEYS[1] or KEYS[7])
@@ -47,19 +43,8 @@ local place
 if ARGV[8] == '' then
   place = redis.call('ZCARD', KEYS[2])
 else
-  local alive = tonumber(ARGV[9])
-  if not redis.call('ZSCORE', KEYS[2], ARGV[8]) then
-    redis.call('ZADD', KEYS[2], string.format('%.0f', math.min(tonumber(ARGV[10]), now_us)), ARGV[8])
-  end
-  redis.call('ZADD', KEYS[3], string.format('%.0f', tonumber(now_ms) + alive), ARGV[8])
-  redis.call('PEXPIRE', KEYS[2], alive + 60000)
-  redis.call('PEXPIRE', KEYS[3], alive + 60000)
+  stand_in_crowd(ARGV[8], ARGV[10], ARGV[9], now_us)
   redis.call('ZADD', KEYS[5], now_ms, ARGV[7])
-  local gone = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms, 'LIMIT', 0, 64)
-  for _, waiter in ipairs(gone) do
-    redis.call('ZREM', KEYS[2], waiter)
-    redis.call('ZREM', KEYS[3], waiter)
-  end
   place = redis.call('ZRANK', KEYS[2], ARGV[8])
 end
 return {'no', known[2] or '0', place, left, value or '', now_ms, known[4] or ''}
