@@ -191,12 +191,12 @@ impl Inner {
                 election.cast(at, Vote::Failed);
                 continue;
             }
-            let mut args = args.to_vec();
-            args[1] = node.open_gate();
-            requests.push((
-                at,
-                node.vote(Call { script: &scripts::ACQUIRE, keys: keys.clone(), args }, &self.shape),
-            ));
+            let request = node.vote(&self.shape, |gate| {
+                let mut args = args.to_vec();
+                args[1] = gate;
+                Call { script: &scripts::ACQUIRE, keys: keys.clone(), args }
+            });
+            requests.push((at, request));
         }
         self.ask(requests)
     }
@@ -225,10 +225,9 @@ impl Inner {
         let keys = vec![self.keys.lock(&contender.name), self.shape.counter.clone()];
         let args = vec![contender.owner.to_hex(), fence.token().to_string()];
         let behind: Vec<_> = fence.behind().collect();
-        let shape = &self.shape;
         let requests = behind.iter().map(|at| {
             let call = Call { script: &scripts::RAISE, keys: keys.clone(), args: args.clone() };
-            (*at, self.nodes[*at].vote(call, shape))
+            (*at, self.nodes[*at].vote(&self.shape, |_| call))
         });
         let mut answers = self.ask(requests.collect());
         while fence.outcome() == Outcome::Open {

@@ -87,20 +87,21 @@ impl Inner {
         openable(self.quorum, &self.standings(), self.shape.strict)
     }
 
-    /// Asks these nodes; `patiently` for as long as a connection may take to come up.
+    /// Asks these nodes, and waits a moment for their answers; `patiently` for as long as a connection may
+    /// take to come up. What takes longer goes on.
     async fn look_at(self: &Arc<Self>, nodes: &[Arc<Node>], patiently: bool) {
-        let limit =
-            if patiently { self.timeout } else { self.limits.limit().max(Duration::from_millis(100)) };
-        let looks = nodes.iter().map(|node| {
+        let limit = self.timeout;
+        let looks = nodes.iter().filter(|node| node.begin_look()).map(|node| {
             let inner = Arc::clone(self);
             let node = Arc::clone(node);
-            async move {
+            self.runtime.spawn(async move {
                 let look = tokio::time::timeout(limit, node.look(&inner.shape)).await;
                 inner.looked(&node, limit, look.ok());
-            }
+                node.end_look();
+            })
         });
-        let enough = if patiently { self.quorum.needed() } else { nodes.len() };
-        self.until_enough(looks.map(|look| self.runtime.spawn(look)).collect(), enough).await;
+        let enough = if patiently { self.quorum.needed() } else { 0 };
+        self.until_enough(looks.collect(), enough).await;
     }
 
     /// Waits for all tasks, but not long for those that are left when enough have ended well.

@@ -60,6 +60,18 @@ impl<T> Fanout<T> {
         Poll::Pending
     }
 
+    /// Goes on waiting for as long as this, for what is late.
+    pub(super) fn prolong(&mut self, by: Duration) {
+        self.leave();
+        self.deadline = Instant::now() + by;
+    }
+
+    fn leave(&mut self) {
+        if let Some(place) = self.place.take() {
+            unpoisoned(&self.limits.waiting).wakers.remove(&place);
+        }
+    }
+
     /// The nodes that have not answered.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = usize> + '_ {
         self.pending.iter().map(|(node, _)| *node)
@@ -77,9 +89,7 @@ impl<T> Fanout<T> {
 
 impl<T> Drop for Fanout<T> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            unpoisoned(&self.limits.waiting).wakers.remove(&place);
-        }
+        self.leave();
     }
 }
 
@@ -128,16 +138,16 @@ impl Limits {
 
     /// Wakes those whose time is over. Returns whether anybody waits.
     fn wake_late(&self) -> bool {
-        let mut late = Vec::new();
         let now = Instant::now();
         let mut waiting = unpoisoned(&self.waiting);
-        // The limit is the same for all, so the oldest are the first to be late.
-        while let Some(first) = waiting.wakers.first_entry() {
-            if first.get().0 > now {
-                break;
+        let mut late = Vec::new();
+        waiting.wakers.retain(|_, (deadline, waker)| {
+            let is_late = *deadline <= now;
+            if is_late {
+                late.push(waker.clone());
             }
-            late.push(first.remove().1);
-        }
+            !is_late
+        });
         let anybody = !waiting.wakers.is_empty() || !late.is_empty();
         drop(waiting);
         late.into_iter().for_each(Waker::wake);

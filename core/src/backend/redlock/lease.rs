@@ -1,6 +1,7 @@
 //! Keeping a lease on a majority of the nodes, and giving it back on all of them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::fanout::Fanout;
 use super::node::no_answer;
@@ -18,6 +19,7 @@ pub(super) const TURN_MS: &str = "30";
 impl Inner {
     /// Extends leases. Each needs a majority of all nodes; a failed renewal never unlocks anything.
     pub(super) async fn renew(self: Arc<Self>, items: Vec<RenewItem>) -> Result<Vec<Renewal>> {
+        self.still_live(&items);
         let keys: Vec<_> = items.iter().map(|item| self.keys.lock(&item.contender.name)).collect();
         let args: Vec<_> = items
             .iter()
@@ -87,6 +89,14 @@ impl Inner {
                 None => Renewal::Unknown,
             })
             .collect())
+    }
+
+    fn still_live(&self, items: &[RenewItem]) {
+        let now = Instant::now();
+        let mut live = unpoisoned(&self.live);
+        for item in items {
+            live.entry(item.contender.owner).and_modify(|confirmed| *confirmed = now);
+        }
     }
 
     /// Gives a lease that a majority has just confirmed to a node that does not have it.

@@ -201,19 +201,23 @@ impl Inner {
         // On the runtime whose connections these are.
         let runtime = tokio::runtime::Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
         runtime.spawn(async move {
-            while let Some((at, answer)) = answers.next().await {
-                let failed = answer.is_err();
-                each(&inner, at, answer);
-                if failed {
-                    inner.care();
+            let mut told = false;
+            loop {
+                while let Some((at, answer)) = answers.next().await {
+                    let failed = answer.is_err();
+                    each(&inner, at, answer);
+                    if failed {
+                        inner.care();
+                    }
                 }
-            }
-            let silent: Vec<_> = answers.unanswered().collect();
-            for at in &silent {
-                inner.nodes[*at].was_silent(inner.limits.limit());
-            }
-            if !silent.is_empty() {
+                let silent: Vec<_> = answers.unanswered().collect();
+                if silent.is_empty() || std::mem::replace(&mut told, true) {
+                    return;
+                }
+                silent.iter().for_each(|at| inner.nodes[*at].was_silent(inner.limits.limit()));
                 inner.care();
+                // A connection that is just being made takes longer than an answer on one that is there.
+                answers.prolong(inner.timeout);
             }
         });
     }

@@ -1,6 +1,6 @@
 //! One node: its connection, whether it votes, and whether it answers.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ pub(super) struct Node {
     known: Mutex<Known>,
     /// Requests that left and were not answered, since the last answer.
     unanswered: AtomicU32,
+    /// Somebody looks at it right now.
+    looking: AtomicBool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -92,6 +94,7 @@ impl Node {
             port: Mutex::new(port),
             known: Mutex::default(),
             unanswered: AtomicU32::new(0),
+            looking: AtomicBool::new(false),
         })
     }
 
@@ -127,6 +130,15 @@ impl Node {
 
     pub(super) fn suspect_for(&self) -> Option<Duration> {
         unpoisoned(&self.known).suspect.map(|since| since.elapsed())
+    }
+
+    /// Claims the right to look at it; one look at a time.
+    pub(super) fn begin_look(&self) -> bool {
+        !self.looking.swap(true, Ordering::SeqCst)
+    }
+
+    pub(super) fn end_look(&self) {
+        self.looking.store(false, Ordering::SeqCst);
     }
 
     /// Few enough requests wait that one more does no harm.
@@ -180,15 +192,6 @@ impl Node {
         }
     }
 
-    /// The text that the gate must have for a vote to count.
-    pub(super) fn open_gate(&self) -> String {
-        let known = unpoisoned(&self.known);
-        match &known.looked {
-            Some(look) if look.open => look.gate.clone(),
-            _ => "unknown".into(),
-        }
-    }
-
     /// The node says itself that it does not vote.
     pub(super) fn is_closed(&self) {
         if let Some(look) = &mut unpoisoned(&self.known).looked {
@@ -227,22 +230,26 @@ impl Node {
         }
     }
 
-    /// Runs a script whose answer is a vote: it counts only if the process that gave it is the one that
-    /// the gate was opened for.
-    pub(super) fn vote(self: &Arc<Self>, call: Call, shape: &Arc<Shape>) -> Reply<Data> {
+    /// Runs a script whose answer is a vote; `call` gets the text that the gate must have. The vote counts
+    /// only if the process that gave it is the one that was known when it was asked for.
+    pub(super) fn vote(
+        self: &Arc<Self>,
+        shape: &Arc<Shape>,
+        call: impl FnOnce(String) -> Call,
+    ) -> Reply<Data> {
         let (node, shape) = (Arc::clone(self), Arc::clone(shape));
+        let trusted = unpoisoned(&self.known).looked.clone();
+        let gate = trusted.as_ref().filter(|look| look.open).map_or("unknown", |look| &look.gate);
+        let call = call(gate.to_owned());
         Box::pin(async move {
             let answer = node.run(call).await?;
-            let trusted =
-                unpoisoned(&node.known).looked.as_ref().map(|look| (look.epoch.clone(), look.opened));
-            let opened = node.port().connections_opened();
-            if let Some((epoch, seen)) = trusted {
-                if opened.is_some() && opened == seen {
+            if let Some(trusted) = trusted {
+                let opened = node.port().connections_opened();
+                if opened.is_some() && opened == trusted.opened {
                     return Ok(answer);
                 }
-                // Another connection: the same process still, or one that may have forgotten something?
-                let look = node.look(&shape).await?;
-                if look.epoch == epoch {
+                // Another connection: to the same process, or to one that may have forgotten something?
+                if node.look(&shape).await?.epoch == trusted.epoch {
                     return Ok(answer);
                 }
             }
