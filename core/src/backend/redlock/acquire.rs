@@ -124,13 +124,17 @@ impl Inner {
                     election.cast(at, vote);
                 }
                 None => {
-                    let silent: Vec<_> = votes.unanswered().collect();
-                    for at in silent {
+                    let mut without = election.clone();
+                    for at in votes.unanswered() {
                         self.nodes[at].was_silent(self.limits.limit());
-                        election.cast(at, Vote::Failed);
+                        without.cast(at, Vote::Failed);
                     }
                     self.care();
-                    break;
+                    // Nobody waits for a node that is not needed; where they are needed, they get their time.
+                    let needed = without.outcome() == Outcome::Lost(Lost::Unreachable);
+                    if !(needed && votes.wait_longer(self.patience())) {
+                        election = without;
+                    }
                 }
             }
         }
@@ -232,6 +236,9 @@ impl Inner {
         let mut answers = self.ask(requests.collect());
         while fence.outcome() == Outcome::Open {
             let Some((at, answer)) = answers.next().await else {
+                if answers.wait_longer(self.patience()) {
+                    continue;
+                }
                 behind.iter().for_each(|at| fence.told(*at, false));
                 break;
             };

@@ -23,13 +23,21 @@ pub(super) struct Fanout<T> {
     limits: Arc<Limits>,
     deadline: Instant,
     place: Option<u64>,
+    waited_longer: bool,
 }
 
 impl<T> Fanout<T> {
     /// Nothing leaves before the first poll; then everything leaves at once.
     pub(super) fn new(limits: &Arc<Limits>, requests: Vec<(usize, Reply<T>)>) -> Self {
         let deadline = Instant::now() + limits.limit;
-        Self { pending: requests, ready: VecDeque::new(), limits: Arc::clone(limits), deadline, place: None }
+        Self {
+            pending: requests,
+            ready: VecDeque::new(),
+            limits: Arc::clone(limits),
+            deadline,
+            place: None,
+            waited_longer: false,
+        }
     }
 
     /// Returns the next node's answer; `None` when all have answered or the time of one request is over.
@@ -58,6 +66,15 @@ impl<T> Fanout<T> {
         }
         self.limits.wake_at(&mut self.place, self.deadline, context.waker());
         Poll::Pending
+    }
+
+    /// Goes on waiting, once, because those that are late are needed. Says whether it does.
+    pub(super) fn wait_longer(&mut self, by: Duration) -> bool {
+        if self.pending.is_empty() || std::mem::replace(&mut self.waited_longer, true) {
+            return false;
+        }
+        self.prolong(by);
+        true
     }
 
     /// Goes on waiting for as long as this, for what is late.

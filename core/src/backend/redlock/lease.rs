@@ -39,7 +39,12 @@ impl Inner {
         let mut absent: Vec<Vec<usize>> = vec![Vec::new(); items.len()];
         let mut errors = Vec::new();
         while !tallies.iter().all(|tally| tally.is_final(self.quorum)) {
-            let Some((at, answer)) = answers.next().await else { break };
+            let Some((at, answer)) = answers.next().await else {
+                if answers.wait_longer(self.patience()) {
+                    continue;
+                }
+                break;
+            };
             match answer.and_then(|answer| read_renewals(answer, items.len())) {
                 Ok(renewed) => {
                     for (item, renewed) in renewed.into_iter().enumerate() {
@@ -128,7 +133,12 @@ impl Inner {
         let mut tally = Tally { open: answers.unanswered().count(), ..Tally::default() };
         let (mut errors, mut others) = (Vec::new(), 0);
         while !tally.is_final(self.quorum) {
-            let Some((at, answer)) = answers.next().await else { break };
+            let Some((at, answer)) = answers.next().await else {
+                if tally.yes + tally.no < self.quorum.needed() && answers.wait_longer(self.patience()) {
+                    continue;
+                }
+                break;
+            };
             tally.open -= 1;
             match answer.and_then(|answer| answer.int()) {
                 Ok(1) => tally.yes += 1,
@@ -163,10 +173,12 @@ impl Inner {
         unpoisoned(&self.live).remove(&contender.owner);
         let mut answers = self.send_release(&contender, true);
         let (mut answered, mut errors) = (0, Vec::new());
-        while let Some((at, answer)) = answers.next().await {
-            match answer {
-                Ok(_) => answered += 1,
-                Err(error) => errors.push((at, error)),
+        loop {
+            match answers.next().await {
+                Some((_, Ok(_))) => answered += 1,
+                Some((at, Err(error))) => errors.push((at, error)),
+                None if answered < self.quorum.needed() && answers.wait_longer(self.patience()) => {}
+                None => break,
             }
         }
         self.follow(answers, |_, _, _| {});

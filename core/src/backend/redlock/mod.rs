@@ -184,6 +184,12 @@ impl Inner {
         Ok(())
     }
 
+    /// For how long nodes that are needed are waited for beyond the limit of one: most of what the caller
+    /// waits, so that it learns which of them were silent.
+    fn patience(&self) -> Duration {
+        (self.timeout * 9 / 10).saturating_sub(self.limits.limit()).max(self.limits.limit())
+    }
+
     fn ask<T>(&self, requests: Vec<(usize, Reply<T>)>) -> Fanout<T> {
         Fanout::new(&self.limits, requests)
     }
