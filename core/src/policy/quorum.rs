@@ -321,7 +321,7 @@ mod tests {
             votes.into_iter().enumerate().for_each(|(node, vote)| election.cast(node, vote));
             election.outcome()
         };
-        use Vote::{Closed, Failed, No, Yes};
+        use super::Vote::{Closed, Failed, No, Yes};
         assert_eq!(lost([Yes(1), Yes(1), No(5), No(5), No(5)]), Outcome::Lost(Lost::Taken));
         assert_eq!(lost([Yes(1), Yes(1), No(5), No(5), No(6)]), Outcome::Lost(Lost::Split));
         assert_eq!(lost([Yes(1), No(5), No(5), Failed, Failed]), Outcome::Lost(Lost::Split));

@@ -262,8 +262,11 @@ impl Inner {
         while answers.next().await.is_some() {}
         self.follow(answers, |_, _, _| {});
         let contender = Arc::clone(contender);
-        // Only a yes that was heard stands in the crowd: by the time of a late one it may have given up.
-        self.follow(votes, move |inner, at, answer| inner.withdraw_late(&contender, at, answer));
+        self.follow(votes, move |inner, at, answer| {
+            // By the time of a late yes it may have given up.
+            let waits = unpoisoned(&inner.waiting).contains_key(&contender.owner);
+            inner.withdraw_late(&contender, if waits { ask } else { Ask::Try }, at, answer);
+        });
     }
 
     /// A yes that comes after the decision widens the lease, unless it was released meanwhile.
@@ -271,7 +274,7 @@ impl Inner {
         let contender = Arc::clone(contender);
         self.follow(votes, move |inner, at, answer| {
             if !unpoisoned(&inner.live).contains_key(&contender.owner) {
-                inner.withdraw_late(&contender, at, answer);
+                inner.withdraw_late(&contender, Ask::Try, at, answer);
             } else if let Ok(answer) = answer {
                 // Only the counter is of interest.
                 let mut seen = Seen::default();
@@ -282,10 +285,10 @@ impl Inner {
         });
     }
 
-    fn withdraw_late(self: &Arc<Self>, contender: &Contender, at: usize, answer: Result<Data>) {
+    fn withdraw_late(self: &Arc<Self>, contender: &Contender, ask: Ask, at: usize, answer: Result<Data>) {
         let mut seen = Seen::default();
         if let Ok(Vote::Yes(number)) = answer.and_then(|answer| read_answer(answer, &mut seen)) {
-            let request = vec![(at, self.nodes[at].run(self.withdrawal(contender, Ask::Try, number)))];
+            let request = vec![(at, self.nodes[at].run(self.withdrawal(contender, ask, number)))];
             let answers = self.ask(request);
             self.follow(answers, |_, _, _| {});
         }

@@ -150,10 +150,7 @@ impl Inner {
                 node.was_silent(limit);
                 if node.suspect_for().is_some_and(|silent| silent > GIVE_UP_CONNECTION) {
                     // A cut cable never ends a connection by itself.
-                    let begun_anew = node.reconnect().and_then(|()| {
-                        self.listen_again(node);
-                        Ok(())
-                    });
+                    let begun_anew = node.reconnect().map(|()| self.listen_again(node));
                     if let Err(error) = begun_anew {
                         tracing::warn!(node = node.place, %error, "no new connection");
                     }

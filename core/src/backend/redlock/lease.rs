@@ -1,7 +1,7 @@
 //! Keeping a lease on a majority of the nodes, and giving it back on all of them.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::fanout::Fanout;
 use super::node::no_answer;
@@ -13,10 +13,13 @@ use crate::error::{Error, Result};
 use crate::policy::quorum::Tally;
 use crate::wakeups::unpoisoned;
 
-/// For how long somebody else cannot take a lock of which the next waiter was just told.
-pub(super) const TURN_MS: &str = "30";
-
 impl Inner {
+    /// For how many ms nobody else can take a lock of which the next waiter was just told: some round trips.
+    pub(super) fn turn_ms(&self) -> String {
+        let turn = (self.round_trip() * 8).clamp(Duration::from_millis(5), Duration::from_millis(200));
+        turn.as_millis().to_string()
+    }
+
     /// Extends leases. Each needs a majority of all nodes; a failed renewal never unlocks anything.
     pub(super) async fn renew(self: Arc<Self>, items: Vec<RenewItem>) -> Result<Vec<Renewal>> {
         self.still_live(&items);
@@ -201,7 +204,7 @@ impl Inner {
             contender.owner.to_hex(),
             self.keys.inbox_before(),
             name.escaped_for_redis(),
-            TURN_MS.to_owned(),
+            self.turn_ms(),
             record,
         ];
         let needed = self.suspects_are_needed();

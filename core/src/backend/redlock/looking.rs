@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::lease::TURN_MS;
 use super::{Inner, scripts};
 use crate::backend::redis::port::{Call, Data};
 use crate::backend::redis::reading;
@@ -118,7 +117,7 @@ impl Inner {
             owner.to_hex(),
             self.keys.inbox_before(),
             name.escaped_for_redis(),
-            TURN_MS.to_owned(),
+            self.turn_ms(),
             request.expected.to_string(),
             request.name.clone(),
             request.by.clone(),
