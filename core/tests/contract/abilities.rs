@@ -3,7 +3,7 @@
 
 use polylatch::{ErrorKind, Lock};
 
-use super::{Store, block_on, seen};
+use super::{Store, block_on, millis, seen};
 
 /// First come, first served.
 pub fn order<S: Store>(store: &S, case: fn(&S)) {
@@ -26,6 +26,24 @@ pub fn sharing<S: Store>(store: &S, case: fn(&S)) {
     refused(store, &client.rw_lock("a").read(), "read-write lock");
     refused(store, &client.rw_lock("a").write(), "read-write lock");
     refused(store, &client.semaphore("a", 3).permits(1), "semaphore of 3 permits");
+}
+
+/// Several locks in one step. Without it they are taken one after the other, and are had together or not
+/// at all in the end.
+pub fn atomic_sets<S: Store>(store: &S, case: fn(&S)) {
+    let client = store.connect();
+    if client.capability().atomic_sets {
+        return case(store);
+    }
+    let other = store.connect();
+    let one = block_on(other.lock("b").acquire()).unwrap();
+    assert!(block_on(client.lock_all(["a", "b"]).try_acquire()).unwrap().is_none());
+    drop(block_on(other.lock("a").wait(millis(5_000)).acquire()).expect("nothing is kept of a set"));
+    block_on(one.release()).unwrap();
+    let set = block_on(client.lock_all(["a", "b"]).acquire()).unwrap();
+    assert!(block_on(other.lock("a").try_acquire()).unwrap().is_none());
+    assert!(block_on(other.lock("b").try_acquire()).unwrap().is_none());
+    drop(set);
 }
 
 fn refused(store: &impl Store, lock: &Lock, part: &str) {

@@ -13,6 +13,7 @@ use polylatch_robustness::load::{Healing, Hurt, Plan, run};
 use polylatch_robustness::random::Random;
 use polylatch_robustness::record::Verdict;
 use polylatch_robustness::scenarios;
+use polylatch_robustness::sharing::Family;
 use polylatch_robustness::size;
 use polylatch_robustness::stage::Stage;
 use polylatch_test_services::proxy::{Hold, Proxy};
@@ -163,6 +164,8 @@ fn sections_never_overlap_while_nodes_are_killed_emptied_paused_slow_and_cut_off
         urls: (0..6).map(|place| nodes.url(place % 2 == 1)).collect(),
         threads: 3,
         locks: 6,
+        family: Family::Mutex,
+        looks: nodes.url(false),
         long: Duration::from_millis(450),
         pause: Duration::from_millis(1100),
         kills: 2,
@@ -216,6 +219,8 @@ fn two_to_sixteen_contenders_of_one_lock_get_past_each_other() {
             urls: vec![nodes.url(false); contenders],
             threads: 1,
             locks: 1,
+            family: Family::Mutex,
+            looks: nodes.url(false),
             long: Duration::from_millis(5),
             pause: Duration::ZERO,
             kills: 0,

@@ -67,6 +67,8 @@ impl Inner {
     fn subscribe(self: &Arc<Self>, at: usize, node: &Node) {
         let weak = Arc::downgrade(self);
         let channel = format!("{}{}", self.keys.inbox_before(), self.client);
+        // On the client's own runtime: it outlives the one of this caller.
+        let _context = self.runtime.enter();
         node.port().subscribe(
             channel,
             Arc::new(move |event| {
@@ -84,7 +86,9 @@ impl Inner {
                 // Whatever was pushed before now is lost.
                 self.wakeups.hint_all();
             }
-            ChannelEvent::Interrupted => self.inbox.open.send_modify(|open| *open &= !(1 << at)),
+            ChannelEvent::Interrupted | ChannelEvent::Ended => {
+                self.inbox.open.send_modify(|open| *open &= !(1 << at))
+            }
             ChannelEvent::Refused(why) => {
                 let node = &self.nodes[at].place;
                 tracing::warn!(

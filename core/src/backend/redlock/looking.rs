@@ -32,7 +32,7 @@ impl Inner {
             let (inner, node, query) = (Arc::clone(&self), Arc::clone(node), query.clone());
             let read: Reply<Snapshot> = Box::pin(async move {
                 let port = node.port();
-                reading::read(&*port, &inner.keys, &query).await
+                reading::read(&*port, &inner.keys, &query, Vec::new()).await
             });
             (at, read)
         });

@@ -123,6 +123,7 @@ pub(crate) async fn open(
         push: true,
         expiry: true,
         sharing: false,
+        atomic_sets: false,
         fencing,
         min_lease: crate::options::MIN_LEASE,
         max_lease: inner.max_lease,
