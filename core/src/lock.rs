@@ -34,7 +34,7 @@ impl Lock {
             owner: None,
             max_hold: None,
             beat_every: None,
-            fifo: true,
+            fifo: None,
             renew: true,
             mode,
         };
@@ -113,9 +113,10 @@ impl Lock {
     }
 
     /// With `false`, may take a free lock although others wait in line: faster under heavy load,
-    /// and unfair. `true` by default.
+    /// and unfair. With `true`, a store that keeps no order is refused (`unsupported`). In order where
+    /// the store can, by default.
     pub fn fifo(mut self, fifo: bool) -> Self {
-        self.asked.fifo = fifo;
+        self.asked.fifo = Some(fifo);
         self
     }
 
