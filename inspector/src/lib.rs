@@ -7,5 +7,7 @@
 pub mod cli;
 mod host;
 pub mod model;
+#[cfg(feature = "window")]
+pub mod window;
 
 pub use host::ThisHost;

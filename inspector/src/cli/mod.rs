@@ -2,7 +2,7 @@
 
 mod break_lease;
 mod completions;
-mod demo;
+pub(crate) mod demo;
 mod doctor;
 mod duration;
 mod exit;
@@ -10,7 +10,7 @@ mod ls;
 mod man;
 mod paint;
 mod permits;
-mod run;
+pub(crate) mod run;
 mod show;
 mod store;
 mod watch;
@@ -300,12 +300,8 @@ Exit codes:
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    // Not among the commands: nobody types it, so completions and help need not know it.
-    if let Some(args) = demo::worker_args() {
-        return match args {
-            Ok(args) => run_to_end(demo::worker(&args)),
-            Err(error) => told(&error),
-        };
+    if let Some(code) = demo_part() {
+        return code;
     }
     let matches = match Cli::command().try_get_matches() {
         Ok(matches) => matches,
@@ -316,6 +312,15 @@ pub fn main() -> ExitCode {
         Err(error) => return told(&error),
     };
     run_to_end(answer(cli))
+}
+
+/// Plays a part of the demo, if this process was started for that. It is not among the commands:
+/// nobody types it, so completions and help need not know it.
+pub(crate) fn demo_part() -> Option<ExitCode> {
+    Some(match demo::worker_args()? {
+        Ok(args) => run_to_end(demo::worker(&args)),
+        Err(error) => told(&error),
+    })
 }
 
 /// Prints what is wrong with the command line, or the help that it asks for.
