@@ -12,6 +12,10 @@ pub(crate) struct ClientInfo {
     pub host: String,
     pub pid: u32,
     pub process_started_at_ms: Option<u64>,
+    /// The boot that the host is in.
+    pub boot: Option<String>,
+    /// The namespace that the pid belongs to.
+    pub pid_namespace: Option<String>,
     pub program: String,
     pub language: String,
     pub version: String,
@@ -26,6 +30,8 @@ impl ClientInfo {
             host,
             pid,
             process_started_at_ms: process_started_at_ms(),
+            boot: boot(),
+            pid_namespace: pid_namespace(),
             program: shorten(&program.unwrap_or_else(program_name)),
             language: shorten(language),
             version: shorten(version),
@@ -41,6 +47,18 @@ pub(crate) fn host_name() -> String {
     let name = std::env::var("COMPUTERNAME").unwrap_or_default();
     let name = shorten(&name);
     if name.is_empty() { "unknown".into() } else { name }
+}
+
+/// Names the boot that this host is in, where the system says so (random(4)).
+pub(crate) fn boot() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(shorten(text.trim())).filter(|text| !text.is_empty())
+}
+
+/// Names the pid namespace of this process, such as `pid:[4026531836]` (pid_namespaces(7)).
+pub(crate) fn pid_namespace() -> Option<String> {
+    let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(shorten(&link.to_string_lossy())).filter(|text| !text.is_empty())
 }
 
 fn program_name() -> String {

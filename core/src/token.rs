@@ -72,7 +72,7 @@ fn hex(bytes: &[u8]) -> String {
 ///
 /// Readable on purpose: whoever meets it in a store at night knows which machine to look at. Host
 /// names are shortened to 64 characters of letters, digits, dots and dashes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct ClientId(String);
 
@@ -90,6 +90,23 @@ impl ClientId {
             .collect();
         let host = if host.is_empty() { "unknown".into() } else { host };
         Ok(Self(format!("{host}:{pid}:{}", hex(&random))))
+    }
+
+    /// Reads an id back that was shown or kept elsewhere, such as in a recording: `host:pid:random`.
+    ///
+    /// Errors: `invalid_argument` unless it has these three parts, the second a number, without
+    /// control characters and of at most 128 bytes.
+    pub fn parse(text: &str) -> Result<Self> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let well_formed = matches!(parts.as_slice(), [host, pid, random]
+            if !host.is_empty() && pid.parse::<u32>().is_ok() && !random.is_empty());
+        if !well_formed || text.len() > 128 || text.chars().any(char::is_control) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{text:?} is not a client id; write host:pid:random, for example web-1:42:0a0b0c0d"),
+            ));
+        }
+        Ok(Self(text.to_owned()))
     }
 
     pub(crate) fn from_stored(text: &str) -> Self {
@@ -136,5 +153,14 @@ mod tests {
         let id = ClientId::new("web-1.example\u{7}|x", 42).unwrap();
         assert_eq!(id.host(), "web-1.examplex");
         assert_eq!(id.pid(), Some(42));
+    }
+
+    #[test]
+    fn a_client_id_is_read_back_and_other_text_is_refused() {
+        let id = ClientId::new("web-1", 42).unwrap();
+        assert_eq!(ClientId::parse(id.as_str()).unwrap(), id);
+        for text in ["", "web-1", "web-1:42", "web-1:x:0a", ":1:a", "a:1:", "a:1:b:c", "a\u{7}:1:b"] {
+            assert_eq!(ClientId::parse(text).unwrap_err().code(), "invalid_argument", "{text:?}");
+        }
     }
 }

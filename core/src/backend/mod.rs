@@ -57,6 +57,12 @@ pub(crate) fn as_millis<S: serde::Serializer>(duration: &Duration, to: S) -> Res
     to.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// Whether a lease's client renews it, as far as a store can tell: a first lease that is shorter than
+/// the lease is provisional. One of full length is either fixed or as short as a provisional one.
+pub(crate) fn is_renewed(renewals: u32, first: Duration, lease: Duration) -> Option<bool> {
+    (renewals > 0 || first < lease).then_some(true)
+}
+
 /// One acquisition that wants a lock: fixed from its first request to its last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Contender {

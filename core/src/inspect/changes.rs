@@ -125,7 +125,7 @@ fn compare<'a>(
             continue;
         };
         if holder.mode != earlier.mode {
-            let (mode, fencing_token) = (holder.mode, holder.fencing_token);
+            let (mode, fencing_token) = (holder.mode.clone(), holder.fencing_token);
             scribe.holder(holder, EventKind::Converted { mode, fencing_token });
         }
         if let Some(renewals) = holder.renewals
@@ -155,7 +155,7 @@ fn compare<'a>(
 /// Finds the same lease: the same acquisition under the same fencing token, or converted between
 /// reading and writing.
 fn find<'a>(holders: &'a [HolderView], wanted: &HolderView) -> Option<&'a HolderView> {
-    let shared = |holder: &HolderView| matches!(holder.mode, "read" | "write");
+    let shared = |holder: &HolderView| matches!(&*holder.mode, "read" | "write");
     holders.iter().find(|holder| {
         holder.owner_digest == wanted.owner_digest
             && (holder.fencing_token == wanted.fencing_token || (shared(holder) && shared(wanted)))
@@ -164,7 +164,7 @@ fn find<'a>(holders: &'a [HolderView], wanted: &HolderView) -> Option<&'a Holder
 
 /// Says whether nobody else can hold the lock beside this holder.
 fn is_alone(holder: &HolderView) -> bool {
-    matches!(holder.mode, "mutex" | "write")
+    matches!(&*holder.mode, "mutex" | "write")
 }
 
 /// No renewal for more than half of the term that runs now. The term is what has passed since the
@@ -184,9 +184,10 @@ mod tests {
 
     fn at(taken_at_ms: u64, locks: Vec<LockView>) -> Snapshot {
         Snapshot {
-            backend: "memory",
+            backend: "memory".into(),
             taken_at_ms,
             round_trip: Duration::ZERO,
+            requests: 0,
             locks,
             clients: Vec::new(),
             audit: Vec::new(),
@@ -195,7 +196,14 @@ mod tests {
     }
 
     fn lock(name: &str, holders: Vec<HolderView>, waiters: Vec<WaiterView>) -> LockView {
-        LockView { name: name.into(), mode: "mutex", capacity: None, holders, waiters }
+        LockView {
+            name: name.into(),
+            mode: "mutex".into(),
+            capacity: None,
+            holders,
+            waiters,
+            details: vec![],
+        }
     }
 
     fn client(digest: &str) -> ClientId {
@@ -207,7 +215,7 @@ mod tests {
         HolderView {
             client: Some(client(digest)),
             label: "job".into(),
-            mode: "mutex",
+            mode: "mutex".into(),
             permits: 1,
             owner_digest: digest.into(),
             fencing_token: Some(FencingToken::new(fence)),
@@ -217,6 +225,8 @@ mod tests {
             remaining_ms: Some(10_000 - since_ms),
             renewals: Some(renewals),
             renewed_ago_ms: (renewals > 0).then_some(since_ms),
+            renewed: None,
+            details: Vec::new(),
         }
     }
 
@@ -224,7 +234,7 @@ mod tests {
         WaiterView {
             client: client(digest),
             label: "job".into(),
-            mode: "mutex",
+            mode: "mutex".into(),
             permits: 1,
             owner_digest: digest.into(),
             position,
@@ -314,8 +324,8 @@ mod tests {
     }
 
     fn in_mode(mode: &'static str, holders: Vec<HolderView>) -> Vec<LockView> {
-        let holders = holders.into_iter().map(|holder| HolderView { mode, ..holder }).collect();
-        vec![LockView { mode: "rw", ..lock("a", holders, vec![]) }]
+        let holders = holders.into_iter().map(|holder| HolderView { mode: mode.into(), ..holder }).collect();
+        vec![LockView { mode: "rw".into(), ..lock("a", holders, vec![]) }]
     }
 
     #[test]
@@ -347,9 +357,9 @@ mod tests {
     fn a_converted_lease_goes_on() {
         let reads = || in_mode("read", vec![holder("one", 1, 0, 100)]);
         let writes = || in_mode("write", vec![holder("one", 2, 0, 200)]);
-        let converted = |mode, fence| {
+        let converted = |mode: &'static str, fence| {
             let fencing_token = Some(FencingToken::new(fence));
-            [("host-one".to_owned(), EventKind::Converted { mode, fencing_token })]
+            [("host-one".to_owned(), EventKind::Converted { mode: mode.into(), fencing_token })]
         };
         assert_eq!(seen(100, reads(), writes()), converted("write", 2));
         assert_eq!(seen(100, writes(), reads()), converted("read", 1));

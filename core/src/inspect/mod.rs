@@ -8,9 +8,10 @@ mod changes;
 pub(crate) mod examination;
 mod inspector;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::backend::as_millis;
 use crate::policy::fencing::FencingToken;
@@ -51,15 +52,18 @@ impl Query {
 }
 
 /// A store's locks at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Kind of store, such as `redis`.
-    pub backend: &'static str,
+    pub backend: Cow<'static, str>,
     /// When this was read, on the store's clock.
     pub taken_at_ms: u64,
     /// How long the reading took.
-    #[serde(rename = "round_trip_ms", serialize_with = "as_millis")]
+    #[serde(rename = "round_trip_ms", serialize_with = "as_millis", deserialize_with = "from_millis")]
     pub round_trip: Duration,
+    /// How many requests this took: script calls, statements, HTTP requests. 0 if nothing was sent.
+    #[serde(default)]
+    pub requests: u32,
     /// Held or waited-for locks, sorted by name.
     pub locks: Vec<LockView>,
     /// The client processes that hold or wait, sorted by id.
@@ -70,31 +74,56 @@ pub struct Snapshot {
     pub truncated: bool,
 }
 
+fn from_millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    u64::deserialize(from).map(Duration::from_millis)
+}
+
 /// One lock.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LockView {
     /// The lock's name.
     pub name: String,
     /// What kind of lock: `mutex`, `rw`, `semaphore`, or `foreign` for data that another program
     /// keeps there.
-    pub mode: &'static str,
+    pub mode: Cow<'static, str>,
     /// How many permits there are, if it is a semaphore.
     pub capacity: Option<u32>,
     /// Who holds it; empty if it is free.
     pub holders: Vec<HolderView>,
     /// Who waits, in line.
     pub waiters: Vec<WaiterView>,
+    /// What only this kind of store can say of the lock, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<Detail>,
+}
+
+/// One fact that belongs to a kind of store, such as a key, a session or a node's vote.
+///
+/// The text comes from the store and may be hostile; secrets are taken out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detail {
+    /// What it is, in a few words: `key`, `value`, `session`, `lock-delay`, `node 2`.
+    pub name: Cow<'static, str>,
+    /// The fact.
+    pub value: String,
+}
+
+impl Detail {
+    /// Makes a detail.
+    pub fn new(name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Self {
+        Self { name: name.into(), value: value.into() }
+    }
 }
 
 /// One held lease.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HolderView {
     /// The client that holds it; `None` for another program's lock.
     pub client: Option<ClientId>,
     /// What the holder says it is doing.
     pub label: String,
     /// In which way it holds the lock: `mutex`, `read`, `write` or `permits`.
-    pub mode: &'static str,
+    pub mode: Cow<'static, str>,
     /// How many permits it holds; 1 for everything that is no semaphore.
     pub permits: u32,
     /// Digest of the owner token: tells two acquisitions apart, reveals nothing.
@@ -113,17 +142,24 @@ pub struct HolderView {
     pub renewals: Option<u32>,
     /// How long ago it was last renewed.
     pub renewed_ago_ms: Option<u64>,
+    /// Whether its client means to renew it. `None` if the store does not say; a lease that was renewed
+    /// before is `Some(true)`.
+    #[serde(default)]
+    pub renewed: Option<bool>,
+    /// What only this kind of store can say of the lease, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<Detail>,
 }
 
 /// One waiter.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaiterView {
     /// The client that waits.
     pub client: ClientId,
     /// What the waiter says it wants to do.
     pub label: String,
     /// In which way it wants the lock: `mutex`, `read`, `write` or `permits`.
-    pub mode: &'static str,
+    pub mode: Cow<'static, str>,
     /// How many permits it wants; 1 for everything that is no semaphore.
     pub permits: u32,
     /// Digest of the owner token it will hold with.
@@ -139,7 +175,7 @@ pub struct WaiterView {
 }
 
 /// One client process.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClientView {
     /// Its id, as in holders and waiters.
     pub id: ClientId,
@@ -149,6 +185,14 @@ pub struct ClientView {
     pub pid: u32,
     /// When that process started, by its own wall clock; tells a reused pid from the same process.
     pub process_started_at_ms: Option<u64>,
+    /// Names the boot of that host, if it was recorded: another one means that all its processes of then
+    /// are gone.
+    #[serde(default)]
+    pub boot: Option<String>,
+    /// Names the pid namespace in which `pid` counts, if it was recorded: in another one (a container)
+    /// the number means another process.
+    #[serde(default)]
+    pub pid_namespace: Option<String>,
     /// Program name.
     pub program: String,
     /// Language of the binding.
@@ -160,7 +204,7 @@ pub struct ClientView {
 }
 
 /// One broken lease.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
     /// When, on the store's clock.
     pub at_ms: u64,
@@ -190,7 +234,7 @@ pub struct BreakRequest {
 }
 
 /// What came of an order to break a lease.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum BreakOutcome {
     /// The lease is over.
@@ -210,7 +254,7 @@ pub enum BreakOutcome {
 }
 
 /// A change between two readings of one store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
     /// A contender stands in line.
@@ -228,7 +272,7 @@ pub enum EventKind {
     /// A lease is held in another way: a writer reads now, or a reader writes.
     Converted {
         /// The way in which it is held now: `read` or `write`.
-        mode: &'static str,
+        mode: Cow<'static, str>,
         /// Its fencing token: a new one after a step up to writing.
         fencing_token: Option<FencingToken>,
     },
@@ -256,7 +300,7 @@ pub enum EventKind {
 }
 
 /// Something that happened to a lock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When it was seen, on the store's clock.
     pub at_ms: u64,

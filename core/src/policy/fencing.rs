@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// A number that grows with every grant of a lock; give it to the protected resource.
 ///
 /// Always below 2^53, so that scripts and languages whose numbers are doubles keep it exactly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct FencingToken(u64);
 

@@ -99,7 +99,7 @@ pub fn permits_are_had_up_to_the_capacity(store: &impl Store) {
     let five = of(&one, 1).unwrap();
     assert!(of(&two, 1).is_none());
     let view = seen(&one, "a");
-    assert_eq!((view.mode, view.capacity), ("semaphore", Some(5)));
+    assert_eq!((&*view.mode, view.capacity), ("semaphore", Some(5)));
     assert_eq!(view.holders.iter().map(|holder| holder.permits).sum::<u32>(), 5);
     block_on(four.release()).unwrap();
     assert!(of(&one, 3).is_none());
@@ -259,12 +259,12 @@ pub fn shared_holders_and_waiters_are_visible(store: &impl Store) {
     let mut waiting = std::pin::pin!(lock.acquire());
     let _ = poll_at_most(4, waiting.as_mut());
     let view = seen(&client, "a");
-    assert_eq!((view.mode, view.capacity), ("rw", None));
+    assert_eq!((&*view.mode, view.capacity), ("rw", None));
     let holder = &view.holders[0];
-    assert_eq!((holder.mode, holder.label.as_str(), holder.permits), ("read", "report", 1));
+    assert_eq!((&*holder.mode, holder.label.as_str(), holder.permits), ("read", "report", 1));
     assert_eq!(holder.fencing_token, Some(reader.fencing_token()));
     let waiter = &view.waiters[0];
-    assert_eq!((waiter.mode, waiter.label.as_str(), waiter.position), ("write", "import", 0));
+    assert_eq!((&*waiter.mode, waiter.label.as_str(), waiter.position), ("write", "import", 0));
 }
 
 pub fn readers_never_meet_a_writer_under_load(store: &impl Store) {

@@ -32,7 +32,7 @@ pub fn holders_waiters_and_clients_are_visible(store: &impl Store) {
     let snapshot = list(&watcher);
     assert_eq!(snapshot.locks.len(), 1);
     let lock = &snapshot.locks[0];
-    assert_eq!((lock.name.as_str(), lock.mode), ("a", "mutex"));
+    assert_eq!((lock.name.as_str(), &*lock.mode), ("a", "mutex"));
     let seen_holder = &lock.holders[0];
     assert_eq!(seen_holder.client.as_ref(), Some(holder.id()));
     assert_eq!(seen_holder.label, "import");
@@ -50,6 +50,15 @@ pub fn holders_waiters_and_clients_are_visible(store: &impl Store) {
     assert_eq!(client.pid, std::process::id());
     assert_eq!((client.language.as_str(), client.version.as_str()), ("rust", env!("CARGO_PKG_VERSION")));
     assert!(!client.program.is_empty() && !client.host.is_empty());
+    if cfg!(target_os = "linux") {
+        assert!(client.boot.is_some() && client.pid_namespace.is_some());
+    }
+    // A lease of 8 s starts with a shorter one, which is there to be renewed.
+    assert_eq!(seen_holder.renewed, Some(true));
+    let json = serde_json::to_string(&snapshot).unwrap();
+    let back: polylatch::inspect::Snapshot = serde_json::from_str(&json).unwrap();
+    assert_eq!(back.locks, snapshot.locks);
+    assert_eq!((back.clients, back.audit), (snapshot.clients.clone(), snapshot.audit.clone()));
 
     block_on(guard.release()).unwrap();
     for waiter in waiters {

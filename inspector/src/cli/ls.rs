@@ -123,8 +123,9 @@ pub(super) fn place(snapshot: &Snapshot, url: &str) -> String {
 /// Why the first rows need attention. Locks with one reason in common, as in a deadlock, share it.
 fn reasons(paint: &Paint, picture: &Picture, command: &str) -> Vec<String> {
     let mut reasons: Vec<(Vec<&str>, &Finding)> = Vec::new();
-    for row in picture.rows.iter().filter(|row| row.severity() >= Severity::Warning) {
-        let finding = &row.findings[0];
+    let worst = picture.findings.iter().map(|findings| &findings[0]);
+    let attention = picture.rows.iter().zip(worst).filter(|(_, worst)| worst.severity >= Severity::Warning);
+    for (row, finding) in attention {
         match reasons.iter().position(|(_, known)| known.sentence == finding.sentence) {
             Some(known) => reasons[known].0.push(&row.name),
             None if reasons.len() < MOST_REASONS => reasons.push((vec![&row.name], finding)),

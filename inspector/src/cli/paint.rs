@@ -67,7 +67,7 @@ pub(crate) fn colour_of(state: LockState) -> &'static str {
         LockState::Endangered => "33",
         LockState::Contended => "36",
         LockState::Held => "32",
-        LockState::Foreign | LockState::Free => "2",
+        LockState::Foreign | LockState::LockDelay | LockState::Free | LockState::Unknown => "2",
     }
 }
 

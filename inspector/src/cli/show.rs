@@ -27,17 +27,20 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
     if !snapshot.locks.iter().any(|lock| lock.name == args.name) {
         let free = LockView {
             name: args.name.clone(),
-            mode: "mutex",
+            mode: "mutex".into(),
             capacity: None,
             holders: vec![],
             waiters: vec![],
+            details: vec![],
         };
         snapshot.locks.push(free);
     }
     snapshot.audit.retain(|entry| entry.name == args.name);
     let host = ThisHost::new();
     let mut picture = picture(&snapshot, &host, &store.command);
-    picture.rows.retain(|row| snapshot.locks[row.index].name == args.name);
+    let at = picture.rows.iter().position(|row| *row.key.lock == *args.name).unwrap_or(0);
+    picture.rows = vec![picture.rows.swap_remove(at)];
+    picture.findings = vec![picture.findings.swap_remove(at)];
     if args.json {
         print_json(store.client.url_for_display(), &snapshot, &picture)?;
         return Ok(0);
@@ -53,13 +56,13 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
     };
     let mut page =
         Page { paint, lines: vec![format!("{}  {state}{waiting}", paint.bold(&row.name)), String::new()] };
-    page.why(&row.findings);
+    page.why(&picture.findings[0]);
     for holder in lock.holders.iter().take(MOST_LISTED) {
         page.holder(lock, holder, &snapshot, &evidence);
     }
     page.more(lock.holders.len());
     page.waiters(lock, &evidence);
-    page.next(&row.findings);
+    page.next(&picture.findings[0]);
     page.breaks(&snapshot, &evidence);
     let at = clock_time(snapshot.taken_at_ms, snapshot.taken_at_ms);
     page.lines.push(String::new());

@@ -120,7 +120,8 @@ pub(crate) fn print_json(url: &str, snapshot: &Snapshot, picture: &Picture) -> R
     let locks: Vec<ToldLock<'_>> = picture
         .rows
         .iter()
-        .map(|row| ToldLock { lock: &snapshot.locks[row.index], state: row.state, findings: &row.findings })
+        .zip(&picture.findings)
+        .map(|(row, findings)| ToldLock { lock: &snapshot.locks[row.index], state: row.state, findings })
         .collect();
     let named: HashSet<&polylatch::ClientId> = locks
         .iter()
@@ -131,7 +132,7 @@ pub(crate) fn print_json(url: &str, snapshot: &Snapshot, picture: &Picture) -> R
         .collect();
     let told = Told {
         url,
-        backend: snapshot.backend,
+        backend: &snapshot.backend,
         taken_at_ms: snapshot.taken_at_ms,
         round_trip_ms: u64::try_from(snapshot.round_trip.as_millis()).unwrap_or(u64::MAX),
         truncated: snapshot.truncated,

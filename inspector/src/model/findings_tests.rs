@@ -153,7 +153,7 @@ fn a_lock_without_expiry_needs_its_program() {
     theirs.client = None;
     theirs.fencing_token = None;
     let mut foreign = lock("x", vec![theirs.clone()], vec![]);
-    foreign.mode = "foreign";
+    foreign.mode = "foreign".into();
     let found = about(vec![foreign.clone()], &Host::default());
     assert_eq!((found[0].rule, found[0].severity), (Rule::NoExpiry, Severity::Problem));
     foreign.holders[0].remaining_ms = Some(4_000);

@@ -38,7 +38,7 @@ pub(super) fn held(client: &ClientId, held_ms: u64) -> HolderView {
     HolderView {
         client: Some(client.clone()),
         label: "job".into(),
-        mode: "mutex",
+        mode: "mutex".into(),
         permits: 1,
         owner_digest: format!("owner-{client}"),
         fencing_token: Some(FencingToken::new(7)),
@@ -48,6 +48,8 @@ pub(super) fn held(client: &ClientId, held_ms: u64) -> HolderView {
         remaining_ms: Some(15_000_u64.saturating_sub(held_ms)),
         renewals: Some(0),
         renewed_ago_ms: None,
+        renewed: Some(true),
+        details: Vec::new(),
     }
 }
 
@@ -55,7 +57,7 @@ pub(super) fn waiting(client: &ClientId, waited_ms: u64) -> WaiterView {
     WaiterView {
         client: client.clone(),
         label: "job".into(),
-        mode: "mutex",
+        mode: "mutex".into(),
         permits: 1,
         owner_digest: format!("waiter-{client}"),
         position: 0,
@@ -69,25 +71,32 @@ pub(super) fn lock(name: &str, holders: Vec<HolderView>, mut waiters: Vec<Waiter
     for (at, waiter) in waiters.iter_mut().enumerate() {
         waiter.position = at as u32;
     }
-    LockView { name: name.into(), mode: "mutex", capacity: None, holders, waiters }
+    LockView {
+        name: name.into(),
+        mode: "mutex".into(),
+        capacity: None,
+        holders,
+        waiters,
+        details: Vec::new(),
+    }
 }
 
 /// The lock as a read-write lock with these holders' modes and these waiters'.
 pub(super) fn read_write(mut lock: LockView, held: &'static str, wanted: &'static str) -> LockView {
-    lock.holders.iter_mut().for_each(|holder| holder.mode = held);
-    lock.waiters.iter_mut().for_each(|waiter| waiter.mode = wanted);
-    LockView { mode: "rw", ..lock }
+    lock.holders.iter_mut().for_each(|holder| holder.mode = held.into());
+    lock.waiters.iter_mut().for_each(|waiter| waiter.mode = wanted.into());
+    LockView { mode: "rw".into(), ..lock }
 }
 
 /// The lock as a semaphore, of which these permits are held and wanted.
 pub(super) fn semaphore(mut lock: LockView, capacity: u32, held: &[u32], wanted: &[u32]) -> LockView {
     for (holder, permits) in lock.holders.iter_mut().zip(held) {
-        (holder.mode, holder.permits) = ("permits", *permits);
+        (holder.mode, holder.permits) = ("permits".into(), *permits);
     }
     for (waiter, permits) in lock.waiters.iter_mut().zip(wanted) {
-        (waiter.mode, waiter.permits) = ("permits", *permits);
+        (waiter.mode, waiter.permits) = ("permits".into(), *permits);
     }
-    LockView { mode: "semaphore", capacity: Some(capacity), ..lock }
+    LockView { mode: "semaphore".into(), capacity: Some(capacity), ..lock }
 }
 
 pub(super) fn snapshot(locks: Vec<LockView>) -> Snapshot {
@@ -98,6 +107,8 @@ pub(super) fn snapshot(locks: Vec<LockView>) -> Snapshot {
             host: HOST.into(),
             pid: 100 * number(id),
             process_started_at_ms: Some(500_000),
+            boot: None,
+            pid_namespace: None,
             program: "worker".into(),
             language: "rust".into(),
             version: "0.1.0".into(),
@@ -105,9 +116,10 @@ pub(super) fn snapshot(locks: Vec<LockView>) -> Snapshot {
         })
         .collect();
     Snapshot {
-        backend: "memory",
+        backend: "memory".into(),
         taken_at_ms: 1_000_000,
         round_trip: Duration::ZERO,
+        requests: 1,
         locks,
         clients,
         audit: Vec::new(),

@@ -5,6 +5,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use polylatch::ClientId;
 use polylatch::inspect::{HolderView, LockView, Snapshot};
 
+use super::connection::ConnectionId;
+use super::rows::RowKey;
+
 /// One client waits for a lock that another client holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
@@ -44,6 +47,66 @@ impl Cycle {
     /// Where a break loses least: the lock that was taken last.
     pub fn cheapest(&self) -> Option<&Wait> {
         self.waits.iter().min_by_key(|wait| wait.held_for_ms.unwrap_or(u64::MAX))
+    }
+}
+
+/// Who waits for whom, without those that nobody waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Graph {
+    /// The client processes in it.
+    pub parties: Vec<Party>,
+    /// The locks in it.
+    pub locks: Vec<RowKey>,
+    /// Who holds what: arrows from a lock to a party.
+    pub holds: Vec<Edge>,
+    /// Who waits for what: arrows from a party to a lock.
+    pub waits: Vec<Edge>,
+    /// Rings, each once.
+    pub rings: Vec<Cycle>,
+    /// Trees of the waits that are in no ring, each from the party that everybody in it waits for in the
+    /// end; the largest first.
+    pub trees: Vec<Blocker>,
+}
+
+/// A client process in the graph. A process that is connected to several stores is one party.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Party {
+    /// `host pid 42 (program)`, harmless.
+    pub who: String,
+    /// Its ids, each with its connection.
+    pub clients: Vec<(ConnectionId, ClientId)>,
+}
+
+/// An arrow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edge {
+    /// Place among the parties.
+    pub party: usize,
+    /// Place among the locks.
+    pub lock: usize,
+    /// In which way it is held or wanted.
+    pub mode: String,
+    /// For how long, as of the reading.
+    pub for_ms: Option<u64>,
+}
+
+/// A party that others wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocker {
+    /// Place among the parties.
+    pub party: usize,
+    /// The lock it is waited for with, by its place; `None` at the root.
+    pub through: Option<usize>,
+    /// How many parties wait for it, directly or not.
+    pub blocked: usize,
+    /// Who waits for it directly.
+    pub behind: Vec<Blocker>,
+}
+
+impl Graph {
+    /// Returns the graph in words, for screen readers and for tickets: rings first, then trees.
+    pub fn text(&self) -> String {
+        String::new()
     }
 }
 

@@ -1,25 +1,74 @@
 //! The picture of a store's locks that the command line and the window share.
 //!
-//! Everything is computed from one [`Snapshot`](polylatch::inspect::Snapshot) and from what the host
-//! says about its own processes. All text in a [`Row`], [`Finding`] or [`Cycle`] came through
-//! [`text::harmless`] and may be shown as it is; the readings themselves may not.
+//! A [`Fleet`] takes the readings of several stores and remembers; a [`Picture`] shows a single one.
+//! Everything is computed from [`Snapshot`](polylatch::inspect::Snapshot)s and from what the host says
+//! about its own processes; time is an argument, and there is no I/O. All text in a [`Row`], [`Finding`],
+//! [`Line`](view::Line) or [`Alert`] came through [`text::harmless`] and may be shown as it is; readings,
+//! histories and names in keys may not.
+//!
+//! Two clocks: the viewer's (`now_ms`, `sampled_at_ms`; milliseconds since the Unix epoch that never go
+//! back) and each store's own (`taken_at_ms`, histories, events).
 
+pub mod alert;
+pub mod connection;
+pub mod copy;
+pub mod export;
+pub mod filter;
 pub mod findings;
 #[cfg(test)]
 mod fixture;
+pub mod fleet;
 pub mod graph;
+pub mod history;
+pub mod link;
+pub mod order;
+pub mod recording;
+pub mod replay;
+pub mod report;
 pub mod rows;
+pub mod saved;
 pub mod sharing;
+pub mod sight;
+pub mod store;
 pub mod text;
+pub mod view;
 
+use polylatch::inspect::ClientView;
+use serde::{Deserialize, Serialize};
+
+pub use alert::{Alarms, Alert, AlertRule};
+pub use connection::{Connection, ConnectionId, Environment};
+pub use filter::{Filter, FilterError};
 pub use findings::{Finding, Rule, Severity, findings};
+pub use fleet::{Fleet, RowRef};
 pub use graph::{Cycle, Wait, cycles};
-pub use rows::{LockState, Picture, Row, Summary, picture};
+pub use order::{BreakOrder, BreakResult};
+pub use report::{Report, Sample, Update};
+pub use rows::{LockState, Mark, Picture, Row, RowKey, Summary, picture};
+pub use sight::Sight;
+pub use store::{Cost, Phase, Store};
+pub use view::View;
 
 /// What this host knows about its own processes.
 pub trait HostFacts {
     /// The host's name, as clients on it write it into the store.
     fn host_name(&self) -> &str;
+
+    /// Names the boot that the host is in, if it is known.
+    fn boot(&self) -> Option<&str> {
+        None
+    }
+
+    /// Names the pid namespace in which process numbers are looked up, if it is known.
+    fn pid_namespace(&self) -> Option<&str> {
+        None
+    }
+
+    /// Says whether a client's process can be looked up: it runs on this host, and its number counts in
+    /// the namespace that is looked at.
+    fn is_here(&self, client: &ClientView) -> bool {
+        sight::is_here(self, client)
+    }
 
     /// Looks a process up. Asked only for clients that say they run on this host.
     fn process(&self, pid: u32) -> Process;
@@ -29,7 +78,8 @@ pub trait HostFacts {
 }
 
 /// A process of this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Process {
     /// There is one of this number.
     Present {

@@ -1,8 +1,12 @@
 //! The table: one row per lock, problems first.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use polylatch::inspect::Snapshot;
 use serde::Serialize;
 
+use super::connection::ConnectionId;
 use super::findings::{Beat, Evidence, Finding, Rule, Severity, findings};
 use super::{HostFacts, sharing, text};
 
@@ -28,8 +32,31 @@ pub enum LockState {
     Contended,
     /// Held.
     Held,
+    /// Free, but the store refuses new holders for a while after a session died.
+    LockDelay,
     /// Free; with waiters, between two holders.
     Free,
+    /// The store could not be read lately.
+    Unknown,
+}
+
+/// The shapes and colours that states are drawn with: fewer than states, told apart without colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mark {
+    /// A filled circle.
+    Held,
+    /// A triangle: expiring, or a late beat.
+    Expiring,
+    /// A filled square: no expiry, or an orphan.
+    NoExpiry,
+    /// A ring: somebody waits.
+    Contended,
+    /// A bar.
+    Free,
+    /// A diamond with a hole.
+    Deadlock,
+    /// A hatched circle.
+    Unknown,
 }
 
 impl LockState {
@@ -45,9 +72,40 @@ impl LockState {
             Self::Foreign => "foreign",
             Self::Contended => "contended",
             Self::Held => "held",
+            Self::LockDelay => "lock-delay",
             Self::Free => "free",
+            Self::Unknown => "unknown",
         }
     }
+
+    /// Returns the shape that it is drawn with.
+    pub fn mark(self) -> Mark {
+        match self {
+            Self::Deadlock => Mark::Deadlock,
+            Self::Stopped | Self::NoExpiry | Self::Gone => Mark::NoExpiry,
+            Self::NoRenewal | Self::Endangered => Mark::Expiring,
+            Self::Foreign | Self::Held => Mark::Held,
+            Self::Contended => Mark::Contended,
+            Self::LockDelay | Self::Free => Mark::Free,
+            Self::Unknown => Mark::Unknown,
+        }
+    }
+
+    /// All states, the worst first.
+    pub const ALL: [Self; 12] = [
+        Self::Deadlock,
+        Self::Stopped,
+        Self::NoExpiry,
+        Self::Gone,
+        Self::NoRenewal,
+        Self::Endangered,
+        Self::Foreign,
+        Self::Contended,
+        Self::Held,
+        Self::LockDelay,
+        Self::Free,
+        Self::Unknown,
+    ];
 
     /// Returns the sign beside the word, and its twin for terminals without Unicode.
     pub fn sign(self) -> (char, char) {
@@ -61,17 +119,19 @@ impl LockState {
             Self::Foreign => ('◌', '~'),
             Self::Contended => ('○', 'o'),
             Self::Held => ('●', '*'),
+            Self::LockDelay => ('┄', ':'),
             Self::Free => ('–', '-'),
+            Self::Unknown => ('?', '?'),
         }
     }
 
-    fn of(findings: &[Finding], held: bool, waited_for: bool) -> Self {
+    fn of(verdicts: &[Verdict], held: bool, waited_for: bool) -> Self {
         let plain = match (held, waited_for) {
             (true, true) => Self::Contended,
             (true, false) => Self::Held,
             (false, _) => Self::Free,
         };
-        match findings.first().map(|finding| finding.rule) {
+        match verdicts.first().map(|verdict| verdict.rule) {
             Some(Rule::Deadlock) => Self::Deadlock,
             Some(Rule::Stopped) => Self::Stopped,
             Some(Rule::NoExpiryDead | Rule::NoExpiry) => Self::NoExpiry,
@@ -84,15 +144,42 @@ impl LockState {
     }
 }
 
-/// One lock, ready to show.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Names a lock among all connections. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct RowKey {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// The lock's name as the store has it; not harmless.
+    pub lock: Arc<str>,
+}
+
+/// What a rule says of a lock, without words: made for every lock at every reading, so it is cheap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Verdict {
+    /// Which rule.
+    pub rule: Rule,
+    /// How much it matters.
+    pub severity: Severity,
+    /// The holder it is about, by its place; `None` if it is about the lock or its line.
+    pub holder: Option<usize>,
+}
+
+/// One lock, ready to show. Ages are as of the reading; the methods tell them as of now.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Row {
+    /// Which lock.
+    pub key: RowKey,
     /// Place of the lock in the reading.
     pub index: usize,
     /// Name, harmless.
     pub name: String,
-    /// What it is.
+    /// Kind of store.
+    pub backend: Cow<'static, str>,
+    /// What it is, as of the reading. [`Fleet::state`](super::Fleet::state) knows how old that is.
     pub state: LockState,
+    /// Why, most severe first; never empty. Those of findings that have not stood long enough are left
+    /// out.
+    pub verdicts: Vec<Verdict>,
     /// `read`, `write`, or `3/5` for permits; empty for a lock of one holder.
     pub mode: String,
     /// How many hold it. What follows about a holder is about the one whose state is the worst.
@@ -101,6 +188,8 @@ pub struct Row {
     pub place: String,
     /// The holder's program.
     pub program: String,
+    /// Language of the holder's binding.
+    pub language: String,
     /// What the holder says it is doing.
     pub label: String,
     /// Fencing token of the present grant.
@@ -115,20 +204,64 @@ pub struct Row {
     pub renewals: Option<u32>,
     /// Since the latest renewal, or since the grant.
     pub since_renewal_ms: Option<u64>,
+    /// Beats that are missing now.
+    pub missed: u32,
     /// How many wait and give signs of life.
     pub waiters: usize,
     /// How many stand in line without a sign of life.
     pub silent: usize,
     /// How long the first live one in line waits.
     pub waited_ms: Option<u64>,
-    /// Why, most severe first.
-    pub findings: Vec<Finding>,
+    /// How often it changed hands during the last minute, as far as it was seen.
+    pub hand_offs: u32,
+    /// When the reading came, on the viewer's clock; 0 for a single reading.
+    pub sampled_at_ms: u64,
+    /// When something but its ages and renewals changed last, on the viewer's clock.
+    pub changed_at_ms: u64,
+    /// When it was seen to be gone, on the viewer's clock; it is shown for a moment more.
+    pub gone_at_ms: Option<u64>,
 }
 
 impl Row {
     /// How much this row needs somebody's attention.
     pub fn severity(&self) -> Severity {
-        self.findings.first().map_or(Severity::Fine, |finding| finding.severity)
+        self.verdicts.first().map_or(Severity::Fine, |verdict| verdict.severity)
+    }
+
+    /// The rule that explains it best.
+    pub fn rule(&self) -> Rule {
+        self.verdicts.first().map_or(Rule::Free, |verdict| verdict.rule)
+    }
+
+    /// How long it has been held by now.
+    pub fn held_now_ms(&self, now_ms: u64) -> Option<u64> {
+        self.held_for_ms.map(|held| held.saturating_add(self.age_ms(now_ms)))
+    }
+
+    /// What is left of the lease by now.
+    pub fn left_now_ms(&self, now_ms: u64) -> Option<u64> {
+        self.remaining_ms.map(|left| left.saturating_sub(self.age_ms(now_ms)))
+    }
+
+    /// How much of the lease is left by now, from 0 to 1.
+    pub fn left_share(&self, now_ms: u64) -> Option<f32> {
+        let left = self.left_now_ms(now_ms)?;
+        let whole = self.lease_ms.unwrap_or(left).max(1);
+        Some((left as f32 / whole as f32).clamp(0.0, 1.0))
+    }
+
+    /// How long ago it was renewed by now.
+    pub fn since_renewal_now_ms(&self, now_ms: u64) -> Option<u64> {
+        self.since_renewal_ms.map(|since| since.saturating_add(self.age_ms(now_ms)))
+    }
+
+    /// How long the first live one in line waits by now.
+    pub fn waited_now_ms(&self, now_ms: u64) -> Option<u64> {
+        self.waited_ms.map(|waited| waited.saturating_add(self.age_ms(now_ms)))
+    }
+
+    fn age_ms(&self, now_ms: u64) -> u64 {
+        now_ms.min(self.gone_at_ms.unwrap_or(u64::MAX)).saturating_sub(self.sampled_at_ms)
     }
 }
 
@@ -143,13 +276,34 @@ pub struct Summary {
     pub waiting: usize,
     /// Locks with a warning or a problem.
     pub attention: usize,
+    /// Locks that nothing ends by itself.
+    pub no_expiry: usize,
+    /// Locks in a ring of waits.
+    pub deadlocked: usize,
+    /// Locks of which nothing is known at present.
+    pub unknown: usize,
 }
 
-/// A store at one moment, ready to show.
-#[derive(Debug, Clone, PartialEq, Eq)]
+impl Summary {
+    /// Counts one more row, in the state in which it is shown.
+    pub fn count(&mut self, row: &Row, state: LockState) {
+        self.locks += 1;
+        self.held += usize::from(row.holders > 0);
+        self.waiting += row.waiters;
+        self.attention += usize::from(row.severity() >= Severity::Warning);
+        self.no_expiry += usize::from(state == LockState::NoExpiry);
+        self.deadlocked += usize::from(state == LockState::Deadlock);
+        self.unknown += usize::from(state == LockState::Unknown);
+    }
+}
+
+/// A single reading, ready to show.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Picture {
     /// Problems first; then the most waited for, the longest held, the name.
     pub rows: Vec<Row>,
+    /// Why, for each row; most severe first.
+    pub findings: Vec<Vec<Finding>>,
     /// Counts.
     pub summary: Summary,
 }
@@ -157,26 +311,46 @@ pub struct Picture {
 /// Makes the picture of a reading. `command` is how the CLI is called for this store.
 pub fn picture(snapshot: &Snapshot, facts: &dyn HostFacts, command: &str) -> Picture {
     let evidence = Evidence::new(snapshot, facts, command);
-    let mut rows: Vec<Row> = (0..snapshot.locks.len()).map(|index| row(snapshot, index, &evidence)).collect();
-    let summary = Summary {
-        locks: rows.len(),
-        held: snapshot.locks.iter().filter(|lock| !lock.holders.is_empty()).count(),
-        waiting: rows.iter().map(|row| row.waiters).sum(),
-        attention: rows.iter().filter(|row| row.severity() >= Severity::Warning).count(),
-    };
-    rows.sort_by(|a, b| {
-        (b.severity(), b.waiters, b.held_for_ms)
-            .cmp(&(a.severity(), a.waiters, a.held_for_ms))
-            .then_with(|| a.name.cmp(&b.name))
-    });
-    Picture { rows, summary }
+    let nowhere = ConnectionId::new("");
+    let mut rows: Vec<Row> = (0..snapshot.locks.len())
+        .map(|index| {
+            let key =
+                RowKey { connection: nowhere.clone(), lock: snapshot.locks[index].name.as_str().into() };
+            row(key, snapshot, index, verdicts(snapshot, index, &evidence), &evidence)
+        })
+        .collect();
+    let mut summary = Summary::default();
+    rows.iter().for_each(|row| summary.count(row, row.state));
+    rows.sort_by(by_attention);
+    let findings = rows.iter().map(|row| findings(&snapshot.locks[row.index], &evidence)).collect();
+    Picture { rows, findings, summary }
 }
 
-fn row(snapshot: &Snapshot, index: usize, evidence: &Evidence<'_>) -> Row {
+/// Problems first; then the most waited for, the longest held, the name.
+pub(super) fn by_attention(a: &Row, b: &Row) -> std::cmp::Ordering {
+    (b.severity(), b.waiters, b.held_for_ms)
+        .cmp(&(a.severity(), a.waiters, a.held_for_ms))
+        .then_with(|| a.name.cmp(&b.name))
+}
+
+fn verdicts(snapshot: &Snapshot, index: usize, evidence: &Evidence<'_>) -> Vec<Verdict> {
+    findings(&snapshot.locks[index], evidence)
+        .iter()
+        .map(|finding| Verdict { rule: finding.rule, severity: finding.severity, holder: None })
+        .collect()
+}
+
+/// Makes the row of one lock.
+pub(super) fn row(
+    key: RowKey,
+    snapshot: &Snapshot,
+    index: usize,
+    verdicts: Vec<Verdict>,
+    evidence: &Evidence<'_>,
+) -> Row {
     let lock = &snapshot.locks[index];
-    let findings = findings(lock, evidence);
     let live = || lock.waiters.iter().filter(|waiter| !waiter.silent);
-    let state = LockState::of(&findings, !lock.holders.is_empty(), live().next().is_some());
+    let state = LockState::of(&verdicts, !lock.holders.is_empty(), live().next().is_some());
     let holder = sharing::speaker(lock, evidence);
     let client = holder.and_then(|holder| holder.client.as_ref());
     let place = match (holder, client) {
@@ -187,17 +361,19 @@ fn row(snapshot: &Snapshot, index: usize, evidence: &Evidence<'_>) -> Row {
             format!("{host}:{pid}")
         }
     };
+    let said = client.and_then(|id| evidence.client(id));
     Row {
+        key,
         index,
         name: text::harmless(&lock.name),
+        backend: snapshot.backend.clone(),
         state,
+        verdicts,
         mode: sharing::mode(lock),
         holders: lock.holders.len(),
         place,
-        program: client
-            .and_then(|id| evidence.client(id))
-            .map(|client| text::harmless(&client.program))
-            .unwrap_or_default(),
+        program: said.map(|client| text::harmless(&client.program)).unwrap_or_default(),
+        language: said.map(|client| text::harmless(&client.language)).unwrap_or_default(),
         label: holder.map(|holder| text::harmless(&holder.label)).unwrap_or_default(),
         fencing_token: holder.and_then(|holder| holder.fencing_token).map(|token| token.get()),
         held_for_ms: holder.and_then(|holder| holder.held_for_ms),
@@ -205,10 +381,14 @@ fn row(snapshot: &Snapshot, index: usize, evidence: &Evidence<'_>) -> Row {
         remaining_ms: holder.and_then(|holder| holder.remaining_ms),
         renewals: holder.and_then(|holder| holder.renewals),
         since_renewal_ms: holder.and_then(Beat::of).map(|beat| beat.since_ms),
+        missed: 0,
         waiters: live().count(),
         silent: lock.waiters.len() - live().count(),
         waited_ms: live().next().map(|waiter| waiter.waited_ms),
-        findings,
+        hand_offs: 0,
+        sampled_at_ms: 0,
+        changed_at_ms: 0,
+        gone_at_ms: None,
     }
 }
 
@@ -247,7 +427,10 @@ mod tests {
                 ("free", LockState::Free),
             ]
         );
-        assert_eq!(picture.summary, Summary { locks: 5, held: 4, waiting: 2, attention: 1 });
+        assert_eq!(
+            picture.summary,
+            Summary { locks: 5, held: 4, waiting: 2, attention: 1, ..Summary::default() }
+        );
     }
 
     #[test]
@@ -277,7 +460,7 @@ mod tests {
         foreign.held_for_ms = None;
         foreign.renewals = None;
         let mut view = lock("theirs", vec![foreign], vec![]);
-        view.mode = "foreign";
+        view.mode = "foreign".into();
         let picture = picture(&snapshot(vec![view]), &Host::default(), "polylatch");
         let row = &picture.rows[0];
         assert_eq!((row.state, row.place.as_str()), (LockState::Foreign, "?"));
@@ -294,15 +477,14 @@ mod tests {
         reading.clients[0].host = "h\u{200b}".into();
         let picture = picture(&reading, &Host::default(), "polylatch");
         let row = &picture.rows[0];
-        for text in [&row.name, &row.label, &row.program, &row.place, &row.findings[0].sentence] {
+        for text in [&row.name, &row.label, &row.program, &row.place, &picture.findings[0][0].sentence] {
             assert!(!text.chars().any(text::is_treacherous), "{text:?}");
         }
     }
 
     #[test]
     fn every_state_has_its_own_word_and_signs() {
-        use LockState::*;
-        let all = [Deadlock, Stopped, NoExpiry, Gone, NoRenewal, Endangered, Foreign, Contended, Held, Free];
+        let all = LockState::ALL;
         for (at, one) in all.iter().enumerate() {
             for other in &all[..at] {
                 assert_ne!(one.word(), other.word());

@@ -9,14 +9,14 @@ use super::text::count;
 pub fn mode(lock: &LockView) -> String {
     match (lock.capacity, lock.holders.first()) {
         (Some(capacity), _) => format!("{}/{capacity}", taken(lock)),
-        (None, Some(holder)) if lock.mode == "rw" => holder.mode.to_owned(),
+        (None, Some(holder)) if lock.mode == "rw" => holder.mode.clone().into_owned(),
         _ => String::new(),
     }
 }
 
 /// Returns `held`, `held for reading`, `held for writing` or `3 of 5 permits held`.
 pub fn held(lock: &LockView) -> String {
-    match (lock.capacity, lock.holders.first().map(|holder| holder.mode)) {
+    match (lock.capacity, lock.holders.first().map(|holder| &*holder.mode)) {
         (Some(capacity), _) => format!("{} of {} held", taken(lock), permits(capacity)),
         (None, Some("read")) => "held for reading".into(),
         (None, Some("write")) => "held for writing".into(),
@@ -34,7 +34,7 @@ pub fn and_others(lock: &LockView) -> String {
 
 /// Returns what one holder has, if it is not the whole lock: `reading` or `2 of 5 permits`.
 pub fn share(lock: &LockView, holder: &HolderView) -> Option<String> {
-    match (lock.capacity, holder.mode) {
+    match (lock.capacity, &*holder.mode) {
         (Some(capacity), _) => Some(format!("{} of {}", holder.permits, permits(capacity))),
         (None, "read") => Some("reading, beside other readers".into()),
         (None, "write") => Some("writing, alone".into()),
@@ -44,7 +44,7 @@ pub fn share(lock: &LockView, holder: &HolderView) -> Option<String> {
 
 /// Returns what a waiter wants: ` to read`, ` to write`, ` for 2 permits`; empty for a lock of one holder.
 pub fn wish(waiter: &WaiterView) -> String {
-    match waiter.mode {
+    match &*waiter.mode {
         "read" | "write" => format!(" to {}", waiter.mode),
         "permits" => format!(" for {}", permits(waiter.permits)),
         _ => String::new(),
@@ -53,7 +53,7 @@ pub fn wish(waiter: &WaiterView) -> String {
 
 /// Says whether this waiter could hold the lock beside its present holders.
 pub(super) fn has_room(lock: &LockView, waiter: &WaiterView) -> bool {
-    match (waiter.mode, lock.capacity) {
+    match (&*waiter.mode, lock.capacity) {
         _ if lock.holders.is_empty() => true,
         ("read", _) => lock.holders.iter().all(|holder| holder.mode == "read"),
         ("permits", Some(capacity)) => taken(lock) + u64::from(waiter.permits) <= u64::from(capacity),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::backend::{
     ANNOUNCE_TTL, AUDIT_LENGTH, Answer, Ask, Contender, Conversion, HolderHint, Released, RenewItem, Renewal,
+    is_renewed,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::BootInstant;
@@ -275,6 +276,8 @@ impl Store {
                 host: client.host.clone(),
                 pid: client.pid,
                 process_started_at_ms: client.process_started_at_ms,
+                boot: client.boot.clone(),
+                pid_namespace: client.pid_namespace.clone(),
                 program: client.program.clone(),
                 language: client.language.clone(),
                 version: client.version.clone(),
@@ -282,9 +285,10 @@ impl Store {
             },
         );
         Snapshot {
-            backend: "memory",
+            backend: "memory".into(),
             taken_at_ms: now.wall_us / 1000,
             round_trip: Duration::ZERO,
+            requests: 0,
             truncated: wanted().count() > query.limit(),
             locks,
             clients: clients.collect(),
@@ -412,10 +416,11 @@ impl Lock {
     fn view(&self, name: &str, now: Now) -> LockView {
         LockView {
             name: name.to_owned(),
-            mode: self.kind(now).map_or("mutex", Kind::code),
+            mode: self.kind(now).map_or("mutex", Kind::code).into(),
             capacity: self.kind(now).and_then(Kind::capacity),
             holders: self.live_holders(now).map(|holder| holder.view(now)).collect(),
             waiters: self.line.iter().enumerate().map(|(at, waiter)| waiter.view(at as u32, now)).collect(),
+            details: Vec::new(),
         }
     }
 }
@@ -438,7 +443,7 @@ impl Holder {
         HolderView {
             client: Some(self.contender.client.clone()),
             label: self.contender.label.clone(),
-            mode: self.contender.mode.code(),
+            mode: self.contender.mode.code().into(),
             permits: self.contender.mode.permits(),
             owner_digest: self.contender.owner.digest(),
             fencing_token: Some(FencingToken::new(self.fence)),
@@ -448,6 +453,8 @@ impl Holder {
             remaining_ms: Some(millis(self.ends_at.since(now.boot))),
             renewals: Some(self.renewals),
             renewed_ago_ms: self.renewed_at.map(|at| millis(now.boot.since(at))),
+            renewed: is_renewed(self.renewals, self.contender.first_lease, self.contender.lease),
+            details: Vec::new(),
         }
     }
 }
@@ -457,7 +464,7 @@ impl Waiter {
         WaiterView {
             client: self.contender.client.clone(),
             label: self.contender.label.clone(),
-            mode: self.contender.mode.code(),
+            mode: self.contender.mode.code().into(),
             permits: self.contender.mode.permits(),
             owner_digest: self.contender.owner.digest(),
             position,

@@ -373,10 +373,12 @@ fn state(spec: &Store, name: &LockName, now: Now) -> LockView {
     comparable(spec.snapshot(now, &query).locks.remove(0))
 }
 
-/// Without what Redis does not store but computes from the full length of a lease.
+/// Without what Redis does not store but computes from the full length of a lease, and without what
+/// only Redis can say.
 fn comparable(mut lock: LockView) -> LockView {
     for holder in &mut lock.holders {
         holder.renewed_ago_ms = None;
+        holder.details.clear();
     }
     lock
 }

@@ -246,6 +246,8 @@ impl Inner {
             ("host", client.host.clone()),
             ("pid", client.pid.to_string()),
             ("started_ms", client.process_started_at_ms.map(|ms| ms.to_string()).unwrap_or_default()),
+            ("boot", client.boot.clone().unwrap_or_default()),
+            ("pid_ns", client.pid_namespace.clone().unwrap_or_default()),
             ("program", client.program.clone()),
             ("language", client.language.clone()),
             ("version", client.version.clone()),

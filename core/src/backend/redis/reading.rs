@@ -7,7 +7,7 @@ use crate::backend::redis::port::{Call, Data, Port};
 use crate::backend::redis::records::{Keys, LockValue, foreign_view, sharing_view, waiter_view};
 use crate::backend::redis::scripts;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{AuditEntry, ClientView, HolderView, LockView, Query, Snapshot};
+use crate::inspect::{AuditEntry, ClientView, Detail, HolderView, LockView, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
@@ -25,10 +25,11 @@ const WAITERS: usize = 1000;
 pub(super) async fn read(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Snapshot> {
     let mut locks = Vec::new();
     let mut truncated = false;
-    let names = match &query.name {
-        Some(name) => vec![LockName::new(name)?],
+    let (names, pages) = match &query.name {
+        Some(name) => (vec![LockName::new(name)?], 0),
         None => names(port, keys, query).await?,
     };
+    let mut looked_at = 0;
     for page in names.chunks(LOCKS_PER_PAGE) {
         if locks.len() >= query.limit() {
             truncated = true;
@@ -44,8 +45,10 @@ pub(super) async fn read(port: &dyn Port, keys: &Keys, query: &Query) -> Result<
                 Call { script: &scripts::SHOW, keys, args: vec![WAITERS.to_string()] }
             })
             .collect();
+        looked_at += page.len();
         for (name, answer) in page.iter().zip(port.run(calls, None).await?) {
-            let lock = view(name, answer?)?;
+            let mut lock = view(name, answer?)?;
+            lock.details.push(Detail::new("key", keys.lock(name)));
             // The index may still name what has expired meanwhile.
             if query.name.is_some() || !lock.holders.is_empty() || !lock.waiters.is_empty() {
                 locks.push(lock);
@@ -59,9 +62,10 @@ pub(super) async fn read(port: &dyn Port, keys: &Keys, query: &Query) -> Result<
     let (taken_at_ms, clients, mut audit) = people(port, keys).await?;
     audit.retain(|entry| query.wants(&entry.name));
     Ok(Snapshot {
-        backend: "redis",
+        backend: "redis".into(),
         taken_at_ms,
         round_trip: Duration::ZERO,
+        requests: u32::try_from(pages + looked_at + 1).unwrap_or(u32::MAX),
         locks,
         clients,
         audit,
@@ -69,7 +73,8 @@ pub(super) async fn read(port: &dyn Port, keys: &Keys, query: &Query) -> Result<
     })
 }
 
-async fn names(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Vec<LockName>> {
+/// Returns the names that are asked for, in order, and how many pages of the index were read.
+async fn names(port: &dyn Port, keys: &Keys, query: &Query) -> Result<(Vec<LockName>, usize)> {
     // A set, because entries that move between two pages may be read twice.
     let mut names = BTreeSet::new();
     let mut first = 0;
@@ -90,7 +95,7 @@ async fn names(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Vec<LockNa
             }
         }
         if page.len() < NAMES_PER_PAGE {
-            return Ok(names.into_iter().collect());
+            return Ok((names.into_iter().collect(), first / NAMES_PER_PAGE + 1));
         }
         first += NAMES_PER_PAGE;
     }
@@ -117,7 +122,11 @@ pub(super) fn view(name: &LockName, answer: Data) -> Result<LockView> {
     let mut foreign = false;
     if kind != "none" {
         match LockValue::parse(&value) {
-            Some(value) => holders.insert(0, value.view(Mode::Mutex, now_ms, left)),
+            Some(parsed) => {
+                let mut holder = parsed.view(Mode::Mutex, now_ms, left);
+                holder.details.push(Detail::new("value", without_owner(&value, &holder.owner_digest)));
+                holders.insert(0, holder);
+            }
             None => {
                 foreign = true;
                 holders.insert(0, foreign_view(left));
@@ -128,11 +137,18 @@ pub(super) fn view(name: &LockName, answer: Data) -> Result<LockView> {
     let kind = held.or(wanted).map_or(Kind::Mutex, Mode::kind);
     Ok(LockView {
         name: name.as_str().to_owned(),
-        mode: if foreign { "foreign" } else { kind.code() },
+        mode: if foreign { "foreign" } else { kind.code() }.into(),
         capacity: kind.capacity(),
         holders,
         waiters,
+        details: Vec::new(),
     })
+}
+
+/// A lock value as it stands in the store, but for the owner token, which is the right to release.
+fn without_owner(value: &str, digest: &str) -> String {
+    let rest = value.split_once('|').map_or("", |(_, rest)| rest);
+    format!("<owner #{digest}>|{rest}")
 }
 
 /// Shows those who share a lock, in the order in which they were granted it, and one of their modes.
@@ -141,8 +157,13 @@ fn sharing(members: &Data, details: &Data, now_ms: u64) -> Result<(Option<Mode>,
     let (mut holders, mut held) = (Vec::with_capacity(details.len()), None);
     for (pair, details) in members.chunks_exact(2).zip(details) {
         let left = Duration::from_millis(number(&pair[1])?.saturating_sub(now_ms));
-        if let Some((mode, holder)) = sharing_view(&pair[0].text()?, &details.text()?, now_ms, left) {
+        let (member, details) = (pair[0].text()?, details.text()?);
+        if let Some((mode, mut holder)) = sharing_view(&member, &details, now_ms, left) {
             held = Some(mode);
+            if let Some((mode, value)) = details.split_once('|') {
+                let value = without_owner(value, &holder.owner_digest);
+                holder.details.push(Detail::new("value", format!("{mode}|{value}")));
+            }
             holders.push(holder);
         }
     }
@@ -177,6 +198,8 @@ async fn people(port: &dyn Port, keys: &Keys) -> Result<(u64, Vec<ClientView>, V
                 host: take("host"),
                 pid: take("pid").parse().unwrap_or(0),
                 process_started_at_ms: take("started_ms").parse().ok(),
+                boot: Some(take("boot")).filter(|text| !text.is_empty()),
+                pid_namespace: Some(take("pid_ns")).filter(|text| !text.is_empty()),
                 program: take("program"),
                 language: take("language"),
                 version: take("version"),

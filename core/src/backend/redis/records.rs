@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::{Contender, HolderHint};
+use crate::backend::{Contender, HolderHint, is_renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{HolderView, WaiterView};
 use crate::mode::Mode;
@@ -215,7 +215,7 @@ impl LockValue {
         HolderView {
             client: Some(self.client.clone()),
             label: self.label.clone(),
-            mode: mode.code(),
+            mode: mode.code().into(),
             permits: mode.permits(),
             owner_digest: self.owner.digest(),
             fencing_token: Some(FencingToken::new(self.fence)),
@@ -225,6 +225,8 @@ impl LockValue {
             remaining_ms: left.map(millis),
             renewals: Some(self.renewals),
             renewed_ago_ms: left.and_then(|left| self.renewed_ago(left)).map(millis),
+            renewed: is_renewed(self.renewals, self.first, self.lease),
+            details: Vec::new(),
         }
     }
 }
@@ -234,7 +236,7 @@ pub(crate) fn foreign_view(left: Option<Duration>) -> HolderView {
     HolderView {
         client: None,
         label: String::new(),
-        mode: Mode::Mutex.code(),
+        mode: Mode::Mutex.code().into(),
         permits: 1,
         owner_digest: String::new(),
         fencing_token: None,
@@ -244,6 +246,8 @@ pub(crate) fn foreign_view(left: Option<Duration>) -> HolderView {
         remaining_ms: left.map(millis),
         renewals: None,
         renewed_ago_ms: None,
+        renewed: None,
+        details: Vec::new(),
     }
 }
 
@@ -262,7 +266,7 @@ pub(crate) fn sharing_view(
     let view = match value {
         Some(value) => value.view(mode, now_ms, Some(left)),
         None => HolderView {
-            mode: mode.code(),
+            mode: mode.code().into(),
             permits: mode.permits(),
             owner_digest: owner.digest(),
             fencing_token: Some(FencingToken::new(fence)),
@@ -290,7 +294,7 @@ pub(crate) fn waiter_view(
     let view = WaiterView {
         client,
         label,
-        mode: mode.code(),
+        mode: mode.code().into(),
         permits: mode.permits(),
         owner_digest: owner.digest(),
         position,
@@ -374,7 +378,7 @@ mod tests {
         assert_eq!(record, SHARING_WAITER);
         let (mode, view) = waiter_view(&record, 1, 5_000_000, 9_000, 7_000).unwrap();
         assert_eq!((view.label.as_str(), view.waited_ms, view.silent), ("a|b", 2_000, false));
-        assert_eq!((mode, view.mode, view.permits), (contender.mode, "permits", 2));
+        assert_eq!((mode, &*view.mode, view.permits), (contender.mode, "permits", 2));
         let mutex = Contender { mode: Mode::Mutex, ..contender };
         assert_eq!(waiter_record(&mutex, true), WAITER);
     }
@@ -384,7 +388,7 @@ mod tests {
         let left = Duration::from_secs(11);
         let (mode, view) = sharing_view(HOLDER, DETAILS, 1_763_680_010_000, left).unwrap();
         assert_eq!(mode, Mode::Permits { count: 2, capacity: 5 });
-        assert_eq!((view.mode, view.permits, view.renewals), ("permits", 2, Some(2)));
+        assert_eq!((&*view.mode, view.permits, view.renewals), ("permits", 2, Some(2)));
         assert_eq!((view.label.as_str(), view.remaining_ms), ("nightly | import", Some(11_000)));
         let (_, bare) = sharing_view(HOLDER, "", 1_763_680_010_000, left).unwrap();
         assert_eq!((bare.client, bare.fencing_token), (None, view.fencing_token));

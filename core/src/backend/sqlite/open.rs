@@ -20,7 +20,7 @@ use crate::error::ErrorKind;
 const APPLICATION_ID: i32 = 0x504c_4c4b;
 
 /// One script per version of the schema; a file's `user_version` says how many have been run.
-const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema_2.sql")];
 
 /// Until when a statement may wait for the locks of other processes.
 #[derive(Debug, Clone, Default)]

@@ -7,8 +7,8 @@ use rusqlite::{Connection, Row, params};
 
 use super::host::Now;
 use super::store::Sql;
-use super::units::{ceil_ms, mode, token, unsigned};
-use crate::backend::ANNOUNCE_TTL;
+use super::units::{ceil_ms, millis, mode, token, unsigned};
+use crate::backend::{ANNOUNCE_TTL, is_renewed};
 use crate::inspect::{AuditEntry, ClientView, HolderView, LockView, Query, Snapshot, WaiterView};
 use crate::mode::Mode;
 use crate::token::{ClientId, OwnerToken};
@@ -17,9 +17,10 @@ use crate::token::{ClientId, OwnerToken};
 pub(super) fn snapshot(conn: &Connection, now: Now, query: &Query) -> Sql<Snapshot> {
     let (locks, truncated) = locks(conn, now, query)?;
     Ok(Snapshot {
-        backend: "sqlite",
+        backend: "sqlite".into(),
         taken_at_ms: unsigned(now.wall_us / 1000),
         round_trip: Duration::ZERO,
+        requests: 4,
         locks,
         clients: clients(conn, now)?,
         audit: audit(conn, query)?,
@@ -36,7 +37,7 @@ fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool
 
     let mut statement = conn.prepare_cached(
         "SELECT name, owner, fence, client, label, lease_ms, acquired_wall_ms, acquired_ms, ends_ms, \
-         renewals, renewed_ms, mode, permits, capacity FROM lease \
+         renewals, renewed_ms, mode, permits, capacity, first_ms FROM lease \
          WHERE name >= ?1 AND ends_ms > ?2 ORDER BY name, fence",
     )?;
     let mut rows = statement.query(params![from, now.boot_ms])?;
@@ -83,29 +84,35 @@ fn unused(name: &str, mode: Mode) -> LockView {
     let kind = mode.kind();
     LockView {
         name: name.to_owned(),
-        mode: kind.code(),
+        mode: kind.code().into(),
         capacity: kind.capacity(),
         holders: Vec::new(),
         waiters: Vec::new(),
+        details: Vec::new(),
     }
 }
 
 fn holder(row: &Row<'_>, mode: Mode, now: Now) -> Sql<HolderView> {
     let ago = |at_ms: i64| unsigned(now.boot_ms - at_ms);
     let renewed_ms: Option<i64> = row.get(10)?;
+    let (renewals, lease_ms, first_ms): (u32, i64, Option<i64>) = (row.get(9)?, row.get(5)?, row.get(14)?);
+    // A program of the first version did not say.
+    let first_ms = first_ms.unwrap_or(lease_ms);
     Ok(HolderView {
         client: Some(ClientId::from_stored(&row.get::<_, String>(3)?)),
         label: row.get(4)?,
-        mode: mode.code(),
+        mode: mode.code().into(),
         permits: mode.permits(),
         owner_digest: digest(&row.get::<_, String>(1)?),
         fencing_token: Some(token(row.get(2)?)),
         acquired_at_ms: Some(unsigned(row.get(6)?)),
         held_for_ms: Some(ago(row.get(7)?)),
-        lease_ms: Some(unsigned(row.get(5)?)),
+        lease_ms: Some(unsigned(lease_ms)),
         remaining_ms: Some(unsigned(row.get::<_, i64>(8)? - now.boot_ms)),
-        renewals: Some(row.get(9)?),
+        renewals: Some(renewals),
         renewed_ago_ms: renewed_ms.map(ago),
+        renewed: is_renewed(renewals, millis(first_ms), millis(lease_ms)),
+        details: Vec::new(),
     })
 }
 
@@ -113,7 +120,7 @@ fn waiter(row: &Row<'_>, mode: Mode, position: u32, now: Now) -> Sql<WaiterView>
     Ok(WaiterView {
         client: ClientId::from_stored(&row.get::<_, String>(2)?),
         label: row.get(3)?,
-        mode: mode.code(),
+        mode: mode.code().into(),
         permits: mode.permits(),
         owner_digest: digest(&row.get::<_, String>(1)?),
         position,
@@ -129,7 +136,8 @@ fn digest(owner: &str) -> String {
 
 fn clients(conn: &Connection, now: Now) -> Sql<Vec<ClientView>> {
     conn.prepare_cached(
-        "SELECT id, host, pid, process_started_wall_ms, program, language, version, seen_ms FROM client \
+        "SELECT id, host, pid, process_started_wall_ms, program, language, version, seen_ms, \
+         pid_namespace, (SELECT boot FROM store) FROM client \
          WHERE seen_ms > ?1 ORDER BY id",
     )?
     .query_map(params![now.boot_ms - ceil_ms(ANNOUNCE_TTL)], |row| {
@@ -138,6 +146,9 @@ fn clients(conn: &Connection, now: Now) -> Sql<Vec<ClientView>> {
             host: row.get(1)?,
             pid: row.get(2)?,
             process_started_at_ms: row.get::<_, Option<i64>>(3)?.map(unsigned),
+            // Clients of another boot are deleted when the file is taken over.
+            boot: row.get(9)?,
+            pid_namespace: row.get(8)?,
             program: row.get(4)?,
             language: row.get(5)?,
             version: row.get(6)?,

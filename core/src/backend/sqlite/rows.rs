@@ -63,7 +63,8 @@ impl Store<'_> {
         };
         self.run(
             "INSERT INTO lease (name, owner, fence, client, label, lease_ms, acquired_wall_ms, acquired_ms, \
-             ends_ms, mode, permits, capacity) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+             ends_ms, mode, permits, capacity, first_ms) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             params![
                 name,
                 held.owner,
@@ -76,7 +77,8 @@ impl Store<'_> {
                 held.ends_ms,
                 held.mode.code(),
                 held.mode.permits(),
-                held.mode.kind().capacity()
+                held.mode.kind().capacity(),
+                to.first_ms
             ],
         )?;
         holders.push(held);

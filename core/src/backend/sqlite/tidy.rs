@@ -31,8 +31,8 @@ impl Store<'_> {
         )?;
         self.run(
             "INSERT OR REPLACE INTO client \
-             (id, host, pid, process_started_wall_ms, program, language, version, seen_ms) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+             (id, host, pid, process_started_wall_ms, program, language, version, seen_ms, pid_namespace) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             params![
                 client.id.as_str(),
                 client.host,
@@ -41,7 +41,8 @@ impl Store<'_> {
                 client.program,
                 client.language,
                 client.version,
-                self.now.boot_ms
+                self.now.boot_ms,
+                client.pid_namespace
             ],
         )?;
         self.sweep()

@@ -118,9 +118,10 @@ mod tests {
     #[test]
     fn an_event_is_one_harmless_line() {
         let snapshot = polylatch::inspect::Snapshot {
-            backend: "memory",
+            backend: "memory".into(),
             taken_at_ms: 1_795_131_062_000,
             round_trip: std::time::Duration::ZERO,
+            requests: 1,
             locks: vec![],
             clients: vec![],
             audit: vec![],

@@ -91,6 +91,27 @@ fn a_newer_schema_is_left_as_it_is() {
 }
 
 #[test]
+fn a_file_of_the_first_version_goes_on_with_its_leases() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("locks.db");
+    let client = Client::open(&path);
+    let (_, fence) = client.hold("orders");
+    pollster::block_on(client.backend.announce(&client.info())).unwrap();
+    pollster::block_on(client.backend.close()).unwrap();
+    alter(
+        &path,
+        "ALTER TABLE lease DROP COLUMN first_ms; ALTER TABLE client DROP COLUMN pid_namespace; \
+         PRAGMA user_version = 1",
+    );
+    let client = Client::open(&path);
+    let seen = pollster::block_on(client.backend.snapshot(&Query::default())).unwrap();
+    let holder = &seen.locks[0].holders[0];
+    assert_eq!((holder.fencing_token, holder.renewed), (Some(fence), None));
+    assert_eq!((seen.clients.len(), seen.clients[0].pid_namespace.as_deref()), (1, None));
+    assert!(client.hold("stock").1 > fence);
+}
+
+#[test]
 fn leases_end_with_the_boot_and_fences_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("locks.db");

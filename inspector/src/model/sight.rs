@@ -1,0 +1,97 @@
+//! What a host knew about its own processes when a store was read: facts as data, so that a recording
+//! tells the same as the live picture did.
+
+use std::collections::BTreeMap;
+
+use polylatch::inspect::{ClientView, Snapshot};
+use serde::{Deserialize, Serialize};
+
+use super::{HostFacts, Process};
+
+/// The processes of one host that a reading names.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Sight {
+    /// The host's name; empty if nothing is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// The boot that the host is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
+    /// The pid namespace in which the numbers count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid_namespace: Option<String>,
+    /// What is known of each process.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub processes: BTreeMap<u32, Process>,
+    /// Who started whom.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parents: BTreeMap<u32, u32>,
+}
+
+impl Sight {
+    /// Looks up every process of this host that the reading names, and the ancestors of those that wait.
+    pub fn of(snapshot: &Snapshot, facts: &dyn HostFacts) -> Self {
+        const MOST_GENERATIONS: usize = 32;
+        let mut sight = Self {
+            host: facts.host_name().to_owned(),
+            boot: facts.boot().map(str::to_owned),
+            pid_namespace: facts.pid_namespace().map(str::to_owned),
+            ..Self::default()
+        };
+        let local: BTreeMap<_, _> = snapshot
+            .clients
+            .iter()
+            .filter(|client| facts.is_here(client))
+            .map(|client| (&client.id, client.pid))
+            .collect();
+        for pid in local.values() {
+            sight.processes.entry(*pid).or_insert_with(|| facts.process(*pid));
+        }
+        let waiting = snapshot.locks.iter().flat_map(|lock| &lock.waiters).map(|waiter| &waiter.client);
+        for &pid in waiting.filter_map(|id| local.get(id)) {
+            let mut child = pid;
+            for _ in 0..MOST_GENERATIONS {
+                if sight.parents.contains_key(&child) {
+                    break;
+                }
+                let Some(parent) = facts.parent(child) else { break };
+                sight.parents.insert(child, parent);
+                child = parent;
+            }
+        }
+        sight
+    }
+}
+
+impl HostFacts for Sight {
+    fn host_name(&self) -> &str {
+        &self.host
+    }
+
+    fn boot(&self) -> Option<&str> {
+        self.boot.as_deref()
+    }
+
+    fn pid_namespace(&self) -> Option<&str> {
+        self.pid_namespace.as_deref()
+    }
+
+    fn process(&self, pid: u32) -> Process {
+        self.processes.get(&pid).copied().unwrap_or(Process::Unknown)
+    }
+
+    fn parent(&self, pid: u32) -> Option<u32> {
+        self.parents.get(&pid).copied()
+    }
+}
+
+/// Says whether a client's process number can be looked up on the host of `facts`.
+pub(super) fn is_here<F: HostFacts + ?Sized>(facts: &F, client: &ClientView) -> bool {
+    let agree = |theirs: &Option<String>, ours: Option<&str>| match (theirs.as_deref(), ours) {
+        (Some(theirs), Some(ours)) => theirs == ours,
+        _ => true,
+    };
+    !client.host.is_empty()
+        && client.host == facts.host_name()
+        && agree(&client.pid_namespace, facts.pid_namespace())
+}
