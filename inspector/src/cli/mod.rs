@@ -15,6 +15,10 @@ mod show;
 mod store;
 mod watch;
 
+#[cfg(feature = "window")]
+pub(crate) use break_lease::who_am_i;
+#[cfg(feature = "window")]
+pub(crate) use watch::line as event_line;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -321,6 +325,12 @@ pub(crate) fn demo_part() -> Option<ExitCode> {
         Ok(args) => run_to_end(demo::worker(&args)),
         Err(error) => told(&error),
     })
+}
+
+/// Writes JSON for people, whose characters are all harmless.
+#[cfg(feature = "window")]
+pub(crate) fn harmless_json(value: &impl serde::Serialize) -> String {
+    store::json(value, true).unwrap_or_else(|failure| failure.message)
 }
 
 /// Prints what is wrong with the command line, or the help that it asks for.

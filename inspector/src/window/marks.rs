@@ -40,11 +40,18 @@ pub fn state(painter: &Painter, centre: Pos2, size: f32, state: LockState, palet
         LockState::Free => {
             painter.rect_filled(Rect::from_center_size(centre, vec2(r * 1.3, r * 0.36)), 1.0, colour);
         }
+        LockState::LockDelay => {
+            for side in [-1.0, 1.0] {
+                let part = Rect::from_center_size(centre + vec2(side * r * 0.45, 0.0), vec2(r * 0.5, r * 0.36));
+                painter.rect_filled(part, 1.0, colour);
+            }
+        }
+        LockState::Unknown => unknown(painter, centre, size, palette),
     }
 }
 
 /// Paints the mark for what is not known any more: a hatched circle.
-pub fn unknown(painter: &Painter, centre: Pos2, size: f32, palette: &Palette) {
+fn unknown(painter: &Painter, centre: Pos2, size: f32, palette: &Palette) {
     let colour = palette.free.gamma_multiply(0.8);
     let r = size * 0.38;
     painter.circle_stroke(centre, r, Stroke::new(1.2, colour));

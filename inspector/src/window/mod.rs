@@ -1,13 +1,39 @@
 //! The desktop window: everything the model knows, to look at and to act on.
+//!
+//! Drawing changes nothing: it pushes wishes ([`act`]), which are carried out after the frame
+//! ([`doing`]). What is shown is a [`Fleet`](crate::model::Fleet): the live one, which a thread keeps
+//! ([`live`]), a frozen copy of it, or that of a recording ([`replaying`]).
 
-pub mod args;
-pub mod command;
+mod act;
+mod app;
+mod args;
+mod clients;
+mod command;
+mod connecting;
 #[cfg(unix)]
-pub mod demo;
-pub mod dialogs;
-pub mod key_bar;
-pub mod marks;
-pub mod settings;
-pub mod table;
-pub mod theme;
-pub mod toasts;
+mod demo;
+mod details;
+mod dialogs;
+mod doing;
+mod empty;
+mod key_bar;
+mod keyring;
+mod live;
+mod locks;
+mod marks;
+mod notify;
+mod people;
+mod rail;
+mod replaying;
+mod run;
+mod settings;
+mod table;
+mod theme;
+mod toasts;
+mod top;
+
+pub use app::App;
+pub use args::Args;
+pub use run::main;
+pub use settings::Settings;
+pub use theme::ThemeChoice;

@@ -1,4 +1,4 @@
-//! What the window remembers between runs: sizes, colours, saved views. Never a secret.
+//! What the window remembers between runs: sizes and colours. Never a secret.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,6 @@ use super::theme::ThemeChoice;
 
 /// How much is kept of each list.
 const MOST_RECENT: usize = 8;
-
-/// A filter with a name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedView {
-    /// What the rail shows.
-    pub name: String,
-    /// The filter, as typed.
-    pub filter: String,
-}
 
 /// What is remembered. A file of an older or newer version is read as far as it is understood.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,7 +29,6 @@ pub struct Settings {
     pub tab: Tab,
     pub columns: Vec<(String, f32)>,
     pub hidden_columns: Vec<String>,
-    pub views: Vec<SavedView>,
     pub recordings: Vec<PathBuf>,
 }
 
@@ -57,7 +47,6 @@ impl Default for Settings {
             tab: Tab::default(),
             columns: Vec::new(),
             hidden_columns: Vec::new(),
-            views: Vec::new(),
             recordings: Vec::new(),
         }
     }

@@ -50,6 +50,10 @@ pub trait Rows {
     /// A colour laid over the row's ground, for rows that changed or need attention.
     fn tint(&self, row: usize) -> Option<Color32>;
     fn paint(&self, cell: &Cell<'_>);
+    /// What the secondary button offers.
+    fn menu(&self, row: usize, ui: &mut Ui);
+    /// Rows that are no rows but headings cannot be clicked.
+    fn is_heading(&self, row: usize) -> bool;
 }
 
 #[expect(missing_debug_implementations, reason = "borrows the painter and is never kept")]
@@ -118,8 +122,6 @@ pub struct Table {
 pub struct Shown {
     pub clicked: Option<usize>,
     pub double_clicked: Option<usize>,
-    /// A menu was asked for on this row.
-    pub menu: Option<(usize, Response)>,
     /// The pointer is over this cell.
     pub hovered: Option<(usize, usize, Response)>,
     /// The order was changed.
@@ -201,6 +203,15 @@ impl Table {
         palette: &Palette,
         shown: &mut Shown,
     ) {
+        let painter = ui.painter();
+        if rows.is_heading(row) {
+            painter.rect_filled(rect, 0.0, palette.panel);
+            let inner = rect.shrink2(vec2(PAD, 0.0));
+            rows.paint(&Cell { row, column: usize::MAX, rect: inner, painter, palette, right: false });
+            let heading = ui.interact(rect, id.with(rows.key(row)), Sense::hover());
+            heading.widget_info(|| WidgetInfo::labeled(Role::RowHeader, true, rows.name(row)));
+            return;
+        }
         let response = ui.interact(rect, id.with(rows.key(row)), Sense::click());
         let painter = ui.painter();
         let ground = if selected {
@@ -245,7 +256,7 @@ impl Table {
             shown.clicked = Some(row);
         }
         if response.context_menu_opened() || response.secondary_clicked() {
-            shown.menu = Some((row, response));
+            response.context_menu(|ui| rows.menu(row, ui));
         }
     }
 

@@ -109,7 +109,7 @@ impl Palette {
             LockState::Deadlock => self.deadlock,
             LockState::Stopped | LockState::NoExpiry | LockState::Gone => self.orphan,
             LockState::NoRenewal | LockState::Endangered => self.expiring,
-            LockState::Foreign | LockState::Free => self.free,
+            LockState::Foreign | LockState::Free | LockState::LockDelay | LockState::Unknown => self.free,
             LockState::Contended => self.contended,
             LockState::Held => self.held,
         }

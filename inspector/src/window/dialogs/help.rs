@@ -8,7 +8,7 @@ use crate::window::marks;
 use crate::window::theme::Palette;
 
 /// The states with what they mean, worst first.
-pub const STATES: [(LockState, &str); 10] = [
+pub const STATES: [(LockState, &str); 12] = [
     (LockState::Deadlock, "clients wait for each other in a ring"),
     (LockState::Stopped, "the holder's process is stopped and cannot go on"),
     (LockState::NoExpiry, "nothing ends it by itself"),
@@ -18,7 +18,9 @@ pub const STATES: [(LockState, &str); 10] = [
     (LockState::Foreign, "another program's lock"),
     (LockState::Contended, "held, and somebody waits"),
     (LockState::Held, "held and renewed as it should be"),
+    (LockState::LockDelay, "free, but the store refuses new holders for a while"),
     (LockState::Free, "nobody holds it"),
+    (LockState::Unknown, "the store could not be read lately"),
 ];
 
 /// Shows it. Returns whether it is to be closed.
