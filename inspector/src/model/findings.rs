@@ -1,18 +1,33 @@
-//! Why a lock is stuck, or why it is not: one sentence with its evidence, and what to do next.
+//! Why a lock is stuck, or why it is not: the rules, and what they are judged by. The words for it are in
+//! [`super::explain`].
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use polylatch::ClientId;
 use polylatch::inspect::{ClientView, HolderView, LockView, Snapshot};
 use serde::Serialize;
 
-use super::graph::{Ancestors, Cycle, cycles};
-use super::text::{count, harmless, shell_word, span};
+use super::connection::ConnectionId;
+use super::explain::explain;
+use super::graph::{Ancestors, Cycle, Reading, cycles};
+use super::history::LockHistory;
+use super::rows::Verdict;
+use super::text::harmless;
 use super::{HostFacts, Process, sharing};
 
 /// A ring of waits must have stood for this long before it is called a deadlock: clients that take
 /// and give locks quickly form rings by chance in a reading that is not one instant.
 const DEADLOCK_STANDS_MS: u64 = 1_000;
+
+/// A hold counts as far beyond the usual only from this length on.
+const LONG_HOLD_MS: u64 = 30_000;
+
+/// So many times as long as the longest of the earlier holds is far beyond the usual.
+const FAR_BEYOND: u64 = 5;
+
+/// A waiter is starved when this many that came later got the lock.
+pub(super) const PASSED_OVER: u32 = 5;
 
 /// Two start times of one process may differ by this much: clocks are stepped, ticks are coarse.
 const SAME_START_MS: u64 = 5_000;
@@ -53,12 +68,68 @@ pub enum Rule {
     DeadHead,
     /// The lock is free although somebody waits.
     LostWake,
+    /// A grant had a smaller fencing token than one before it.
+    TokenFellBack,
+    /// The store cannot be read.
+    Backend,
+    /// Renewed, but held far longer than usual.
+    ZombieRenew,
+    /// Others that came later get the lock again and again.
+    Starved,
+    /// Renewals come so late that one more miss loses the lease.
+    ShortLease,
+    /// The store's clock and the viewer's differ.
+    Clock,
+    /// Free, but the store refuses new holders for a while.
+    LockDelay,
     /// Another program's lock.
     Foreign,
     /// Held as it should be.
     Legit,
     /// Free.
     Free,
+}
+
+impl Rule {
+    /// How long a condition must have been seen without a break before a live picture shows it, in
+    /// milliseconds; from 1 on, at least in two readings. What flaps is never shown.
+    pub fn stands_for_ms(self) -> u64 {
+        match self {
+            // The age of a ring, and of a missing beat, is in the evidence already.
+            Self::Deadlock | Self::BeatsStopped | Self::LateBeat | Self::Stopped => 1,
+            Self::Backend | Self::DeadHead | Self::HolderGone | Self::LostWake => 2_000,
+            Self::NoExpiry | Self::NoExpiryDead => 2_000,
+            Self::ZombieRenew => 5_000,
+            Self::Clock => 10_000,
+            Self::TokenFellBack | Self::Starved | Self::ShortLease | Self::LockDelay => 0,
+            Self::Foreign | Self::Legit | Self::Free => 0,
+        }
+    }
+
+    /// Returns the name as it stands in `inspector` documents and JSON.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Deadlock => "DEADLOCK",
+            Self::Stopped => "STOPPED",
+            Self::NoExpiryDead => "NO-EXPIRY-DEAD",
+            Self::NoExpiry => "NO-EXPIRY",
+            Self::HolderGone => "HOLDER-GONE",
+            Self::BeatsStopped => "BEATS-STOPPED",
+            Self::LateBeat => "LATE-BEAT",
+            Self::DeadHead => "DEAD-HEAD",
+            Self::LostWake => "LOST-WAKE",
+            Self::TokenFellBack => "TOKEN-FELL-BACK",
+            Self::Backend => "BACKEND",
+            Self::ZombieRenew => "ZOMBIE-RENEW",
+            Self::Starved => "STARVED",
+            Self::ShortLease => "SHORT-LEASE",
+            Self::Clock => "CLOCK",
+            Self::LockDelay => "LOCK-DELAY",
+            Self::Foreign => "FOREIGN",
+            Self::Legit => "LEGIT",
+            Self::Free => "FREE",
+        }
+    }
 }
 
 /// A step that helps.
@@ -88,18 +159,57 @@ pub struct Finding {
 #[expect(missing_debug_implementations, reason = "borrows a trait object and is never kept")]
 pub struct Evidence<'a> {
     facts: &'a dyn HostFacts,
-    command: &'a str,
+    connection: Cow<'a, ConnectionId>,
+    /// How the CLI is called for each connection.
+    commands: HashMap<Cow<'a, ConnectionId>, &'a str>,
     clients: HashMap<&'a ClientId, &'a ClientView>,
-    cycles: Vec<Cycle>,
+    rings: Cow<'a, [Cycle]>,
+    /// Which ring each lock of this connection is in.
+    ringed: HashMap<String, usize>,
 }
 
 impl<'a> Evidence<'a> {
-    /// Prepares a reading. `command` is how the CLI is called for this store, such as `polylatch` or
-    /// `polylatch --url redis://cache`.
+    /// Prepares a single reading. `command` is how the CLI is called for this store, such as `polylatch`
+    /// or `polylatch --url redis://cache`.
     pub fn new(snapshot: &'a Snapshot, facts: &'a dyn HostFacts, command: &'a str) -> Self {
-        let clients = snapshot.clients.iter().map(|client| (&client.id, client)).collect();
-        let cycles = cycles(snapshot, &ancestors(snapshot, &clients, facts));
-        Self { facts, command, clients, cycles }
+        let nowhere = ConnectionId::new("");
+        let clients: HashMap<_, _> = snapshot.clients.iter().map(|client| (&client.id, client)).collect();
+        let ancestors = ancestors(snapshot, &clients, facts);
+        let rings = cycles(&[Reading { connection: &nowhere, snapshot, ancestors: &ancestors }]);
+        let commands = HashMap::from([(Cow::Owned(nowhere.clone()), command)]);
+        Self::among(Cow::Owned(nowhere), commands, clients, facts, Cow::Owned(rings))
+    }
+
+    /// Prepares one connection of several.
+    pub(super) fn among(
+        connection: Cow<'a, ConnectionId>,
+        commands: HashMap<Cow<'a, ConnectionId>, &'a str>,
+        clients: HashMap<&'a ClientId, &'a ClientView>,
+        facts: &'a dyn HostFacts,
+        rings: Cow<'a, [Cycle]>,
+    ) -> Self {
+        let mut ringed = HashMap::new();
+        for (at, ring) in rings.iter().enumerate().filter(|(_, ring)| ring.age_ms() >= DEADLOCK_STANDS_MS) {
+            for wait in ring.waits.iter().filter(|wait| wait.connection == *connection) {
+                ringed.entry(wait.lock.clone()).or_insert(at);
+            }
+        }
+        Self { facts, connection, commands, clients, rings, ringed }
+    }
+
+    /// Returns the ring of waits that a lock is in, if it has stood long enough.
+    pub(super) fn ring(&self, lock: &str) -> Option<&Cycle> {
+        self.ringed.get(lock).and_then(|at| self.rings.get(*at))
+    }
+
+    /// Returns how the CLI is called for a connection.
+    pub(super) fn command(&self, connection: &ConnectionId) -> &'a str {
+        self.commands.get(connection).copied().unwrap_or("polylatch")
+    }
+
+    /// Returns how the CLI is called for the connection whose locks are explained.
+    pub(super) fn own_command(&self) -> &'a str {
+        self.command(&self.connection)
     }
 
     /// Returns what a client says about itself.
@@ -123,17 +233,25 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    fn holder(&self, holder: &HolderView) -> String {
+    pub(super) fn holder(&self, holder: &HolderView) -> String {
         holder.client.as_ref().map_or_else(|| "another program".into(), |id| self.who(id))
     }
 
     /// Looks the holder's process up, if it runs on this host.
     pub fn process(&self, holder: &HolderView) -> Process {
-        let Some(client) = holder.client.as_ref().and_then(|id| self.client(id)) else {
+        holder.client.as_ref().map_or(Process::Unknown, |id| self.process_of(id))
+    }
+
+    /// Looks a client's process up, if it runs on this host.
+    pub(super) fn process_of(&self, id: &ClientId) -> Process {
+        let Some(client) = self.client(id) else { return Process::Unknown };
+        if !self.facts.is_here(client) {
             return Process::Unknown;
-        };
-        if client.host.is_empty() || client.host != self.facts.host_name() {
-            return Process::Unknown;
+        }
+        if let (Some(then), Some(now)) = (&client.boot, self.facts.boot())
+            && then != now
+        {
+            return Process::Gone; // the host was started anew since
         }
         let process = self.facts.process(client.pid);
         if let Process::Present { started_at_ms: Some(started), .. } = process
@@ -143,29 +261,17 @@ impl<'a> Evidence<'a> {
         }
         process
     }
-
-    fn break_step(&self, lock: &LockView, holder: &HolderView) -> Option<Next> {
-        let token = holder.fencing_token?;
-        if harmless(&lock.name) != lock.name {
-            let advice = "break it with the exact name from the JSON output: it has invisible characters";
-            return Some(Next::Do(advice.into()));
-        }
-        let name = shell_word(&lock.name);
-        Some(Next::Run(format!("{} break {name} --token {token} --reason '...'", self.command)))
-    }
 }
 
 /// Looks up which waiting clients of this host were started by holding ones, as by nested `run`s.
-fn ancestors(
+pub(super) fn ancestors(
     snapshot: &Snapshot,
     clients: &HashMap<&ClientId, &ClientView>,
     facts: &dyn HostFacts,
 ) -> Ancestors {
     const MOST_GENERATIONS: usize = 32;
-    let local = |id: &ClientId| {
-        let client = clients.get(id).filter(|client| client.host == facts.host_name())?;
-        (!client.host.is_empty()).then_some(client.pid)
-    };
+    let local =
+        |id: &ClientId| clients.get(id).filter(|client| facts.is_here(client)).map(|client| client.pid);
     let mut holders: HashMap<u32, Vec<&ClientId>> = HashMap::new();
     let holding =
         snapshot.locks.iter().flat_map(|lock| &lock.holders).filter_map(|holder| holder.client.as_ref());
@@ -214,6 +320,12 @@ impl Beat {
         self.since_ms > self.left_ms
     }
 
+    /// How many beats did not come; one counts as missed when it is half an interval late.
+    pub fn missed(self) -> u32 {
+        let halves = self.since_ms.saturating_mul(2) / self.every_ms.max(1);
+        u32::try_from(halves.saturating_sub(1) / 2).unwrap_or(u32::MAX)
+    }
+
     /// Two renewals are missing.
     pub fn has_stopped(self) -> bool {
         self.since_ms / 2 > self.left_ms
@@ -222,224 +334,98 @@ impl Beat {
 
 /// Explains one lock, the most severe finding first. There is always at least one.
 pub fn findings(lock: &LockView, evidence: &Evidence<'_>) -> Vec<Finding> {
-    let mut found: Vec<Finding> = evidence
-        .cycles
-        .iter()
-        .filter(|cycle| cycle.waits.iter().any(|wait| wait.lock == lock.name))
-        .filter(|cycle| cycle.age_ms() >= DEADLOCK_STANDS_MS)
-        .take(1)
-        .map(|cycle| deadlock(cycle, evidence))
-        .collect();
-    for holder in &lock.holders {
-        found.extend(about_holder(lock, holder, evidence));
+    judge(lock, evidence, None).into_iter().map(|verdict| explain(lock, verdict, evidence, None)).collect()
+}
+
+/// Applies the rules to one lock, the most severe verdict first. There is always at least one.
+pub(super) fn judge(lock: &LockView, evidence: &Evidence<'_>, past: Option<&LockHistory>) -> Vec<Verdict> {
+    let mut found = Vec::new();
+    let mut say = |rule, severity, holder| found.push(Verdict { rule, severity, holder });
+    if evidence.ring(&lock.name).is_some() {
+        say(Rule::Deadlock, Severity::Problem, None);
     }
-    found.extend(about_line(lock, evidence));
+    for (at, holder) in lock.holders.iter().enumerate() {
+        if let Some((rule, severity)) = about_holder(lock, holder, evidence) {
+            say(rule, severity, Some(at));
+        } else if past.is_some_and(|past| is_far_beyond_usual(holder, past)) {
+            say(Rule::ZombieRenew, Severity::Warning, Some(at));
+        }
+        if past.is_some_and(|past| past.fell_back(holder).is_some()) {
+            say(Rule::TokenFellBack, Severity::Problem, Some(at));
+        }
+        if past.is_some_and(|past| past.beats_come_late(holder).is_some()) {
+            say(Rule::ShortLease, Severity::Notice, Some(at));
+        }
+    }
+    if let Some((rule, severity)) = about_line(lock) {
+        say(rule, severity, None);
+    }
+    if past.is_some_and(|past| past.starved(lock).is_some()) {
+        say(Rule::Starved, Severity::Warning, None);
+    }
     if found.is_empty() {
-        found.push(nothing_wrong(lock, evidence));
+        let rule = if lock.holders.is_empty() { Rule::Free } else { Rule::Legit };
+        return vec![Verdict { rule, severity: Severity::Fine, holder: None }];
     }
-    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found.sort_by_key(|verdict| std::cmp::Reverse(verdict.severity));
     found
 }
 
-fn deadlock(cycle: &Cycle, evidence: &Evidence<'_>) -> Finding {
-    let waits: Vec<String> = cycle
-        .waits
-        .iter()
-        .map(|wait| {
-            let (waiter, holder) = (evidence.who(&wait.waiter), evidence.who(&wait.holder));
-            let lock = harmless(&wait.lock);
-            match &wait.through {
-                None => format!("{waiter} waits for {lock}, held by {holder}"),
-                Some(started) => {
-                    let started = evidence.who(started);
-                    format!("{waiter} started {started}, which waits for {lock}, held by {holder}")
-                }
-            }
-        })
-        .collect();
-    let mut next = Vec::new();
-    if let Some(wait) = cycle.cheapest()
-        && let Some(token) = wait.fencing_token
-        && harmless(&wait.lock) == wait.lock
-    {
-        let name = shell_word(&wait.lock);
-        let reason = "'deadlock: taken last'";
-        next.push(Next::Run(format!("{} break {name} --token {token} --reason {reason}", evidence.command)));
-    }
-    next.push(Next::Do("let every program take these locks in the same order".into()));
-    Finding {
-        rule: Rule::Deadlock,
-        severity: Severity::Problem,
-        sentence: format!(
-            "Deadlock, standing for {}: {}. Renewal keeps all of these leases alive, so nothing ends it.",
-            span(cycle.age_ms()),
-            waits.join("; ")
-        ),
-        next,
-    }
-}
-
-pub(super) fn about_holder(lock: &LockView, holder: &HolderView, evidence: &Evidence<'_>) -> Option<Finding> {
-    let who = evidence.holder(holder);
-    let pid = holder.client.as_ref().map(|id| evidence.place(id).1).unwrap_or_default();
+pub(super) fn about_holder(
+    lock: &LockView,
+    holder: &HolderView,
+    evidence: &Evidence<'_>,
+) -> Option<(Rule, Severity)> {
     let process = evidence.process(holder);
-    let beat = Beat::of(holder);
-    let free_in = holder.remaining_ms.map(span);
-    let free = if lock.holders.len() > 1 { "Its lease ends" } else { "Free" };
-    let breaking = evidence.break_step(lock, holder);
-    let finding =
-        |rule, severity, sentence: String, next: Vec<Next>| Some(Finding { rule, severity, sentence, next });
-
     if let Process::Present { stopped: true, .. } = process {
-        let end = free_in.map_or_else(String::new, |left| format!(" The lease ends in {left}."));
-        return finding(
-            Rule::Stopped,
-            Severity::Problem,
-            format!("{who} is stopped (process state T): it can neither work, renew nor release.{end}"),
-            [Some(Next::Run(format!("kill -CONT {pid}"))), breaking].into_iter().flatten().collect(),
-        );
+        return Some((Rule::Stopped, Severity::Problem));
     }
     if lock.mode == "foreign" || holder.client.is_none() {
-        let ask = Next::Do("ask the program that keeps this name; Polylatch leaves its data as it is".into());
-        return match free_in {
-            Some(left) => finding(
-                Rule::Foreign,
-                Severity::Notice,
-                format!(
-                    "Another program holds it, and the store does not say who. Free in {left} unless extended."
-                ),
-                vec![],
-            ),
-            None => finding(
-                Rule::NoExpiry,
-                Severity::Problem,
-                "Another program holds it without an expiry: only that program can free it.".into(),
-                vec![ask],
-            ),
-        };
+        return Some(match holder.remaining_ms {
+            Some(_) => (Rule::Foreign, Severity::Notice),
+            None => (Rule::NoExpiry, Severity::Problem),
+        });
     }
-    let beats = beat.is_some_and(|beat| !beat.is_late());
-    if process == Process::Gone && free_in.is_none() {
-        return finding(
-            Rule::NoExpiryDead,
-            Severity::Problem,
-            format!("{who} holds it, but that process is gone, and no expiry is known: nothing may free it."),
-            breaking.into_iter().collect(),
-        );
+    let beat = Beat::of(holder);
+    match (process, holder.remaining_ms) {
+        (Process::Gone, None) => return Some((Rule::NoExpiryDead, Severity::Problem)),
+        (Process::Gone, Some(_)) => {
+            // Renewed a moment ago and not here: it ended just now, or it runs in a container that
+            // shares this host's name but not its process numbers.
+            let beats = beat.is_some_and(|beat| !beat.is_late());
+            let severity = if beats { Severity::Notice } else { Severity::Warning };
+            return Some((Rule::HolderGone, severity));
+        }
+        _ => {}
     }
-    if let (Process::Gone, Some(left)) = (process, &free_in) {
-        // Renewed a moment ago and not here: it ended just now, or it runs in a container that
-        // shares this host's name but not its process numbers.
-        let severity = if beats { Severity::Notice } else { Severity::Warning };
-        let doubt = if beats {
-            " If renewals go on, it runs in a container with process numbers of its own."
-        } else {
-            ""
-        };
-        return finding(
-            Rule::HolderGone,
-            severity,
-            format!(
-                "{who} holds it, but this host has no such process any more. {free} in {left} at the latest.{doubt}"
-            ),
-            [Some(Next::Do(format!("wait {left}"))), breaking].into_iter().flatten().collect(),
-        );
-    }
-    let beat = beat?;
-    let (since, every, left) = (span(beat.since_ms), span(beat.every_ms), span(beat.left_ms));
+    let beat = beat.filter(|_| holder.renewed != Some(false))?;
+    // A lease that may be of a fixed length is not late.
+    let to_be_renewed = holder.renewed == Some(true);
     if beat.has_stopped() {
-        return finding(
-            Rule::BeatsStopped,
-            Severity::Warning,
-            format!(
-                "{who} has not renewed for {since}, one was due every {every}: it ended, hangs, is cut off from \
-                 the store, or is at its hold limit. {free} in {left} unless it renews."
-            ),
-            [Some(Next::Do(format!("wait {left}"))), breaking].into_iter().flatten().collect(),
-        );
+        let severity = if to_be_renewed { Severity::Warning } else { Severity::Notice };
+        return Some((Rule::BeatsStopped, severity));
     }
-    if beat.is_late() {
-        return finding(
-            Rule::LateBeat,
-            Severity::Notice,
-            format!(
-                "The renewal of {who} is late: none for {since}, one was due every {every}; {left} left."
-            ),
-            vec![Next::Do("look again in a moment".into())],
-        );
-    }
-    None
+    (beat.is_late() && to_be_renewed).then_some((Rule::LateBeat, Severity::Notice))
 }
 
-fn about_line(lock: &LockView, evidence: &Evidence<'_>) -> Option<Finding> {
+fn about_line(lock: &LockView) -> Option<(Rule, Severity)> {
+    if lock.holders.is_empty() && lock.details.iter().any(|detail| detail.name == "lock-delay") {
+        return Some((Rule::LockDelay, Severity::Notice));
+    }
     let head = lock.waiters.first()?;
-    let who = evidence.who(&head.client);
-    if lock.holders.is_empty() && lock.waiters.iter().all(|waiter| waiter.silent) {
-        return Some(Finding {
-            rule: Rule::Free,
-            severity: Severity::Fine,
-            sentence: format!(
-                "Free: nobody holds it. Only records of waiters that gave up without a word are left ({who}{}); \
-                 whoever asks next gets the lock.",
-                if lock.waiters.len() > 1 { " and others" } else { "" }
-            ),
-            next: vec![],
-        });
+    let free = lock.holders.is_empty();
+    if free && lock.waiters.iter().all(|waiter| waiter.silent) {
+        return Some((Rule::Free, Severity::Fine));
     }
     if head.silent {
-        let severity = if lock.holders.is_empty() { Severity::Warning } else { Severity::Notice };
-        return Some(Finding {
-            rule: Rule::DeadHead,
-            severity,
-            sentence: format!("The first in line, {who}, gives no sign of life; the next hand-off skips it."),
-            next: vec![],
-        });
+        return Some((Rule::DeadHead, if free { Severity::Warning } else { Severity::Notice }));
     }
-    let state = if lock.holders.is_empty() { "Free" } else { "There is room" };
-    sharing::has_room(lock, head).then(|| Finding {
-        rule: Rule::LostWake,
-        severity: Severity::Notice,
-        sentence: format!(
-            "{state}, but {who} waits, for {}: between two holders, or a wake-up was lost and its next poll takes the lock.",
-            span(head.waited_ms)
-        ),
-        next: vec![Next::Do("look again in a moment; if it stays, that process hangs".into())],
-    })
+    sharing::has_room(lock, head).then_some((Rule::LostWake, Severity::Notice))
 }
 
-fn nothing_wrong(lock: &LockView, evidence: &Evidence<'_>) -> Finding {
-    let Some(holder) = lock.holders.first() else {
-        let sentence = "Free: nobody holds it and nobody waits.".into();
-        return Finding { rule: Rule::Free, severity: Severity::Fine, sentence, next: vec![] };
-    };
-    let held = holder.held_for_ms.map(|ms| format!(" for {}", span(ms))).unwrap_or_default();
-    let renewed = match (holder.renewals, holder.renewed_ago_ms) {
-        (Some(1..), Some(ago)) => format!(", renewed {} ago", span(ago)),
-        (Some(0), _) => ", first renewal not due yet".into(),
-        _ => String::new(),
-    };
-    let who = evidence.holder(holder);
-    let live: Vec<_> = lock.waiters.iter().filter(|waiter| !waiter.silent).collect();
-    let line = match live.first() {
-        None => "Nobody waits.".into(),
-        Some(first) => {
-            let waiting = count(live.len(), "client waits", "clients wait");
-            format!("{waiting}, the first{} for {}.", sharing::wish(first), span(first.waited_ms))
-        }
-    };
-    Finding {
-        rule: Rule::Legit,
-        severity: Severity::Fine,
-        sentence: match sharing::held(lock).as_str() {
-            "held" => format!("Held{held} by {who}{renewed}: all is well. {line}"),
-            shared => {
-                let (first, rest) = shared.split_at(1);
-                let (first, others) = (first.to_uppercase(), sharing::and_others(lock));
-                format!("{first}{rest} by {who}{held}{renewed}{others}: all is well. {line}")
-            }
-        },
-        next: vec![],
-    }
+fn is_far_beyond_usual(holder: &HolderView, past: &LockHistory) -> bool {
+    let held = holder.held_for_ms.unwrap_or(0);
+    held >= LONG_HOLD_MS && past.usual_hold_ms().is_some_and(|usual| held > usual.saturating_mul(FAR_BEYOND))
 }
 
 #[cfg(test)]

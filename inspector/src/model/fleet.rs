@@ -1,18 +1,27 @@
 //! All connections together.
 
-use std::collections::VecDeque;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use polylatch::ClientId;
-use polylatch::inspect::LockView;
+use polylatch::inspect::{ClientView, LockView, Snapshot};
 
 use super::Process;
 use super::connection::{Connection, ConnectionId};
-use super::findings::Finding;
-use super::graph::Graph;
+use super::explain::explain;
+use super::findings::{Evidence, Finding, Next, Rule, Severity, ancestors};
+use super::graph::{Ancestors, Cycle, Reading, cycles};
 use super::history::{Limits, LockHistory, Logged};
-use super::report::Update;
+use super::report::{Report, Update};
 use super::rows::{LockState, Row, RowKey, Summary};
-use super::store::Store;
+use super::sight::Sight;
+use super::store::{Phase, Store};
+use super::text::{clock_time, harmless, span};
+use super::wait_for::Graph;
+
+/// Clocks that differ by less are not worth a word.
+const CLOCK_OFF_MS: u64 = 2_000;
 
 /// Place of a row: good until the next change of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,12 +75,14 @@ pub struct Fleet {
     stores: Vec<Store>,
     limits: Limits,
     version: u64,
+    /// Rings of waits through the latest readings.
+    rings: Vec<Cycle>,
 }
 
 impl Fleet {
     /// Makes a fleet without connections.
     pub fn new(limits: Limits) -> Self {
-        Self { stores: Vec::new(), limits, version: 0 }
+        Self { limits, ..Self::default() }
     }
 
     /// Adds a connection, or changes what is known of it.
@@ -87,16 +98,101 @@ impl Fleet {
     pub fn disconnect(&mut self, id: &ConnectionId) {
         self.version += 1;
         self.stores.retain(|store| store.connection.id != *id);
+        self.rings = self.find_rings();
     }
 
     /// Takes news. Those of a connection that is not known are dropped.
-    pub fn ingest(&mut self, _update: Update) {
+    pub fn ingest(&mut self, update: Update) {
+        let Some(at) = self.stores.iter().position(|store| store.connection.id == update.connection) else {
+            return;
+        };
         self.version += 1;
-        let _ = self.limits;
+        let now_ms = update.at_ms;
+        match update.report {
+            Report::Failed { message, retry_in_ms } => self.stores[at].fail(now_ms, &message, retry_in_ms),
+            Report::Seen(sample) => {
+                let before = self.stores[at].snapshot.clone();
+                self.stores[at].take(now_ms, sample, &self.limits);
+                let rings = self.find_rings();
+                // Locks elsewhere are judged anew only if a ring through them came or went.
+                let changed = |id: &ConnectionId| {
+                    let of = |rings: &[Cycle]| -> Vec<Vec<String>> {
+                        let here = |ring: &&Cycle| ring.waits.iter().any(|wait| wait.connection == *id);
+                        let locks = |ring: &Cycle| ring.waits.iter().map(|wait| wait.lock.clone()).collect();
+                        rings.iter().filter(here).map(locks).collect()
+                    };
+                    of(&self.rings) != of(&rings)
+                };
+                let others: Vec<usize> = (0..self.stores.len())
+                    .filter(|other| *other != at && changed(&self.stores[*other].connection.id))
+                    .collect();
+                self.rings = rings;
+                self.judge(at, before.as_deref());
+                for other in others {
+                    let same = self.stores[other].snapshot.clone();
+                    self.judge(other, same.as_deref());
+                }
+            }
+        }
+        self.tick(now_ms);
     }
 
-    /// Lets time pass: rows that went are forgotten, readings become late. Call it before drawing.
-    pub fn tick(&mut self, _now_ms: u64) {}
+    /// Lets time pass: rows of locks that went are forgotten. Call it before drawing.
+    pub fn tick(&mut self, now_ms: u64) {
+        for store in &mut self.stores {
+            self.version += u64::from(store.tick(now_ms));
+        }
+    }
+
+    fn find_rings(&self) -> Vec<Cycle> {
+        let ancestors = self.ancestors();
+        cycles(&self.readings(&ancestors))
+    }
+
+    fn ancestors(&self) -> Vec<Ancestors> {
+        let of_store = |store: &Store| {
+            let Some(snapshot) = &store.snapshot else { return Ancestors::new() };
+            if store.sight.parents.is_empty() {
+                return Ancestors::new();
+            }
+            let clients = snapshot.clients.iter().map(|client| (&client.id, client)).collect();
+            ancestors(snapshot, &clients, &*store.sight)
+        };
+        self.stores.iter().map(of_store).collect()
+    }
+
+    fn readings<'a>(&'a self, ancestors: &'a [Ancestors]) -> Vec<Reading<'a>> {
+        let both = self.stores.iter().zip(ancestors);
+        both.filter_map(|(store, ancestors)| {
+            let snapshot = store.snapshot.as_deref()?;
+            Some(Reading { connection: &store.connection.id, snapshot, ancestors })
+        })
+        .collect()
+    }
+
+    fn judge(&mut self, at: usize, before: Option<&Snapshot>) {
+        // The store is changed while its evidence, and that of the others, is looked at.
+        let stand_in = Store::new(self.stores[at].connection.clone());
+        let mut store = std::mem::replace(&mut self.stores[at], stand_in);
+        self.stores[at].snapshot = store.snapshot.clone();
+        let sight = Arc::clone(&store.sight);
+        store.judge(before, &self.evidence(at, &sight));
+        self.stores[at] = store;
+    }
+
+    /// What the locks of one connection are judged by: the clients of all.
+    fn evidence<'a>(&'a self, at: usize, sight: &'a Sight) -> Evidence<'a> {
+        let known = self.stores.iter().filter_map(|store| store.snapshot.as_ref());
+        let clients =
+            known.flat_map(|snapshot| &snapshot.clients).map(|client| (&client.id, client)).collect();
+        let commands = self
+            .stores
+            .iter()
+            .map(|store| (Cow::Borrowed(&store.connection.id), store.connection.command.as_str()))
+            .collect();
+        let connection = Cow::Borrowed(&self.stores[at].connection.id);
+        Evidence::among(connection, commands, clients, sight, Cow::Borrowed(&self.rings))
+    }
 
     /// Changes whenever something else than the passing of time has changed.
     pub fn version(&self) -> u64 {
@@ -115,10 +211,12 @@ impl Fleet {
 
     /// Returns the places of all rows, by connection and name, those of locks that just went last.
     pub fn row_refs(&self) -> impl Iterator<Item = RowRef> + '_ {
-        self.stores.iter().enumerate().flat_map(|(at, store)| {
-            (0..store.rows.len() + store.gone.len())
-                .map(move |row| RowRef { store: at as u32, row: row as u32 })
-        })
+        (0..self.stores.len()).flat_map(|store| self.row_refs_of(store))
+    }
+
+    pub(super) fn row_refs_of(&self, store: usize) -> impl Iterator<Item = RowRef> + use<> {
+        let rows = self.stores[store].rows.len() + self.stores[store].gone.len();
+        (0..rows).map(move |row| RowRef { store: store as u32, row: row as u32 })
     }
 
     /// Returns a row. Panics if the place is of an older version of the fleet and does not exist now.
@@ -130,14 +228,20 @@ impl Fleet {
 
     /// Finds a lock's row.
     pub fn find(&self, key: &RowKey) -> Option<RowRef> {
-        self.row_refs().find(|place| self.at(*place).key == *key)
+        let at = self.stores.iter().position(|store| store.connection.id == key.connection)?;
+        let store = &self.stores[at];
+        let gone = || {
+            let place = store.gone.iter().position(|row| row.key.lock == key.lock)?;
+            Some(store.rows.len() + place)
+        };
+        let row = store.place(&key.lock).or_else(gone)?;
+        Some(RowRef { store: at as u32, row: row as u32 })
     }
 
     /// Returns a lock as the store had it at the latest reading; `None` if it is gone.
     pub fn lock(&self, key: &RowKey) -> Option<&LockView> {
         let store = self.store(&key.connection)?;
-        let snapshot = store.snapshot()?;
-        snapshot.locks.iter().find(|lock| *lock.name == *key.lock)
+        store.snapshot()?.locks.get(store.place(&key.lock)?)
     }
 
     /// Returns what is remembered of a lock.
@@ -153,15 +257,53 @@ impl Fleet {
         }
     }
 
-    /// Explains a lock: findings that have stood long enough, the most severe first. Never empty for a
-    /// lock that is there.
-    pub fn explain(&self, _key: &RowKey) -> Vec<Finding> {
-        Vec::new()
+    /// Explains a lock as of the latest reading: findings that have stood long enough, the most severe
+    /// first. Never empty for a lock that is there.
+    pub fn explain(&self, key: &RowKey) -> Vec<Finding> {
+        let Some(place) = self.find(key) else { return Vec::new() };
+        let evidence = self.evidence_of(place);
+        self.explain_with(place, &evidence)
     }
 
-    /// Returns everything that needs attention, the most severe first.
-    pub fn attention(&self) -> Vec<Attention> {
-        Vec::new()
+    fn evidence_of(&self, place: RowRef) -> Evidence<'_> {
+        let at = place.store as usize;
+        self.evidence(at, &self.stores[at].sight)
+    }
+
+    fn explain_with(&self, place: RowRef, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let store = &self.stores[place.store as usize];
+        let row = self.at(place);
+        let lock = store.snapshot.as_ref().and_then(|snapshot| snapshot.locks.get(place.row as usize));
+        let Some(lock) = lock.filter(|lock| *lock.name == *row.key.lock) else { return Vec::new() };
+        let past = store.history(&row.key.lock);
+        row.verdicts.iter().map(|verdict| explain(lock, *verdict, evidence, past)).collect()
+    }
+
+    /// Returns everything that needs attention, the most severe first, then the oldest. Locks that one
+    /// finding is about, as a deadlock is about all locks of its ring, are told by the first of them.
+    pub fn attention(&self, now_ms: u64) -> Vec<Attention> {
+        let mut found: Vec<Attention> = Vec::new();
+        for (at, store) in self.stores.iter().enumerate() {
+            found.extend(about_connection(store, now_ms));
+            let mut rows =
+                store.rows.iter().enumerate().filter(|(_, row)| row.severity() >= Severity::Warning);
+            let Some(first) = rows.next() else { continue };
+            let evidence = self.evidence(at, &store.sight);
+            for (row, shown) in std::iter::once(first).chain(rows) {
+                let place = RowRef { store: at as u32, row: row as u32 };
+                let Some(finding) = self.explain_with(place, &evidence).into_iter().next() else { continue };
+                let since_ms = store.since_ms(&shown.key.lock, finding.rule).unwrap_or(shown.sampled_at_ms);
+                found.push(Attention { key: shown.key.clone(), since_ms, finding });
+            }
+        }
+        let mut told = HashSet::new();
+        found.retain(|attention| {
+            attention.finding.rule != Rule::Deadlock || told.insert(attention.finding.sentence.clone())
+        });
+        found.sort_by(|a, b| {
+            (b.finding.severity, a.since_ms, &a.key).cmp(&(a.finding.severity, b.since_ms, &b.key))
+        });
+        found
     }
 
     /// Returns the events of one lock that are remembered, oldest first.
@@ -173,12 +315,45 @@ impl Fleet {
 
     /// Returns the client processes, by host, process and connection.
     pub fn clients(&self) -> Vec<ClientRow> {
-        Vec::new()
+        let mut found = Vec::new();
+        for (at, store) in self.stores.iter().enumerate() {
+            let Some(snapshot) = &store.snapshot else { continue };
+            let evidence = self.evidence(at, &store.sight);
+            let mut places: HashMap<&ClientId, usize> = HashMap::new();
+            let mut of = |found: &mut Vec<ClientRow>, id| {
+                *places.entry(id).or_insert_with(|| {
+                    found.push(client_row(store, id, &evidence));
+                    found.len() - 1
+                })
+            };
+            for client in &snapshot.clients {
+                of(&mut found, &client.id);
+            }
+            for (lock, row) in snapshot.locks.iter().zip(&store.rows) {
+                for holder in &lock.holders {
+                    let Some(id) = &holder.client else { continue };
+                    let place = of(&mut found, id);
+                    found[place].holds.push((row.key.clone(), holder.held_for_ms));
+                }
+                for waiter in &lock.waiters {
+                    let place = of(&mut found, &waiter.client);
+                    found[place].waits.push((row.key.clone(), waiter.waited_ms));
+                }
+            }
+        }
+        found.sort_by(|a, b| {
+            (&a.host, &a.pid, &a.connection, &a.id).cmp(&(&b.host, &b.pid, &b.connection, &b.id))
+        });
+        found
     }
 
     /// Returns who waits for whom, across all connections.
     pub fn graph(&self) -> Graph {
-        Graph::default()
+        if self.stores.is_empty() {
+            return Graph::default();
+        }
+        let ancestors = self.ancestors();
+        Graph::of(&self.readings(&ancestors), &self.rings, &self.evidence(0, &self.stores[0].sight))
     }
 
     /// Counts the rows as they are shown at `now_ms`.
@@ -192,4 +367,63 @@ impl Fleet {
         }
         summary
     }
+}
+
+fn client_row(store: &Store, id: &ClientId, evidence: &Evidence<'_>) -> ClientRow {
+    let (host, pid) = evidence.place(id);
+    let said = evidence.client(id);
+    let text = |of: fn(&ClientView) -> &String| said.map(|client| harmless(of(client))).unwrap_or_default();
+    ClientRow {
+        connection: store.connection.id.clone(),
+        id: id.clone(),
+        host,
+        pid,
+        program: text(|client| &client.program),
+        language: text(|client| &client.language),
+        version: text(|client| &client.version),
+        seen_ago_ms: said.map(|client| client.seen_ago_ms),
+        process: evidence.process_of(id),
+        holds: Vec::new(),
+        waits: Vec::new(),
+    }
+}
+
+/// What is found about a connection itself.
+fn about_connection(store: &Store, now_ms: u64) -> Vec<Attention> {
+    let key = || RowKey { connection: store.connection.id.clone(), lock: "".into() };
+    let mut found = Vec::new();
+    if let Phase::Lost { since_ms, failing_since_ms, why, retry_at_ms } = store.phase(now_ms)
+        && now_ms.saturating_sub(failing_since_ms) >= Rule::Backend.stands_for_ms()
+    {
+        let known = match since_ms {
+            Some(since) => format!("Not known since {} UTC", clock_time(since, now_ms)),
+            None => "Never read".into(),
+        };
+        let retry = match retry_at_ms.map(|at| at.saturating_sub(now_ms)) {
+            Some(1..) => "It is tried again by itself.",
+            _ => "It is being tried again.",
+        };
+        let finding = Finding {
+            rule: Rule::Backend,
+            severity: Severity::Problem,
+            sentence: format!("{known}: {why}. {retry}"),
+            next: vec![Next::Run(format!("{} doctor", store.connection.command))],
+        };
+        found.push(Attention { key: key(), since_ms: failing_since_ms, finding });
+    }
+    if let Some((since_ms, ahead_ms)) = store.clock_is_off(CLOCK_OFF_MS)
+        && now_ms.saturating_sub(since_ms) >= Rule::Clock.stands_for_ms()
+    {
+        let (off, way) = (span(ahead_ms.unsigned_abs()), if ahead_ms > 0 { "ahead of" } else { "behind" });
+        let finding = Finding {
+            rule: Rule::Clock,
+            severity: Severity::Notice,
+            sentence: format!(
+                "The store's clock is {off} {way} this machine's: times of day differ by that, ages and leases do not."
+            ),
+            next: vec![Next::Do("set one of the two clocks right".into())],
+        };
+        found.push(Attention { key: key(), since_ms, finding });
+    }
+    found
 }

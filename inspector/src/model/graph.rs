@@ -1,4 +1,4 @@
-//! Who waits for whom: the wait-for graph across all locks of a reading, and its cycles.
+//! Who waits for whom, across all locks of all readings: rings of waits.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -6,11 +6,23 @@ use polylatch::ClientId;
 use polylatch::inspect::{HolderView, LockView, Snapshot};
 
 use super::connection::ConnectionId;
-use super::rows::RowKey;
+
+/// One store, to be looked at together with others.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading<'a> {
+    /// Which connection.
+    pub connection: &'a ConnectionId,
+    /// What it showed.
+    pub snapshot: &'a Snapshot,
+    /// Which of its holding clients are known to have started a waiting one.
+    pub ancestors: &'a Ancestors,
+}
 
 /// One client waits for a lock that another client holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
+    /// The connection that the lock belongs to.
+    pub connection: ConnectionId,
     /// Who waits.
     pub waiter: ClientId,
     /// The client that stands in line, if the waiter only waits for the end of that process.
@@ -27,7 +39,8 @@ pub struct Wait {
     pub fencing_token: Option<u64>,
 }
 
-/// Clients that wait for each other in a ring: every wait's holder is the next wait's waiter.
+/// Clients that wait for each other in a ring: every wait's holder is the next wait's waiter, or the same
+/// process in another store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cycle {
     /// The waits, starting with the first lock by name.
@@ -50,71 +63,73 @@ impl Cycle {
     }
 }
 
-/// Who waits for whom, without those that nobody waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Graph {
-    /// The client processes in it.
-    pub parties: Vec<Party>,
-    /// The locks in it.
-    pub locks: Vec<RowKey>,
-    /// Who holds what: arrows from a lock to a party.
-    pub holds: Vec<Edge>,
-    /// Who waits for what: arrows from a party to a lock.
-    pub waits: Vec<Edge>,
-    /// Rings, each once.
-    pub rings: Vec<Cycle>,
-    /// Trees of the waits that are in no ring, each from the party that everybody in it waits for in the
-    /// end; the largest first.
-    pub trees: Vec<Blocker>,
-}
-
-/// A client process in the graph. A process that is connected to several stores is one party.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Party {
-    /// `host pid 42 (program)`, harmless.
-    pub who: String,
-    /// Its ids, each with its connection.
-    pub clients: Vec<(ConnectionId, ClientId)>,
-}
-
-/// An arrow.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Edge {
-    /// Place among the parties.
-    pub party: usize,
-    /// Place among the locks.
-    pub lock: usize,
-    /// In which way it is held or wanted.
-    pub mode: String,
-    /// For how long, as of the reading.
-    pub for_ms: Option<u64>,
-}
-
-/// A party that others wait for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Blocker {
-    /// Place among the parties.
-    pub party: usize,
-    /// The lock it is waited for with, by its place; `None` at the root.
-    pub through: Option<usize>,
-    /// How many parties wait for it, directly or not.
-    pub blocked: usize,
-    /// Who waits for it directly.
-    pub behind: Vec<Blocker>,
-}
-
-impl Graph {
-    /// Returns the graph in words, for screen readers and for tickets: rings first, then trees.
-    pub fn text(&self) -> String {
-        String::new()
-    }
-}
-
 /// For a waiting client, the holding clients that started it, directly or not.
 pub type Ancestors = HashMap<ClientId, Vec<ClientId>>;
 
 /// Most rings that are told; a store in which everything waits for everything has too many to read.
 const MOST_CYCLES: usize = 100;
+
+/// Which clients are one party: a process that is connected to several stores waits in one of them and
+/// holds in another. Two clients of a process in one store stay apart, as its tasks do.
+#[derive(Debug, Default)]
+pub(super) struct Parties<'a> {
+    of: HashMap<(usize, &'a ClientId), usize>,
+    processes: HashMap<(&'a str, u32, Option<u64>), (usize, usize)>,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl<'a> Parties<'a> {
+    /// Names the parties of all clients that hold or wait in these readings.
+    pub(super) fn of(readings: &[Reading<'a>]) -> Self {
+        let mut parties = Self::default();
+        for (at, reading) in readings.iter().enumerate() {
+            let said: HashMap<&ClientId, _> = if readings.len() > 1 {
+                reading.snapshot.clients.iter().map(|client| (&client.id, client)).collect()
+            } else {
+                HashMap::new()
+            };
+            for lock in &reading.snapshot.locks {
+                let holders = lock.holders.iter().filter_map(|holder| holder.client.as_ref());
+                for id in holders.chain(lock.waiters.iter().map(|waiter| &waiter.client)) {
+                    if parties.of.contains_key(&(at, id)) {
+                        continue;
+                    }
+                    let process = said
+                        .get(id)
+                        .filter(|client| !client.host.is_empty())
+                        .map(|client| (client.host.as_str(), client.pid, client.process_started_at_ms));
+                    let known = process.and_then(|process| parties.processes.get(&process));
+                    let party = match known {
+                        Some(&(party, elsewhere)) if elsewhere != at => party,
+                        _ => {
+                            let party = parties.count;
+                            parties.count += 1;
+                            if let Some(process) = process {
+                                parties.processes.entry(process).or_insert((party, at));
+                            }
+                            party
+                        }
+                    };
+                    parties.of.insert((at, id), party);
+                }
+            }
+        }
+        parties
+    }
+
+    /// Returns the party of a client of reading number `at`.
+    pub(super) fn get(&self, at: usize, id: &'a ClientId) -> Option<usize> {
+        self.of.get(&(at, id)).copied()
+    }
+}
+
+/// A wait between two parties.
+struct Arrow {
+    from: usize,
+    to: usize,
+    wait: Wait,
+}
 
 /// Finds rings of waiting clients, the shortest through each lock, each once, ordered by first lock.
 ///
@@ -122,88 +137,114 @@ const MOST_CYCLES: usize = 100;
 /// there are too few, whatever the others give back, for the waiter or for one before it in line; so a
 /// ring that needs several holders of one semaphore is not found.
 ///
-/// `ancestors` tells which holding clients are known to have started a waiting one: they wait with it.
+/// Ancestors tell which holding clients are known to have started a waiting one: they wait with it.
 ///
 /// A client that waits for a lock it holds itself is not a ring: its tasks take turns. Whether one
 /// task of a client both holds and waits is not in the store, so a ring is strong evidence of a
 /// deadlock, not proof; [`Cycle::age_ms`] tells a passing coincidence from a standing one.
-pub fn cycles(snapshot: &Snapshot, ancestors: &Ancestors) -> Vec<Cycle> {
-    let waits = waits(snapshot, ancestors);
-    let mut out: HashMap<&ClientId, Vec<usize>> = HashMap::new();
-    for (index, wait) in waits.iter().enumerate() {
-        out.entry(&wait.waiter).or_default().push(index);
+pub fn cycles(readings: &[Reading<'_>]) -> Vec<Cycle> {
+    // Most stores have nobody that both holds and waits, and this stays cheap.
+    if readings.iter().all(|reading| reading.snapshot.locks.iter().all(|lock| lock.waiters.is_empty())) {
+        return Vec::new();
     }
-    // A ring needs clients that both hold and wait; most stores have none, and this stays cheap.
-    let holders: HashSet<&ClientId> = waits.iter().map(|wait| &wait.holder).collect();
+    let parties = Parties::of(readings);
+    let arrows = arrows(readings, &parties);
+    let mut out: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (index, arrow) in arrows.iter().enumerate() {
+        out.entry(arrow.from).or_default().push(index);
+    }
+    let holders: HashSet<usize> = arrows.iter().map(|arrow| arrow.to).collect();
     let mut seen = HashSet::new();
     let mut found = Vec::new();
-    for (index, wait) in waits.iter().enumerate() {
+    for (index, arrow) in arrows.iter().enumerate() {
         if found.len() == MOST_CYCLES {
             break;
         }
-        if !holders.contains(&wait.waiter) || !out.contains_key(&wait.holder) {
+        if !holders.contains(&arrow.from) || !out.contains_key(&arrow.to) {
             continue;
         }
-        if let Some(ring) = shortest_ring(&waits, &out, index) {
+        if let Some(ring) = shortest_ring(&arrows, &out, index) {
             let mut key = ring.clone();
             key.sort_unstable();
             if seen.insert(key) {
-                found.push(Cycle { waits: rotated(&waits, &ring) });
+                found.push(Cycle { waits: rotated(&arrows, &ring) });
             }
         }
     }
     found
 }
 
-fn waits(snapshot: &Snapshot, ancestors: &Ancestors) -> Vec<Wait> {
-    let mut waits = Vec::new();
+fn arrows(readings: &[Reading<'_>], parties: &Parties<'_>) -> Vec<Arrow> {
+    let mut arrows = Vec::new();
     // Only who both waits and holds can be in a ring; without this, many readers are far too many waits.
-    let (waiting, holding) = (waiting(snapshot, ancestors), holding(snapshot));
-    for lock in &snapshot.locks {
-        for (client, holder, permits) in by_client(lock).filter(|(client, ..)| waiting.contains(client)) {
-            let others = lock.capacity.map_or(0, |capacity| capacity.saturating_sub(permits));
-            let mut wanted = 0;
-            for waiter in lock.waiters.iter().filter(|waiter| !waiter.silent) {
-                wanted = waiter.permits.max(wanted);
-                let needs = lock.capacity.is_none() || wanted > others;
-                if waiter.client == *client || !needs {
+    let (waiting, holding) = (waiting(readings, parties), holding(readings, parties));
+    for (at, reading) in readings.iter().enumerate() {
+        for lock in reading.snapshot.locks.iter().filter(|lock| !lock.waiters.is_empty()) {
+            for (client, holder, permits) in by_client(lock) {
+                let Some(to) = parties.get(at, client).filter(|party| waiting.contains(party)) else {
                     continue;
-                }
-                let wait = Wait {
-                    waiter: waiter.client.clone(),
-                    through: None,
-                    lock: lock.name.clone(),
-                    holder: client.clone(),
-                    waited_ms: waiter.waited_ms,
-                    held_for_ms: holder.held_for_ms,
-                    fencing_token: holder.fencing_token.map(|token| token.get()),
                 };
-                for ancestor in ancestors.get(&waiter.client).into_iter().flatten() {
-                    // They hold: that is how they were found.
-                    let through = Some(waiter.client.clone());
-                    waits.push(Wait { waiter: ancestor.clone(), through, ..wait.clone() });
-                }
-                if holding.contains(&waiter.client) {
-                    waits.push(wait);
+                let others = lock.capacity.map_or(0, |capacity| capacity.saturating_sub(permits));
+                let mut wanted = 0;
+                for waiter in lock.waiters.iter().filter(|waiter| !waiter.silent) {
+                    wanted = waiter.permits.max(wanted);
+                    let needs = lock.capacity.is_none() || wanted > others;
+                    let Some(from) = parties.get(at, &waiter.client).filter(|from| *from != to && needs)
+                    else {
+                        continue;
+                    };
+                    let wait = || Wait {
+                        connection: reading.connection.clone(),
+                        waiter: waiter.client.clone(),
+                        through: None,
+                        lock: lock.name.clone(),
+                        holder: client.clone(),
+                        waited_ms: waiter.waited_ms,
+                        held_for_ms: holder.held_for_ms,
+                        fencing_token: holder.fencing_token.map(|token| token.get()),
+                    };
+                    for ancestor in reading.ancestors.get(&waiter.client).into_iter().flatten() {
+                        // They hold: that is how they were found.
+                        let through = Some(waiter.client.clone());
+                        let Some(from) = parties.get(at, ancestor) else { continue };
+                        arrows.push(Arrow {
+                            from,
+                            to,
+                            wait: Wait { waiter: ancestor.clone(), through, ..wait() },
+                        });
+                    }
+                    if holding.contains(&from) {
+                        arrows.push(Arrow { from, to, wait: wait() });
+                    }
                 }
             }
         }
     }
-    waits
+    arrows
 }
 
 /// Who waits, and who waits for the end of a process that waits.
-fn waiting<'s>(snapshot: &'s Snapshot, ancestors: &'s Ancestors) -> HashSet<&'s ClientId> {
-    let live = snapshot.locks.iter().flat_map(|lock| &lock.waiters).filter(|waiter| !waiter.silent);
-    live.flat_map(|waiter| {
-        std::iter::once(&waiter.client).chain(ancestors.get(&waiter.client).into_iter().flatten())
-    })
-    .collect()
+fn waiting(readings: &[Reading<'_>], parties: &Parties<'_>) -> HashSet<usize> {
+    let mut found = HashSet::new();
+    for (at, reading) in readings.iter().enumerate() {
+        let line = reading.snapshot.locks.iter().flat_map(|lock| &lock.waiters);
+        for waiter in line.filter(|waiter| !waiter.silent) {
+            found.extend(parties.get(at, &waiter.client));
+            let ancestors = reading.ancestors.get(&waiter.client).into_iter().flatten();
+            found.extend(ancestors.filter_map(|id| parties.get(at, id)));
+        }
+    }
+    found
 }
 
-fn holding(snapshot: &Snapshot) -> HashSet<&ClientId> {
-    let holders = snapshot.locks.iter().flat_map(|lock| &lock.holders);
-    holders.filter_map(|holder| holder.client.as_ref()).collect()
+fn holding(readings: &[Reading<'_>], parties: &Parties<'_>) -> HashSet<usize> {
+    let mut found = HashSet::new();
+    for (at, reading) in readings.iter().enumerate() {
+        let holders = reading.snapshot.locks.iter().flat_map(|lock| &lock.holders);
+        found
+            .extend(holders.filter_map(|holder| holder.client.as_ref()).filter_map(|id| parties.get(at, id)));
+    }
+    found
 }
 
 /// The clients that hold a lock, each with its first lease and all its permits.
@@ -221,48 +262,54 @@ fn by_client(lock: &LockView) -> impl Iterator<Item = (&ClientId, &HolderView, u
     found.into_iter()
 }
 
-/// The shortest way from the end of wait `start` back to its beginning, as indices of waits.
-fn shortest_ring(waits: &[Wait], out: &HashMap<&ClientId, Vec<usize>>, start: usize) -> Option<Vec<usize>> {
-    let goal = &waits[start].waiter;
-    if *goal == waits[start].holder {
+/// The shortest way from the end of an arrow back to its beginning, as indices of arrows.
+fn shortest_ring(arrows: &[Arrow], out: &HashMap<usize, Vec<usize>>, start: usize) -> Option<Vec<usize>> {
+    let goal = arrows[start].from;
+    if goal == arrows[start].to {
         return Some(vec![start]);
     }
-    let mut came_by: HashMap<&ClientId, usize> = HashMap::from([(&waits[start].holder, start)]);
-    let mut queue = VecDeque::from([&waits[start].holder]);
-    while let Some(client) = queue.pop_front() {
-        for &next in out.get(client).into_iter().flatten() {
-            let holder = &waits[next].holder;
+    let mut came_by: HashMap<usize, usize> = HashMap::from([(arrows[start].to, start)]);
+    let mut queue = VecDeque::from([arrows[start].to]);
+    while let Some(party) = queue.pop_front() {
+        for &next in out.get(&party).into_iter().flatten() {
+            let holder = arrows[next].to;
             if holder == goal {
                 let mut ring = vec![next];
-                let mut at = client;
+                let mut at = party;
                 loop {
-                    let by = came_by[at];
+                    let by = came_by[&at];
                     ring.push(by);
                     if by == start {
                         ring.reverse();
                         return Some(ring);
                     }
-                    at = &waits[by].waiter;
+                    at = arrows[by].from;
                 }
             }
-            if !came_by.contains_key(holder) {
-                came_by.insert(holder, next);
+            came_by.entry(holder).or_insert_with(|| {
                 queue.push_back(holder);
-            }
+                next
+            });
         }
     }
     None
 }
 
-fn rotated(waits: &[Wait], ring: &[usize]) -> Vec<Wait> {
-    let first = (0..ring.len()).min_by_key(|&at| &waits[ring[at]].lock).unwrap_or(0);
-    ring[first..].iter().chain(&ring[..first]).map(|&index| waits[index].clone()).collect()
+fn rotated(arrows: &[Arrow], ring: &[usize]) -> Vec<Wait> {
+    let name = |at: usize| (&arrows[ring[at]].wait.lock, &arrows[ring[at]].wait.connection);
+    let first = (0..ring.len()).min_by_key(|at| name(*at)).unwrap_or(0);
+    ring[first..].iter().chain(&ring[..first]).map(|&index| arrows[index].wait.clone()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::fixture::{clients, held, lock, read_write, semaphore, snapshot, waiting};
     use super::*;
+
+    fn rings(snapshot: &Snapshot) -> Vec<Cycle> {
+        let connection = ConnectionId::new("here");
+        cycles(&[Reading { connection: &connection, snapshot, ancestors: &Ancestors::new() }])
+    }
 
     fn locks_of(cycle: &Cycle) -> Vec<&str> {
         cycle.waits.iter().map(|wait| wait.lock.as_str()).collect()
@@ -271,13 +318,10 @@ mod tests {
     #[test]
     fn two_clients_that_wait_for_each_other_are_one_ring() {
         let [a, b, c] = clients();
-        let found = cycles(
-            &snapshot(vec![
-                lock("orders", vec![held(a, 5_000)], vec![waiting(b, 4_000), waiting(c, 9_000)]),
-                lock("stock", vec![held(b, 4_500)], vec![waiting(a, 3_000)]),
-            ]),
-            &Ancestors::new(),
-        );
+        let found = rings(&snapshot(vec![
+            lock("orders", vec![held(a, 5_000)], vec![waiting(b, 4_000), waiting(c, 9_000)]),
+            lock("stock", vec![held(b, 4_500)], vec![waiting(a, 3_000)]),
+        ]));
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(locks_of(&found[0]), ["orders", "stock"]);
         assert_eq!(found[0].age_ms(), 3_000);
@@ -290,14 +334,11 @@ mod tests {
     #[test]
     fn a_ring_of_three_is_found_once() {
         let [a, b, c] = clients();
-        let found = cycles(
-            &snapshot(vec![
-                lock("x", vec![held(a, 1)], vec![waiting(c, 1)]),
-                lock("y", vec![held(b, 1)], vec![waiting(a, 1)]),
-                lock("z", vec![held(c, 1)], vec![waiting(b, 1)]),
-            ]),
-            &Ancestors::new(),
-        );
+        let found = rings(&snapshot(vec![
+            lock("x", vec![held(a, 1)], vec![waiting(c, 1)]),
+            lock("y", vec![held(b, 1)], vec![waiting(a, 1)]),
+            lock("z", vec![held(c, 1)], vec![waiting(b, 1)]),
+        ]));
         assert_eq!(found.len(), 1);
         assert_eq!(locks_of(&found[0]), ["x", "y", "z"]);
     }
@@ -309,7 +350,7 @@ mod tests {
             lock("x", vec![held(a, 1)], vec![waiting(a, 1), waiting(b, 1)]),
             lock("y", vec![held(b, 1)], vec![waiting(c, 1)]),
         ]);
-        assert_eq!(cycles(&chain, &Ancestors::new()), []);
+        assert_eq!(rings(&chain), []);
     }
 
     #[test]
@@ -318,7 +359,7 @@ mod tests {
         let shared = lock("x", vec![held(c, 1), held(a, 1), held(a, 2)], vec![waiting(b, 1)]);
         let locks =
             vec![read_write(shared, "read", "write"), lock("y", vec![held(b, 1)], vec![waiting(a, 1)])];
-        let found = cycles(&snapshot(locks), &Ancestors::new());
+        let found = rings(&snapshot(locks));
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].waits.iter().map(|wait| &wait.holder).collect::<Vec<_>>(), [a, b]);
     }
@@ -326,18 +367,18 @@ mod tests {
     #[test]
     fn for_permits_that_others_can_give_back_nobody_waits_in_a_ring() {
         let [a, b, c] = clients();
-        let rings = |wanted: &[u32]| {
+        let number = |wanted: &[u32]| {
             let line = [b, c].map(|client| waiting(client, 1)).into_iter().take(wanted.len()).collect();
             let permits = lock("x", vec![held(a, 1), held(c, 1), held(a, 1)], line);
             let locks = vec![
                 semaphore(permits, 5, &[1, 2, 1], wanted),
                 lock("y", vec![held(b, 1)], vec![waiting(a, 1)]),
             ];
-            cycles(&snapshot(locks), &Ancestors::new()).len()
+            rings(&snapshot(locks)).len()
         };
-        assert_eq!(rings(&[3]), 0, "c can give them back");
-        assert_eq!(rings(&[4]), 1, "without a there are only 3");
-        assert_eq!(rings(&[2, 4]), 0, "who stands behind is not waited for");
+        assert_eq!(number(&[3]), 0, "c can give them back");
+        assert_eq!(number(&[4]), 1, "without a there are only 3");
+        assert_eq!(number(&[2, 4]), 0, "who stands behind is not waited for");
     }
 
     #[test]
@@ -347,6 +388,34 @@ mod tests {
         gone.silent = true;
         let locks =
             vec![lock("x", vec![held(a, 1)], vec![gone]), lock("y", vec![held(b, 1)], vec![waiting(a, 1)])];
-        assert_eq!(cycles(&snapshot(locks), &Ancestors::new()), []);
+        assert_eq!(rings(&snapshot(locks)), []);
+    }
+
+    #[test]
+    fn a_ring_through_two_stores_is_found_by_the_processes_in_it() {
+        let [a, b, c, d] = clients();
+        // a and c are one process, b and d another; each pair is connected to both stores.
+        let same = |mut reading: Snapshot| {
+            for client in &mut reading.clients {
+                client.pid = if client.id == *a || client.id == *c { 100 } else { 200 };
+            }
+            reading
+        };
+        let one = same(snapshot(vec![lock("orders", vec![held(a, 5_000)], vec![waiting(b, 4_000)])]));
+        let two = same(snapshot(vec![lock("stock", vec![held(d, 5_000)], vec![waiting(c, 3_000)])]));
+        let (first, second) = (ConnectionId::new("first"), ConnectionId::new("second"));
+        let none = Ancestors::new();
+        let reading = |connection, snapshot| Reading { connection, snapshot, ancestors: &none };
+        let found = cycles(&[reading(&first, &one), reading(&second, &two)]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(locks_of(&found[0]), ["orders", "stock"]);
+        assert_eq!([&found[0].waits[0].connection, &found[0].waits[1].connection], [&first, &second]);
+        assert_eq!(rings(&one), [], "one store alone shows no ring");
+        // Two clients of one process in one store are tasks of their own.
+        let both = same(snapshot(vec![
+            lock("orders", vec![held(a, 5_000)], vec![waiting(b, 4_000)]),
+            lock("stock", vec![held(b, 5_000)], vec![waiting(c, 3_000)]),
+        ]));
+        assert_eq!(rings(&both), []);
     }
 }

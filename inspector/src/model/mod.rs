@@ -12,6 +12,7 @@
 pub mod alert;
 pub mod connection;
 pub mod copy;
+mod explain;
 pub mod export;
 pub mod filter;
 pub mod findings;
@@ -32,6 +33,7 @@ pub mod sight;
 pub mod store;
 pub mod text;
 pub mod view;
+pub mod wait_for;
 
 use polylatch::inspect::ClientView;
 use serde::{Deserialize, Serialize};
@@ -41,13 +43,14 @@ pub use connection::{Connection, ConnectionId, Environment};
 pub use filter::{Filter, FilterError};
 pub use findings::{Finding, Rule, Severity, findings};
 pub use fleet::{Fleet, RowRef};
-pub use graph::{Cycle, Wait, cycles};
+pub use graph::{Cycle, Wait};
 pub use order::{BreakOrder, BreakResult};
 pub use report::{Report, Sample, Update};
 pub use rows::{LockState, Mark, Picture, Row, RowKey, Summary, picture};
 pub use sight::Sight;
 pub use store::{Cost, Phase, Store};
 pub use view::View;
+pub use wait_for::Graph;
 
 /// What this host knows about its own processes.
 pub trait HostFacts {

@@ -7,7 +7,7 @@ use polylatch::inspect::Snapshot;
 use serde::Serialize;
 
 use super::connection::ConnectionId;
-use super::findings::{Beat, Evidence, Finding, Rule, Severity, findings};
+use super::findings::{Beat, Evidence, Finding, Rule, Severity, findings, judge};
 use super::{HostFacts, sharing, text};
 
 /// What a lock is, in one word.
@@ -139,7 +139,20 @@ impl LockState {
             Some(Rule::BeatsStopped) => Self::NoRenewal,
             Some(Rule::LateBeat) => Self::Endangered,
             Some(Rule::Foreign) => Self::Foreign,
-            Some(Rule::DeadHead | Rule::LostWake | Rule::Legit | Rule::Free) | None => plain,
+            Some(Rule::LockDelay) => Self::LockDelay,
+            Some(
+                Rule::DeadHead
+                | Rule::LostWake
+                | Rule::Legit
+                | Rule::Free
+                | Rule::TokenFellBack
+                | Rule::ZombieRenew
+                | Rule::Starved
+                | Rule::ShortLease
+                | Rule::Backend
+                | Rule::Clock,
+            )
+            | None => plain,
         }
     }
 }
@@ -260,6 +273,11 @@ impl Row {
         self.waited_ms.map(|waited| waited.saturating_add(self.age_ms(now_ms)))
     }
 
+    pub(super) fn set_verdicts(&mut self, verdicts: Vec<Verdict>) {
+        self.state = LockState::of(&verdicts, self.holders > 0, self.waiters > 0);
+        self.verdicts = verdicts;
+    }
+
     fn age_ms(&self, now_ms: u64) -> u64 {
         now_ms.min(self.gone_at_ms.unwrap_or(u64::MAX)).saturating_sub(self.sampled_at_ms)
     }
@@ -316,7 +334,7 @@ pub fn picture(snapshot: &Snapshot, facts: &dyn HostFacts, command: &str) -> Pic
         .map(|index| {
             let key =
                 RowKey { connection: nowhere.clone(), lock: snapshot.locks[index].name.as_str().into() };
-            row(key, snapshot, index, verdicts(snapshot, index, &evidence), &evidence)
+            row(key, snapshot, index, judge(&snapshot.locks[index], &evidence, None), &evidence)
         })
         .collect();
     let mut summary = Summary::default();
@@ -333,13 +351,6 @@ pub(super) fn by_attention(a: &Row, b: &Row) -> std::cmp::Ordering {
         .then_with(|| a.name.cmp(&b.name))
 }
 
-fn verdicts(snapshot: &Snapshot, index: usize, evidence: &Evidence<'_>) -> Vec<Verdict> {
-    findings(&snapshot.locks[index], evidence)
-        .iter()
-        .map(|finding| Verdict { rule: finding.rule, severity: finding.severity, holder: None })
-        .collect()
-}
-
 /// Makes the row of one lock.
 pub(super) fn row(
     key: RowKey,
@@ -350,7 +361,6 @@ pub(super) fn row(
 ) -> Row {
     let lock = &snapshot.locks[index];
     let live = || lock.waiters.iter().filter(|waiter| !waiter.silent);
-    let state = LockState::of(&verdicts, !lock.holders.is_empty(), live().next().is_some());
     let holder = sharing::speaker(lock, evidence);
     let client = holder.and_then(|holder| holder.client.as_ref());
     let place = match (holder, client) {
@@ -362,13 +372,13 @@ pub(super) fn row(
         }
     };
     let said = client.and_then(|id| evidence.client(id));
-    Row {
+    let mut row = Row {
         key,
         index,
         name: text::harmless(&lock.name),
         backend: snapshot.backend.clone(),
-        state,
-        verdicts,
+        state: LockState::Free,
+        verdicts: Vec::new(),
         mode: sharing::mode(lock),
         holders: lock.holders.len(),
         place,
@@ -381,7 +391,7 @@ pub(super) fn row(
         remaining_ms: holder.and_then(|holder| holder.remaining_ms),
         renewals: holder.and_then(|holder| holder.renewals),
         since_renewal_ms: holder.and_then(Beat::of).map(|beat| beat.since_ms),
-        missed: 0,
+        missed: holder.and_then(Beat::of).map_or(0, Beat::missed),
         waiters: live().count(),
         silent: lock.waiters.len() - live().count(),
         waited_ms: live().next().map(|waiter| waiter.waited_ms),
@@ -389,7 +399,9 @@ pub(super) fn row(
         sampled_at_ms: 0,
         changed_at_ms: 0,
         gone_at_ms: None,
-    }
+    };
+    row.set_verdicts(verdicts);
+    row
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ pub(super) fn speaker<'l>(lock: &'l LockView, evidence: &Evidence<'_>) -> Option
     if lock.holders.len() < 2 {
         return lock.holders.first();
     }
-    let severity = |holder| about_holder(lock, holder, evidence).map(|finding| finding.severity);
+    let severity = |holder| about_holder(lock, holder, evidence).map(|(_, severity)| severity);
     lock.holders.iter().rev().max_by_key(|holder| severity(holder))
 }
 

@@ -1,13 +1,23 @@
 //! One connection: its latest reading, its rows, and what is remembered of it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use polylatch::inspect::Snapshot;
+use polylatch::inspect::{Event, HolderView, LockView, Snapshot, WaiterView};
 
 use super::connection::Connection;
-use super::history::{Gap, LockHistory, Logged};
-use super::rows::Row;
+use super::findings::{Beat, Evidence, Rule, Severity, judge};
+use super::history::{Gap, Limits, LockHistory, Logged, Step, push};
+use super::report::Sample;
+use super::rows::{Row, RowKey, Verdict, row};
+use super::sight::Sight;
+use super::text::harmless;
+
+/// How long the row of a lock that went is still shown.
+const GONE_FOR_MS: u64 = 3_000;
+
+/// Over how many readings cost and clock are judged.
+const READINGS: usize = 16;
 
 /// How fresh the picture of a connection is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +35,8 @@ pub enum Phase {
     Lost {
         /// The latest good reading, on the viewer's clock; `None` if there was none.
         since_ms: Option<u64>,
+        /// The first failure after it, on the viewer's clock.
+        failing_since_ms: u64,
         /// Why, harmless.
         why: String,
         /// When it will be tried again, on the viewer's clock.
@@ -43,15 +55,52 @@ pub struct Cost {
     pub every_ms: u64,
 }
 
+#[derive(Debug, Clone)]
+struct Failure {
+    since_ms: u64,
+    why: String,
+    retry_at_ms: Option<u64>,
+}
+
+/// What is known of one of the last readings.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    at_ms: u64,
+    requests: u32,
+    reading_us: u64,
+    /// How far the store's clock was ahead, give or take half the reading.
+    ahead_ms: i64,
+}
+
+/// A condition that was seen, since when, and in which reading last.
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    since_ms: u64,
+    look: u64,
+}
+
 /// One connection.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(super) connection: Connection,
     pub(super) snapshot: Option<Arc<Snapshot>>,
+    pub(super) sight: Arc<Sight>,
     pub(super) rows: Vec<Row>,
     pub(super) gone: Vec<Row>,
-    pub(super) events: VecDeque<Logged>,
-    pub(super) gaps: VecDeque<Gap>,
+    /// Place of each lock among the rows.
+    places: HashMap<Arc<str>, u32>,
+    histories: HashMap<Arc<str>, LockHistory>,
+    /// Locks that nobody holds or waits for, in the order in which they became so.
+    quiet: VecDeque<Arc<str>>,
+    events: VecDeque<Logged>,
+    numbered: u64,
+    gaps: VecDeque<Gap>,
+    standing: HashMap<(Arc<str>, Rule), Standing>,
+    look: u64,
+    sampled_at_ms: u64,
+    every_ms: u64,
+    failure: Option<Failure>,
+    readings: VecDeque<Taken>,
 }
 
 impl Store {
@@ -60,10 +109,21 @@ impl Store {
         Self {
             connection,
             snapshot: None,
+            sight: Arc::default(),
             rows: Vec::new(),
             gone: Vec::new(),
+            places: HashMap::new(),
+            histories: HashMap::new(),
+            quiet: VecDeque::new(),
             events: VecDeque::new(),
+            numbered: 0,
             gaps: VecDeque::new(),
+            standing: HashMap::new(),
+            look: 0,
+            sampled_at_ms: 0,
+            every_ms: 0,
+            failure: None,
+            readings: VecDeque::new(),
         }
     }
 
@@ -73,13 +133,31 @@ impl Store {
     }
 
     /// Returns how fresh it is.
-    pub fn phase(&self, _now_ms: u64) -> Phase {
-        Phase::Connecting
+    pub fn phase(&self, now_ms: u64) -> Phase {
+        let since_ms = self.snapshot.is_some().then_some(self.sampled_at_ms);
+        if let Some(failure) = &self.failure {
+            return Phase::Lost {
+                since_ms,
+                failing_since_ms: failure.since_ms,
+                why: failure.why.clone(),
+                retry_at_ms: failure.retry_at_ms,
+            };
+        }
+        match since_ms {
+            None => Phase::Connecting,
+            Some(since_ms) if self.is_late(now_ms) => Phase::Late { since_ms },
+            Some(_) => Phase::Live,
+        }
     }
 
     /// Says whether its rows may be shown as the present.
     pub fn is_fresh(&self, now_ms: u64) -> bool {
-        self.phase(now_ms) == Phase::Live
+        self.failure.is_none() && self.snapshot.is_some() && !self.is_late(now_ms)
+    }
+
+    fn is_late(&self, now_ms: u64) -> bool {
+        let patience = (3 * self.every_ms).max(self.every_ms + 2_000);
+        now_ms.saturating_sub(self.sampled_at_ms) > patience
     }
 
     /// Returns the latest reading.
@@ -87,7 +165,12 @@ impl Store {
         self.snapshot.as_ref()
     }
 
-    /// Returns one row per lock of the latest reading, in the order of their names.
+    /// Returns when the latest good reading came, on the viewer's clock.
+    pub fn sampled_at_ms(&self) -> Option<u64> {
+        self.snapshot.as_ref().map(|_| self.sampled_at_ms)
+    }
+
+    /// Returns one row per lock of the latest reading, in its order.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
@@ -97,9 +180,14 @@ impl Store {
         &self.gone
     }
 
+    /// Returns the place of a lock among the rows.
+    pub(super) fn place(&self, lock: &str) -> Option<usize> {
+        self.places.get(lock).map(|at| *at as usize)
+    }
+
     /// Returns what is remembered of a lock.
-    pub fn history(&self, _lock: &str) -> Option<&LockHistory> {
-        None
+    pub fn history(&self, lock: &str) -> Option<&LockHistory> {
+        self.histories.get(lock)
     }
 
     /// Returns what happened, oldest first.
@@ -114,17 +202,256 @@ impl Store {
 
     /// Returns the store's time as of `now_ms`, the viewer's; for the right end of timelines.
     pub fn store_now_ms(&self, now_ms: u64) -> u64 {
-        now_ms
+        let since = now_ms.saturating_sub(self.sampled_at_ms);
+        self.snapshot.as_ref().map_or(now_ms, |snapshot| snapshot.taken_at_ms.saturating_add(since))
     }
 
-    /// Returns how far the store's clock is ahead of the viewer's, in milliseconds, as far as the round
-    /// trip lets it be known.
+    /// Returns how far the store's clock is ahead of the viewer's, in milliseconds, judged by the quickest
+    /// of the last readings; `None` if it is less than that reading can tell.
     pub fn clock_ahead_ms(&self) -> Option<i64> {
-        None
+        let best = self.readings.iter().min_by_key(|taken| taken.reading_us)?;
+        let unsure_ms = i64::try_from(best.reading_us / 1_000).unwrap_or(i64::MAX) + 50;
+        (best.ahead_ms.abs() > unsure_ms).then_some(best.ahead_ms)
+    }
+
+    /// Returns since when, as far as is remembered, every reading has found the clocks this far apart, and
+    /// how far.
+    pub(super) fn clock_is_off(&self, by_ms: u64) -> Option<(u64, i64)> {
+        let ahead_ms = self.clock_ahead_ms()?;
+        let off = |taken: &Taken| taken.ahead_ms.unsigned_abs() >= by_ms;
+        let first = self.readings.front().filter(|_| self.readings.iter().all(off))?;
+        Some((first.at_ms, ahead_ms))
     }
 
     /// Returns what watching costs.
     pub fn cost(&self) -> Cost {
-        Cost::default()
+        let (Some(first), Some(last)) = (self.readings.front(), self.readings.back()) else {
+            return Cost { every_ms: self.every_ms, ..Cost::default() };
+        };
+        let requests: u64 = self.readings.iter().skip(1).map(|taken| u64::from(taken.requests)).sum();
+        let secs = last.at_ms.saturating_sub(first.at_ms) as f64 / 1_000.0;
+        let reading_us: u64 = self.readings.iter().map(|taken| taken.reading_us).sum();
+        Cost {
+            requests_per_sec: if secs > 0.0 { requests as f64 / secs } else { 0.0 },
+            reading_ms: reading_us as f64 / self.readings.len() as f64 / 1_000.0,
+            every_ms: self.every_ms,
+        }
     }
+
+    /// Since when a finding on a lock stands, on the viewer's clock.
+    pub(super) fn since_ms(&self, lock: &Arc<str>, rule: Rule) -> Option<u64> {
+        self.standing.get(&(lock.clone(), rule)).map(|standing| standing.since_ms)
+    }
+
+    /// Takes note of a failure.
+    pub(super) fn fail(&mut self, at_ms: u64, message: &str, retry_in_ms: Option<u64>) {
+        let since_ms = self.failure.as_ref().map_or(at_ms, |failure| failure.since_ms);
+        let retry_at_ms = retry_in_ms.map(|ms| at_ms.saturating_add(ms));
+        self.failure = Some(Failure { since_ms, why: harmless(message), retry_at_ms });
+    }
+
+    /// Forgets rows of locks that went a while ago. Says whether there were any.
+    pub(super) fn tick(&mut self, now_ms: u64) -> bool {
+        let before = self.gone.len();
+        self.gone.retain(|row| row.gone_at_ms.is_none_or(|at| now_ms < at.saturating_add(GONE_FOR_MS)));
+        before != self.gone.len()
+    }
+
+    /// Takes a reading: rows keep what does not change, histories go on. [`Store::judge`] comes next.
+    pub(super) fn take(&mut self, at_ms: u64, sample: Sample, limits: &Limits) {
+        let new = sample.snapshot;
+        let old = self.snapshot.take();
+        let gap = old.is_some() && (self.failure.is_some() || self.is_late(at_ms));
+        if let Some(old) = old.as_ref().filter(|_| gap) {
+            let gap = Gap { from_ms: old.taken_at_ms, to_ms: new.taken_at_ms };
+            push(&mut self.gaps, gap, limits.gaps);
+            // What was seen before says nothing about what was the case in between.
+            self.standing.clear();
+        }
+        self.failure = None;
+        self.look += 1;
+        self.remember(&new, old.as_deref(), gap, &sample.events, limits);
+        for event in sample.events {
+            self.numbered += 1;
+            push(&mut self.events, Logged { number: self.numbered, event }, limits.events);
+        }
+        let reading_us = u64::try_from(new.round_trip.as_micros()).unwrap_or(u64::MAX);
+        let middle_ms = at_ms.saturating_sub(reading_us / 2_000);
+        let ahead_ms =
+            i64::try_from(new.taken_at_ms).unwrap_or(i64::MAX) - i64::try_from(middle_ms).unwrap_or(0);
+        push(&mut self.readings, Taken { at_ms, requests: new.requests, reading_us, ahead_ms }, READINGS);
+        (self.sampled_at_ms, self.every_ms) = (at_ms, sample.every_ms);
+        self.sight = Arc::new(sample.sight);
+        self.snapshot = Some(new);
+    }
+
+    /// Lets the histories go on, and matches the rows with the locks of the new reading.
+    fn remember(
+        &mut self,
+        new: &Snapshot,
+        old: Option<&Snapshot>,
+        gap: bool,
+        events: &[Event],
+        limits: &Limits,
+    ) {
+        let mut by_lock: HashMap<&str, Vec<&Event>> = HashMap::new();
+        for event in events {
+            by_lock.entry(&event.lock).or_default().push(event);
+        }
+        let before_ms = old.map(|old| old.taken_at_ms);
+        let taken_ms = new.taken_at_ms;
+        let step = |old, new, events| Step { old, new, before_ms, taken_ms, gap, events };
+        for lock in &new.locks {
+            let known = self.places.get_key_value(lock.name.as_str()).map(|(name, at)| (name.clone(), *at));
+            let was = known.as_ref().and_then(|(_, at)| old?.locks.get(*at as usize));
+            let events = by_lock.get(lock.name.as_str()).map_or(&[][..], Vec::as_slice);
+            let name = known.map_or_else(|| lock.name.as_str().into(), |(name, _)| name);
+            let history = self.histories.entry(name).or_default();
+            history.quiet = false;
+            history.observe(&step(was, Some(lock), events), limits);
+        }
+        let Some(old) = old else { return };
+        // A truncated reading does not say that what is missing from it is gone.
+        let here: std::collections::HashSet<&str> = new.locks.iter().map(|lock| lock.name.as_str()).collect();
+        for (name, at) in self.places.iter().filter(|(name, _)| !here.contains(&***name)) {
+            let Some(history) = self.histories.get_mut(name).filter(|_| !new.truncated) else { continue };
+            let events = by_lock.get(&**name).map_or(&[][..], Vec::as_slice);
+            history.observe(&step(old.locks.get(*at as usize), None, events), limits);
+            if !history.quiet {
+                history.quiet = true;
+                self.quiet.push_back(name.clone());
+            }
+        }
+        while self.quiet.len() > limits.quiet_locks {
+            let Some(name) = self.quiet.pop_front() else { break };
+            if self.histories.get(&name).is_some_and(|history| history.quiet) {
+                self.histories.remove(&name);
+            }
+        }
+    }
+
+    /// Judges every lock of the latest reading, and brings the rows up to date.
+    ///
+    /// `before` is the reading that the rows are of; the same as the latest if only the rings changed.
+    pub(super) fn judge(&mut self, before: Option<&Snapshot>, evidence: &Evidence<'_>) {
+        let Some(snapshot) = self.snapshot.clone() else { return };
+        let mut old_rows: Vec<Option<Row>> = std::mem::take(&mut self.rows).into_iter().map(Some).collect();
+        let old_places = std::mem::take(&mut self.places);
+        let mut rows = Vec::with_capacity(snapshot.locks.len());
+        let mut places = HashMap::with_capacity(snapshot.locks.len());
+        for (index, lock) in snapshot.locks.iter().enumerate() {
+            let at = old_places.get(lock.name.as_str()).map(|at| *at as usize);
+            let old_row = at.and_then(|at| old_rows.get_mut(at)?.take());
+            let old_lock = at.and_then(|at| before?.locks.get(at));
+            let history = self.histories.get(lock.name.as_str());
+            let name = match (&old_row, history) {
+                (Some(row), _) => row.key.lock.clone(),
+                (None, _) => lock.name.as_str().into(),
+            };
+            let verdicts = judge(lock, evidence, history);
+            let verdicts = self.settle(&name, verdicts, !lock.holders.is_empty());
+            let unchanged = old_lock.is_some_and(|old| is_same(old, lock));
+            let mut row = match old_row {
+                Some(old) if unchanged && can_stay(&old, lock, evidence) => {
+                    old.refreshed(lock, index, verdicts)
+                }
+                old => {
+                    let key = RowKey { connection: self.connection.id.clone(), lock: name.clone() };
+                    let mut row = row(key, &snapshot, index, verdicts, evidence);
+                    let changed = old.filter(|_| unchanged).map(|old| old.changed_at_ms);
+                    row.changed_at_ms = changed.unwrap_or(self.sampled_at_ms);
+                    row
+                }
+            };
+            row.sampled_at_ms = self.sampled_at_ms;
+            let history = self.histories.get(&*name);
+            row.hand_offs = history.map_or(0, |history| history.hand_offs(snapshot.taken_at_ms));
+            places.insert(name, index as u32);
+            rows.push(row);
+        }
+        for mut row in old_rows.into_iter().flatten() {
+            row.gone_at_ms = Some(self.sampled_at_ms);
+            self.gone.push(row);
+        }
+        if !self.gone.is_empty() {
+            self.gone.retain(|row| !places.contains_key(&row.key.lock));
+        }
+        let look = self.look;
+        self.standing.retain(|_, standing| standing.look == look);
+        (self.rows, self.places) = (rows, places);
+    }
+
+    /// Keeps the verdicts that have stood long enough; the last one, that all is well, always does.
+    fn settle(&mut self, lock: &Arc<str>, verdicts: Vec<Verdict>, held: bool) -> Vec<Verdict> {
+        if verdicts
+            .iter()
+            .all(|verdict| verdict.rule.stands_for_ms() == 0 && verdict.severity == Severity::Fine)
+        {
+            return verdicts;
+        }
+        let now_ms = self.sampled_at_ms;
+        let mut settled = Vec::with_capacity(verdicts.len());
+        for verdict in verdicts {
+            let fresh = Standing { since_ms: now_ms, look: self.look };
+            let standing = self.standing.entry((lock.clone(), verdict.rule)).or_insert(fresh);
+            standing.look = self.look;
+            if now_ms.saturating_sub(standing.since_ms) >= verdict.rule.stands_for_ms() {
+                settled.push(verdict);
+            }
+        }
+        if settled.is_empty() {
+            let rule = if held { Rule::Legit } else { Rule::Free };
+            settled.push(Verdict { rule, severity: Severity::Fine, holder: None });
+        }
+        settled
+    }
+}
+
+impl Row {
+    /// The same row at a later reading, in which only ages and renewals differ.
+    fn refreshed(mut self, lock: &LockView, index: usize, verdicts: Vec<Verdict>) -> Self {
+        let holder = lock.holders.first();
+        let head = lock.waiters.iter().find(|waiter| !waiter.silent);
+        self.index = index;
+        self.held_for_ms = holder.and_then(|holder| holder.held_for_ms);
+        self.remaining_ms = holder.and_then(|holder| holder.remaining_ms);
+        self.renewals = holder.and_then(|holder| holder.renewals);
+        let beat = holder.and_then(Beat::of);
+        self.since_renewal_ms = beat.map(|beat| beat.since_ms);
+        self.missed = beat.map_or(0, Beat::missed);
+        self.waited_ms = head.map(|waiter| waiter.waited_ms);
+        self.set_verdicts(verdicts);
+        self
+    }
+}
+
+/// Says whether a row needs nothing but new ages. Of several holders another may be the worst now.
+fn can_stay(row: &Row, lock: &LockView, evidence: &Evidence<'_>) -> bool {
+    let id = lock.holders.first().and_then(|holder| holder.client.as_ref());
+    // A client says who it is a moment after it was granted its first lock.
+    let told = !row.program.is_empty() || id.is_none_or(|id| evidence.client(id).is_none());
+    lock.holders.len() < 2 && told
+}
+
+/// Says whether two readings show the same, but for ages and renewals.
+fn is_same(old: &LockView, new: &LockView) -> bool {
+    let same_holder = |old: &HolderView, new: &HolderView| {
+        old.owner_digest == new.owner_digest
+            && old.fencing_token == new.fencing_token
+            && old.mode == new.mode
+            && old.client == new.client
+            && old.label == new.label
+            && old.lease_ms == new.lease_ms
+            && old.permits == new.permits
+            && old.remaining_ms.is_some() == new.remaining_ms.is_some()
+    };
+    let same_waiter = |old: &WaiterView, new: &WaiterView| {
+        old.owner_digest == new.owner_digest && old.silent == new.silent && old.mode == new.mode
+    };
+    old.mode == new.mode
+        && old.capacity == new.capacity
+        && old.holders.len() == new.holders.len()
+        && old.waiters.len() == new.waiters.len()
+        && old.holders.iter().zip(&new.holders).all(|(old, new)| same_holder(old, new))
+        && old.waiters.iter().zip(&new.waiters).all(|(old, new)| same_waiter(old, new))
 }

@@ -1,9 +1,15 @@
 //! Which rows are shown, in which order, under which headings.
 
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::filter::Filter;
+use super::findings::Severity;
 use super::fleet::{Fleet, RowRef};
+use super::rows::{LockState, Row, by_attention};
+use super::text::harmless;
 
 /// What rows are ordered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -117,9 +123,222 @@ pub struct Lines {
 impl View {
     /// Selects, orders and groups the rows, with ages as of `now_ms`, the viewer's time.
     pub fn lines(&self, fleet: &Fleet, now_ms: u64) -> Lines {
-        let rows: Vec<RowRef> =
-            fleet.row_refs().filter(|at| self.filter.matches(fleet.at(*at), now_ms)).collect();
+        let (mut all, mut rows) = (0, Vec::new());
+        for (store, fresh) in fleet.stores().iter().map(|store| store.is_fresh(now_ms)).enumerate() {
+            for place in fleet.row_refs_of(store) {
+                all += 1;
+                let row = fleet.at(place);
+                let state = if fresh { row.state } else { LockState::Unknown };
+                if self.filter.matches(row, state, now_ms) {
+                    rows.push((place, row, state));
+                }
+            }
+        }
+        rows.sort_by(|(_, a, a_state), (_, b, b_state)| {
+            let order = self.sort.column.compare(a, *a_state, b, *b_state);
+            let order = if self.sort.reversed { order.reverse() } else { order };
+            // Equals always stand in the same order, or rows would swap places at every reading.
+            order.then_with(|| a.key.cmp(&b.key))
+        });
         let matching = rows.len();
-        Lines { lines: rows.into_iter().map(Line::Row).collect(), matching, all: fleet.row_refs().count() }
+        let lines = match self.group {
+            Group::None => rows.into_iter().map(|(place, ..)| Line::Row(place)).collect(),
+            group => grouped(group, &rows),
+        };
+        Lines { lines, matching, all }
+    }
+}
+
+/// Puts rows under headings; the groups stand in the order of their first rows.
+fn grouped(group: Group, rows: &[(RowRef, &Row, LockState)]) -> Vec<Line> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut groups: Vec<(String, Vec<RowRef>, usize)> = Vec::new();
+    for (place, row, state) in rows {
+        let title = group.title(row, *state);
+        let at = *places.entry(title.clone()).or_insert_with(|| {
+            groups.push((title, Vec::new(), 0));
+            groups.len() - 1
+        });
+        groups[at].1.push(*place);
+        groups[at].2 += usize::from(row.severity() >= Severity::Warning);
+    }
+    let mut lines = Vec::with_capacity(rows.len() + groups.len());
+    for (title, rows, attention) in groups {
+        lines.push(Line::Heading { title, rows: rows.len(), attention });
+        lines.extend(rows.into_iter().map(Line::Row));
+    }
+    lines
+}
+
+impl Group {
+    /// All, as they are offered.
+    pub const ALL: [Self; 7] =
+        [Self::None, Self::Prefix, Self::Holder, Self::Host, Self::Program, Self::Connection, Self::State];
+
+    /// Returns the word that is shown.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "nothing",
+            Self::Prefix => "prefix",
+            Self::Holder => "holder",
+            Self::Host => "host",
+            Self::Program => "program",
+            Self::Connection => "connection",
+            Self::State => "state",
+        }
+    }
+
+    fn title(self, row: &Row, state: LockState) -> String {
+        let or =
+            |text: &str, without: &str| if text.is_empty() { without.to_owned() } else { text.to_owned() };
+        match self {
+            Self::None => String::new(),
+            Self::Prefix => match row.name.find(['/', ':']) {
+                Some(at) => row.name[..=at].to_owned(),
+                None => "(no prefix)".into(),
+            },
+            Self::Holder => or(&row.place, "(nobody)"),
+            Self::Host => or(row.place.rsplit_once(':').map_or(&*row.place, |(host, _)| host), "(nobody)"),
+            Self::Program => or(&row.program, "(not known)"),
+            Self::Connection => harmless(row.key.connection.as_str()),
+            Self::State => state.word().into(),
+        }
+    }
+}
+
+impl Column {
+    /// Compares two rows in the natural way of the column: problems, most and longest first; texts from A
+    /// to Z, empty ones last.
+    fn compare(self, a: &Row, a_state: LockState, b: &Row, b_state: LockState) -> Ordering {
+        let texts = |a: &str, b: &str| (a.is_empty(), a).cmp(&(b.is_empty(), b));
+        let place = |state: LockState| LockState::ALL.iter().position(|known| *known == state);
+        match self {
+            Self::Attention => by_attention(a, b),
+            Self::State => place(a_state).cmp(&place(b_state)),
+            Self::Lock => a.name.cmp(&b.name),
+            Self::Connection => a.key.connection.cmp(&b.key.connection),
+            Self::Backend => a.backend.cmp(&b.backend),
+            Self::Mode => texts(&a.mode, &b.mode),
+            Self::Holder => texts(&a.place, &b.place),
+            Self::Program => texts(&a.program, &b.program),
+            Self::Language => texts(&a.language, &b.language),
+            Self::Label => texts(&a.label, &b.label),
+            Self::Fence => b.fencing_token.cmp(&a.fencing_token),
+            // What ends first comes first, what never ends before all: it is the worse.
+            Self::Left => (a.holders == 0, a.remaining_ms).cmp(&(b.holders == 0, b.remaining_ms)),
+            Self::Renewed => b.since_renewal_ms.cmp(&a.since_renewal_ms),
+            Self::Missed => b.missed.cmp(&a.missed),
+            Self::Waiters => (b.waiters, b.waited_ms).cmp(&(a.waiters, a.waited_ms)),
+            Self::Held => b.held_for_ms.cmp(&a.held_for_ms),
+            Self::HandOffs => b.hand_offs.cmp(&a.hand_offs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::fixture::{clients, held, lock, snapshot, waiting};
+    use super::super::report::{Report, Sample, Update};
+    use super::super::{Connection, ConnectionId, Environment, Sight};
+    use super::*;
+
+    fn fleet() -> Fleet {
+        let [a, b, c] = clients();
+        let mut fleet = Fleet::default();
+        let mut overdue = held(c, 12_000);
+        overdue.remaining_ms = Some(3_000);
+        let locks = [
+            vec![
+                lock("jobs/1", vec![held(a, 2_000)], vec![]),
+                lock("jobs/2", vec![held(b, 3_000)], vec![waiting(c, 10)]),
+                lock("mail:out", vec![held(a, 4_000)], vec![]),
+            ],
+            vec![lock("jobs/3", vec![overdue], vec![]), lock("solo", vec![], vec![])],
+        ];
+        for (name, locks) in ["one", "two"].into_iter().zip(locks) {
+            let id = ConnectionId::new(name);
+            fleet.connect(Connection {
+                id: id.clone(),
+                shown_url: format!("memory:{name}"),
+                command: "polylatch".into(),
+                environment: Environment::Development,
+                read_only: false,
+            });
+            let snapshot = Arc::new(snapshot(locks));
+            // Twice, so that what has to stand stands.
+            for at_ms in [1_000, 2_000] {
+                let sample = Sample {
+                    snapshot: Arc::clone(&snapshot),
+                    events: vec![],
+                    sight: Sight::default(),
+                    every_ms: 1_000,
+                };
+                fleet.ingest(Update { connection: id.clone(), at_ms, report: Report::Seen(sample) });
+            }
+        }
+        fleet
+    }
+
+    fn shown(fleet: &Fleet, view: &View) -> Vec<String> {
+        let text = |line: &Line| match line {
+            Line::Row(place) => fleet.at(*place).name.clone(),
+            Line::Heading { title, rows, attention } => format!("# {title} {rows} {attention}"),
+        };
+        view.lines(fleet, 2_000).lines.iter().map(text).collect()
+    }
+
+    #[test]
+    fn rows_of_all_connections_stand_in_one_table_problems_first() {
+        let fleet = fleet();
+        let view = View::default();
+        assert_eq!(shown(&fleet, &view), ["jobs/3", "jobs/2", "mail:out", "jobs/1", "solo"]);
+        let lines = view.lines(&fleet, 2_000);
+        assert_eq!((lines.matching, lines.all), (5, 5));
+    }
+
+    #[test]
+    fn every_column_orders_and_reversing_reverses() {
+        let fleet = fleet();
+        let by =
+            |column, reversed| shown(&fleet, &View { sort: Sort { column, reversed }, ..View::default() });
+        assert_eq!(by(Column::Lock, false), ["jobs/1", "jobs/2", "jobs/3", "mail:out", "solo"]);
+        assert_eq!(by(Column::Lock, true)[0], "solo");
+        assert_eq!(by(Column::Held, false)[0], "jobs/3");
+        assert_eq!(by(Column::Left, false), ["jobs/3", "mail:out", "jobs/2", "jobs/1", "solo"]);
+        assert_eq!(by(Column::Waiters, false)[0], "jobs/2");
+        assert_eq!(by(Column::Holder, false)[4], "solo");
+        assert_eq!(by(Column::State, false)[0], "jobs/3");
+    }
+
+    #[test]
+    fn groups_stand_in_the_order_of_their_worst_and_tell_how_many_need_attention() {
+        let fleet = fleet();
+        let by = |group| shown(&fleet, &View { group, ..View::default() });
+        assert_eq!(
+            by(Group::Prefix),
+            [
+                "# jobs/ 3 1",
+                "jobs/3",
+                "jobs/2",
+                "jobs/1",
+                "# mail: 1 0",
+                "mail:out",
+                "# (no prefix) 1 0",
+                "solo"
+            ]
+        );
+        assert_eq!(by(Group::Holder)[0], "# web-1:300 1 1");
+        assert_eq!(by(Group::Connection)[0], "# two 2 1");
+    }
+
+    #[test]
+    fn a_connection_that_is_late_has_unknown_rows_that_stay_where_they_are() {
+        let fleet = fleet();
+        let late = View { filter: Filter::parse("state:unknown").unwrap(), ..View::default() };
+        assert_eq!(late.lines(&fleet, 2_000).matching, 0);
+        assert_eq!(late.lines(&fleet, 60_000).matching, 5);
+        assert_eq!(fleet.summary(60_000).unknown, 5);
     }
 }

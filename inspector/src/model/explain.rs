@@ -1,0 +1,271 @@
+//! The words: one sentence with its evidence for each verdict, and what to do next.
+
+use polylatch::inspect::{HolderView, LockView};
+
+use super::findings::{Beat, Evidence, Finding, Next, Rule, Severity};
+use super::graph::Cycle;
+use super::history::LockHistory;
+use super::rows::Verdict;
+use super::sharing;
+use super::text::{count, harmless, shell_word, span};
+
+/// Puts a verdict on a lock into words.
+pub(super) fn explain(
+    lock: &LockView,
+    verdict: Verdict,
+    evidence: &Evidence<'_>,
+    past: Option<&LockHistory>,
+) -> Finding {
+    let holder = verdict.holder.and_then(|at| lock.holders.get(at));
+    let (sentence, next) = match (verdict.rule, holder) {
+        (Rule::Deadlock, _) => evidence.ring(&lock.name).map(|ring| deadlock(ring, evidence)),
+        (Rule::Free | Rule::Legit, _) => Some((nothing_wrong(lock, evidence), vec![])),
+        (Rule::DeadHead | Rule::LostWake | Rule::LockDelay, _) => about_line(lock, verdict.rule, evidence),
+        (Rule::Starved, _) => past.and_then(|past| starved(lock, past, evidence)),
+        (Rule::TokenFellBack | Rule::ShortLease | Rule::ZombieRenew, Some(holder)) => {
+            past.and_then(|past| about_past(lock, holder, verdict.rule, evidence, past))
+        }
+        (_, Some(holder)) => about_holder(lock, holder, verdict, evidence),
+        (_, None) => None,
+    }
+    // What a verdict was about is there as long as the reading is.
+    .unwrap_or_else(|| (nothing_wrong(lock, evidence), vec![]));
+    Finding { rule: verdict.rule, severity: verdict.severity, sentence, next }
+}
+
+type Words = (String, Vec<Next>);
+
+fn deadlock(ring: &Cycle, evidence: &Evidence<'_>) -> Words {
+    let several = ring.waits.iter().any(|wait| wait.connection != ring.waits[0].connection);
+    let waits: Vec<String> = ring
+        .waits
+        .iter()
+        .map(|wait| {
+            let (waiter, holder) = (evidence.who(&wait.waiter), evidence.who(&wait.holder));
+            let place =
+                if several { format!(" in {}", harmless(wait.connection.as_str())) } else { String::new() };
+            let lock = format!("{}{place}", harmless(&wait.lock));
+            match &wait.through {
+                None => format!("{waiter} waits for {lock}, held by {holder}"),
+                Some(started) => {
+                    let started = evidence.who(started);
+                    format!("{waiter} started {started}, which waits for {lock}, held by {holder}")
+                }
+            }
+        })
+        .collect();
+    let mut next = Vec::new();
+    if let Some(wait) = ring.cheapest()
+        && let Some(token) = wait.fencing_token
+        && harmless(&wait.lock) == wait.lock
+    {
+        let (command, name) = (evidence.command(&wait.connection), shell_word(&wait.lock));
+        let reason = "'deadlock: taken last'";
+        next.push(Next::Run(format!("{command} break {name} --token {token} --reason {reason}")));
+    }
+    next.push(Next::Do("let every program take these locks in the same order".into()));
+    let sentence = format!(
+        "Deadlock, standing for {}: {}. Renewal keeps all of these leases alive, so nothing ends it.",
+        span(ring.age_ms()),
+        waits.join("; ")
+    );
+    (sentence, next)
+}
+
+fn break_step(lock: &LockView, holder: &HolderView, evidence: &Evidence<'_>) -> Option<Next> {
+    let token = holder.fencing_token?;
+    if harmless(&lock.name) != lock.name {
+        let advice = "break it with the exact name from the JSON output: it has invisible characters";
+        return Some(Next::Do(advice.into()));
+    }
+    let (command, name) = (evidence.own_command(), shell_word(&lock.name));
+    Some(Next::Run(format!("{command} break {name} --token {token} --reason '...'")))
+}
+
+fn about_holder(
+    lock: &LockView,
+    holder: &HolderView,
+    verdict: Verdict,
+    evidence: &Evidence<'_>,
+) -> Option<Words> {
+    let who = evidence.holder(holder);
+    let left = holder.remaining_ms.map(span);
+    let free = if lock.holders.len() > 1 { "Its lease ends" } else { "Free" };
+    let breaking = || break_step(lock, holder, evidence);
+    let wait = |left: &str| Next::Do(format!("wait {left}"));
+    Some(match verdict.rule {
+        Rule::Stopped => {
+            let pid = holder.client.as_ref().map(|id| evidence.place(id).1).unwrap_or_default();
+            let end = left.map_or_else(String::new, |left| format!(" The lease ends in {left}."));
+            let resume = Next::Run(format!("kill -CONT {pid}"));
+            let sentence =
+                format!("{who} is stopped (process state T): it can neither work, renew nor release.{end}");
+            (sentence, [Some(resume), breaking()].into_iter().flatten().collect())
+        }
+        Rule::Foreign => (
+            format!(
+                "Another program holds it, and the store does not say who. Free in {} unless extended.",
+                left?
+            ),
+            vec![],
+        ),
+        Rule::NoExpiry => (
+            "Another program holds it without an expiry: only that program can free it.".into(),
+            vec![Next::Do("ask the program that keeps this name; Polylatch leaves its data as it is".into())],
+        ),
+        Rule::NoExpiryDead => (
+            format!("{who} holds it, but that process is gone, and no expiry is known: nothing may free it."),
+            breaking().into_iter().collect(),
+        ),
+        Rule::HolderGone => {
+            let left = left?;
+            let doubt = if verdict.severity == Severity::Notice {
+                " If renewals go on, it runs in a container with process numbers of its own."
+            } else {
+                ""
+            };
+            let sentence = format!(
+                "{who} holds it, but this host has no such process any more. {free} in {left} at the latest.{doubt}"
+            );
+            (sentence, [Some(wait(&left)), breaking()].into_iter().flatten().collect())
+        }
+        Rule::BeatsStopped => {
+            let beat = Beat::of(holder)?;
+            let (since, every, left) = (span(beat.since_ms), span(beat.every_ms), span(beat.left_ms));
+            let sentence = if verdict.severity == Severity::Notice {
+                format!(
+                    "{who} has never renewed, and most of its lease is over: it is of a fixed length, or its holder \
+                     ended. {free} in {left} unless it renews."
+                )
+            } else {
+                format!(
+                    "{who} has not renewed for {since}, one was due every {every}: it ended, hangs, is cut off \
+                     from the store, or is at its hold limit. {free} in {left} unless it renews."
+                )
+            };
+            (sentence, [Some(wait(&left)), breaking()].into_iter().flatten().collect())
+        }
+        Rule::LateBeat => {
+            let beat = Beat::of(holder)?;
+            let (since, every, left) = (span(beat.since_ms), span(beat.every_ms), span(beat.left_ms));
+            let sentence = format!(
+                "The renewal of {who} is late: none for {since}, one was due every {every}; {left} left."
+            );
+            (sentence, vec![Next::Do("look again in a moment".into())])
+        }
+        _ => return None,
+    })
+}
+
+fn about_past(
+    lock: &LockView,
+    holder: &HolderView,
+    rule: Rule,
+    evidence: &Evidence<'_>,
+    past: &LockHistory,
+) -> Option<Words> {
+    let who = evidence.holder(holder);
+    Some(match rule {
+        Rule::ZombieRenew => {
+            let (held, usual) = (span(holder.held_for_ms?), span(past.usual_hold_ms()?));
+            let sentence = format!(
+                "{who} renews on time, but has held it for {held}; the longest of the holds before was {usual}. The \
+                 work may hang while its renewal goes on."
+            );
+            let look = Next::Do("look at what that process does; max_hold or a beat would end this".into());
+            (sentence, [Some(look), break_step(lock, holder, evidence)].into_iter().flatten().collect())
+        }
+        Rule::TokenFellBack => {
+            let (before, now) = (past.fell_back(holder)?, holder.fencing_token?);
+            let sentence = format!(
+                "{who} holds it under token {now}, but token {before} was granted before: the store lost data, or \
+                 its clock stepped back. A guarded resource refuses this holder, and an older holder may believe \
+                 that it still has the lock."
+            );
+            (sentence, vec![Next::Run(format!("{} doctor", evidence.own_command()))])
+        }
+        Rule::ShortLease => {
+            let (late, lease) = (past.beats_come_late(holder)?, holder.lease_ms?);
+            let sentence = format!(
+                "The renewals of {who} come {} apart, and the lease lasts {}: one more miss loses it.",
+                span(late),
+                span(lease)
+            );
+            (sentence, vec![Next::Do("take a longer lease, or find what holds the renewals up".into())])
+        }
+        _ => return None,
+    })
+}
+
+fn starved(lock: &LockView, past: &LockHistory, evidence: &Evidence<'_>) -> Option<Words> {
+    let (waiter, times) = past.starved(lock)?;
+    let sentence = format!(
+        "{} waits for {} and was passed over {} by clients that came later.",
+        evidence.who(&waiter.client),
+        span(waiter.waited_ms),
+        count(times as usize, "time", "times")
+    );
+    Some((sentence, vec![Next::Do("leave the lock fair: no fifo(false), no --no-fifo".into())]))
+}
+
+fn about_line(lock: &LockView, rule: Rule, evidence: &Evidence<'_>) -> Option<Words> {
+    if rule == Rule::LockDelay {
+        let delay = lock.details.iter().find(|detail| detail.name == "lock-delay")?;
+        let sentence = format!(
+            "Free, but nobody can take it for a while: lock-delay, {}. The session of the last holder ended \
+             without giving it back.",
+            harmless(&delay.value)
+        );
+        return Some((sentence, vec![Next::Do("wait, or give the lock a shorter lock-delay".into())]));
+    }
+    let head = lock.waiters.first()?;
+    let who = evidence.who(&head.client);
+    if rule == Rule::DeadHead {
+        let sentence =
+            format!("The first in line, {who}, gives no sign of life; the next hand-off skips it.");
+        return Some((sentence, vec![]));
+    }
+    let state = if lock.holders.is_empty() { "Free" } else { "There is room" };
+    let sentence = format!(
+        "{state}, but {who} waits, for {}: between two holders, or a wake-up was lost and its next poll takes the lock.",
+        span(head.waited_ms)
+    );
+    Some((sentence, vec![Next::Do("look again in a moment; if it stays, that process hangs".into())]))
+}
+
+fn nothing_wrong(lock: &LockView, evidence: &Evidence<'_>) -> String {
+    let Some(holder) = lock.holders.first() else {
+        let Some(head) = lock.waiters.first() else {
+            return "Free: nobody holds it and nobody waits.".into();
+        };
+        return format!(
+            "Free: nobody holds it. Only records of waiters that gave up without a word are left ({}{}); \
+             whoever asks next gets the lock.",
+            evidence.who(&head.client),
+            if lock.waiters.len() > 1 { " and others" } else { "" }
+        );
+    };
+    let held = holder.held_for_ms.map(|ms| format!(" for {}", span(ms))).unwrap_or_default();
+    let renewed = match (holder.renewals, holder.renewed_ago_ms) {
+        (Some(1..), Some(ago)) => format!(", renewed {} ago", span(ago)),
+        (Some(0), _) => ", first renewal not due yet".into(),
+        _ => String::new(),
+    };
+    let who = evidence.holder(holder);
+    let live: Vec<_> = lock.waiters.iter().filter(|waiter| !waiter.silent).collect();
+    let line = match live.first() {
+        None => "Nobody waits.".into(),
+        Some(first) => {
+            let waiting = count(live.len(), "client waits", "clients wait");
+            format!("{waiting}, the first{} for {}.", sharing::wish(first), span(first.waited_ms))
+        }
+    };
+    match sharing::held(lock).as_str() {
+        "held" => format!("Held{held} by {who}{renewed}: all is well. {line}"),
+        shared => {
+            let (first, rest) = shared.split_at(1);
+            let (first, others) = (first.to_uppercase(), sharing::and_others(lock));
+            format!("{first}{rest} by {who}{held}{renewed}{others}: all is well. {line}")
+        }
+    }
+}
