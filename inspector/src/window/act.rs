@@ -20,9 +20,7 @@ pub enum Act {
     Connect(String),
     Disconnect(ConnectionId),
     EditConnection(Option<String>),
-    Leave,
     StartDemo,
-    OpenDialogForRecording,
     CloseRecording,
     RemoveView(String),
 }

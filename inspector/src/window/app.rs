@@ -291,7 +291,7 @@ impl App {
         if self.dialog.is_some() {
             return Vec::new();
         }
-        let mut acts: Vec<Act> = command::pressed(ctx, typing).into_iter().map(Act::Run).collect();
+        let acts: Vec<Act> = command::pressed(ctx, typing).into_iter().map(Act::Run).collect();
         if !typing {
             self.locks.keys(ctx);
         }
@@ -335,7 +335,7 @@ impl App {
     }
 
     fn drop_files(&mut self, ctx: &egui::Context) {
-        let dropped = ctx.input(|input| input.raw.dropped_files.first().and_then(|file| file.path.clone()));
+        let dropped = ctx.input(|input| input.raw.dropped_files.first().map(|file| file.path().to_owned()));
         if let Some(path) = dropped
             && let Err(message) = self.open_recording(&path)
         {

@@ -9,7 +9,7 @@ use super::marks;
 use super::theme::Palette;
 use super::top::{ATTENTION, DEADLOCKS, HELD_LONG, NO_EXPIRY, WAITED, thousands};
 use crate::model::text::{clock_time, harmless, span};
-use crate::model::{ConnectionId, Environment, Phase};
+use crate::model::{ConnectionId, Environment, Phase, filter};
 
 /// What is shown of one connection.
 struct Entry {
@@ -167,7 +167,7 @@ fn connection(app: &App, ui: &mut Ui, entry: &Entry, palette: &Palette, acts: &m
     let said = format!("connection {name}, {}, {} locks {word}", entry.environment.word(), entry.locks);
     response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, &said));
     let response = response.on_hover_text(format!("{}\n{}", entry.environment.word(), entry.hint));
-    let filter = format!("connection:{}", quoted(entry.id.as_str()));
+    let filter = filter::of_connection(&entry.id);
     if response.clicked() {
         let again = app.locks.filter_text() == filter;
         acts.push(Act::SetFilter(if again { String::new() } else { filter }));
@@ -187,11 +187,6 @@ fn connection(app: &App, ui: &mut Ui, entry: &Entry, palette: &Palette, acts: &m
             }
         });
     }
-}
-
-/// A value as the filter language wants it.
-pub fn quoted(value: &str) -> String {
-    if value.contains([' ', '"', '\t']) { format!("\"{}\"", value.replace('"', "")) } else { value.to_owned() }
 }
 
 fn heading(ui: &mut Ui, text: &str, palette: &Palette) {

@@ -11,7 +11,7 @@ use crate::model::text::{clock_time, short_span};
 use crate::model::{LockState, Phase};
 
 /// Filters behind the numbers and the views of the rail.
-pub const ATTENTION: &str = "needs:attention";
+pub const ATTENTION: &str = "state:stuck";
 pub const DEADLOCKS: &str = "state:deadlock";
 pub const NO_EXPIRY: &str = "state:no-expiry";
 pub const HELD_LONG: &str = "held>10m";

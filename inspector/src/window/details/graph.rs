@@ -6,7 +6,8 @@ use eframe::egui::{
 };
 
 use super::Subject;
-use crate::model::graph::{Blocker, Cycle, Graph};
+use crate::model::graph::Cycle;
+use crate::model::wait_for::{Blocker, Graph};
 use crate::model::text::{harmless, short_span};
 use crate::window::act::Act;
 use crate::window::marks;
@@ -149,7 +150,7 @@ impl GraphPage {
                 break;
             }
             let at = self.branch(painter, child, x + COLUMN * 2.0 - BOX.x * 0.2, next, left, subject, words);
-            children.push((child.through, at));
+            children.push((child.waits_for, at));
         }
         let y = match (children.first(), children.last()) {
             (Some((_, first)), Some((_, last))) => (first.y + last.y) / 2.0,
@@ -197,7 +198,7 @@ fn around(graph: &Graph, lock: usize) -> Vec<usize> {
 }
 
 fn reaches(tree: &Blocker, lock: Option<usize>, parties: &[usize]) -> bool {
-    (lock.is_some() && tree.through == lock)
+    (lock.is_some() && tree.waits_for == lock)
         || parties.contains(&tree.party)
         || tree.behind.iter().any(|child| reaches(child, lock, parties))
 }

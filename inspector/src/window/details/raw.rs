@@ -33,7 +33,8 @@ pub(super) fn show(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
             });
             ui.separator();
         }
-        let shown = TextEdit::multiline(&mut text.as_str())
+        let mut shown = text.as_str();
+        let shown = TextEdit::multiline(&mut shown)
             .font(FontId::monospace(theme::MONO - 0.5))
             .desired_width(f32::INFINITY)
             .frame(eframe::egui::Frame::NONE);

@@ -104,7 +104,7 @@ async fn test<W: Fn()>(url: &str, prefix: &str, tell: &Teller<W>) -> Option<()> 
     match client.inspect().examine().await {
         Ok(found) => {
             for check in found.findings.iter().filter(|check| check.severity != CheckSeverity::Ok).take(6) {
-                tell.told(!check.severity.needs_action(), harmless(&check.finding));
+                tell.told(!check.severity.needs_action(), harmless(&format!("{}: {}", check.title, check.detail)));
             }
         }
         Err(error) => tell.failed(harmless(&error.to_string())),

@@ -2,7 +2,7 @@
 
 use eframe::egui::{self, Grid, Id, Modal, RichText, ScrollArea, Sense, Ui, vec2};
 
-use crate::model::LockState;
+use crate::model::{LockState, filter};
 use crate::window::command::{ENTRIES, key_text};
 use crate::window::marks;
 use crate::window::theme::Palette;
@@ -23,8 +23,16 @@ pub const STATES: [(LockState, &str); 12] = [
     (LockState::Unknown, "the store could not be read lately"),
 ];
 
+/// How parts of a filter are put together.
+const FORMS: [(&str, &str); 4] = [
+    ("cart", "any text of the row has this in it"),
+    ("a b", "both"),
+    ("-a", "not"),
+    ("state:free,held", "either"),
+];
+
 /// Shows it. Returns whether it is to be closed.
-pub fn show(ctx: &egui::Context, filters: &[(&str, &str)], palette: &Palette) -> bool {
+pub fn show(ctx: &egui::Context, palette: &Palette) -> bool {
     let modal = Modal::new(Id::unique("help")).show(ctx, |ui| {
         let screen = ctx.content_rect().size();
         ui.set_width((screen.x - 120.0).clamp(420.0, 900.0));
@@ -58,9 +66,11 @@ pub fn show(ctx: &egui::Context, filters: &[(&str, &str)], palette: &Palette) ->
                 right.add_space(10.0);
                 section(right, "Filter");
                 Grid::new("filters").num_columns(2).spacing([14.0, 3.0]).show(right, |ui| {
-                    for (text, meaning) in filters {
-                        ui.label(RichText::new(*text).monospace().color(palette.accent));
-                        ui.label(*meaning);
+                    let fields = filter::FIELDS.iter().map(|(word, meaning)| (format!("{word}:"), *meaning));
+                    let numbers = filter::NUMBERS.iter().map(|(word, meaning)| (format!("{word}>"), *meaning));
+                    for (text, meaning) in FORMS.iter().map(|(text, meaning)| ((*text).to_owned(), *meaning)).chain(fields).chain(numbers) {
+                        ui.label(RichText::new(text).monospace().color(palette.accent));
+                        ui.label(meaning);
                         ui.end_row();
                     }
                 });

@@ -45,7 +45,7 @@ impl App {
     pub(super) fn show_dialog(&mut self, ctx: &egui::Context, palette: &Palette, acts: &mut Vec<Act>) {
         let Some(mut dialog) = self.dialog.take() else { return };
         let close = match &mut dialog {
-            Dialog::Help => help::show(ctx, crate::model::filter::HELP, palette),
+            Dialog::Help => help::show(ctx, palette),
             Dialog::Palette(list) => match list.show(ctx, palette) {
                 Chosen::Nothing => false,
                 Chosen::Close => true,
