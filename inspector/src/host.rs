@@ -8,12 +8,22 @@ pub struct ThisHost {
     name: String,
     /// When the machine started, by the wall clock.
     booted_at_ms: Option<u64>,
+    boot: Option<String>,
+    pid_namespace: Option<String>,
 }
 
 impl ThisHost {
     /// Asks the operating system who it is.
     pub fn new() -> Self {
-        Self { name: host_name(), booted_at_ms: booted_at_ms() }
+        // As clients write them into the store: random(4), pid_namespaces(7).
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+        let pid_namespace = std::fs::read_link("/proc/self/ns/pid").ok();
+        Self {
+            name: host_name(),
+            booted_at_ms: booted_at_ms(),
+            boot: boot.map(|text| text.trim().to_owned()),
+            pid_namespace: pid_namespace.map(|link| link.to_string_lossy().into_owned()),
+        }
     }
 }
 
@@ -26,6 +36,14 @@ impl Default for ThisHost {
 impl HostFacts for ThisHost {
     fn host_name(&self) -> &str {
         &self.name
+    }
+
+    fn boot(&self) -> Option<&str> {
+        self.boot.as_deref()
+    }
+
+    fn pid_namespace(&self) -> Option<&str> {
+        self.pid_namespace.as_deref()
     }
 
     fn process(&self, pid: u32) -> Process {

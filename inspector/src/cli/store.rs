@@ -7,8 +7,9 @@ use polylatch::{Error, Polylatch};
 use serde::Serialize;
 
 use super::exit;
+use crate::model::export::harmless_json;
 use crate::model::findings::Evidence;
-use crate::model::text::{harmless, is_treacherous, shell_word};
+use crate::model::text::{harmless, shell_word};
 use crate::model::{Finding, HostFacts, LockState, Picture, sharing};
 
 /// Why the program ends without having done what was asked.
@@ -145,19 +146,7 @@ pub(crate) fn print_json(url: &str, snapshot: &Snapshot, picture: &Picture) -> R
 
 /// Writes JSON whose characters are all harmless in a terminal; for a parser nothing changes.
 pub(crate) fn json(value: &impl Serialize, pretty: bool) -> Result<String, Failure> {
-    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-    let text = text.map_err(|error| Failure::new(exit::INTERNAL, format!("no JSON: {error}")))?;
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        // Only strings can have such characters, and there an escape means the same.
-        if is_treacherous(c) && c != '\n' {
-            let mut units = [0; 2];
-            safe.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
-        } else {
-            safe.push(c);
-        }
-    }
-    Ok(safe)
+    harmless_json(value, pretty).map_err(|error| Failure::new(exit::INTERNAL, format!("no JSON: {error}")))
 }
 
 /// Prints a line; a reader that went away (`| head`) ends the program quietly.
@@ -198,6 +187,7 @@ pub(crate) fn held_by(snapshot: &Snapshot, name: &str, facts: &dyn HostFacts) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::text::is_treacherous;
 
     #[test]
     fn a_copyable_command_never_shows_a_secret() {

@@ -1,7 +1,11 @@
 //! Commands to copy: what to type to look, to verify and to break, in our own tool and in the store's.
 
+use polylatch::inspect::LockView;
+
+use super::connection::Connection;
 use super::fleet::Fleet;
 use super::rows::RowKey;
+use super::text::{harmless, shell_word};
 
 /// A command line for a POSIX shell, quoted, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +18,131 @@ pub struct CopyCommand {
     pub changes: bool,
 }
 
-/// Returns the commands for a lock, ours first.
-pub fn commands(_fleet: &Fleet, _key: &RowKey) -> Vec<CopyCommand> {
-    Vec::new()
+impl CopyCommand {
+    fn look(title: impl Into<String>, text: String) -> Self {
+        Self { title: title.into(), text, changes: false }
+    }
+}
+
+/// Returns the commands for a lock, ours first. There are none for a name with invisible characters: what
+/// is pasted would not be what was seen.
+pub fn commands(fleet: &Fleet, key: &RowKey) -> Vec<CopyCommand> {
+    let (Some(store), Some(lock)) = (fleet.store(&key.connection), fleet.lock(key)) else {
+        return Vec::new();
+    };
+    let backend = store.snapshot().map(|snapshot| &*snapshot.backend).unwrap_or_default();
+    of_lock(store.connection(), backend, lock)
+}
+
+/// Returns the commands for a lock of a connection.
+pub fn of_lock(connection: &Connection, backend: &str, lock: &LockView) -> Vec<CopyCommand> {
+    if harmless(&lock.name) != lock.name {
+        return Vec::new();
+    }
+    let command = &connection.command;
+    let name = shell_word(&lock.name);
+    let mut found = vec![CopyCommand::look("show", format!("{command} show {name}"))];
+    for holder in &lock.holders {
+        if let Some(token) = holder.fencing_token {
+            found.push(CopyCommand {
+                title: "break".into(),
+                text: format!("{command} break {name} --token {token} --reason '...'"),
+                changes: true,
+            });
+        }
+    }
+    // What the store holds is asked for with its own tool, without writing.
+    let key = lock.details.iter().find(|detail| detail.name == "key").map(|detail| detail.value.as_str());
+    let key = key.filter(|key| harmless(key) == *key);
+    match (backend, key) {
+        ("redis", Some(key)) => found.extend(redis(connection, lock, key)),
+        ("sqlite", _) => found.extend(sqlite(connection, lock)),
+        ("consul", Some(key)) => found.extend(consul(connection, lock, key)),
+        _ => {}
+    }
+    found
+}
+
+/// `redis-cli` takes the password from `REDISCLI_AUTH`.
+fn redis(connection: &Connection, lock: &LockView, key: &str) -> Vec<CopyCommand> {
+    let url = connection.shown_url.split('?').next().unwrap_or_default();
+    let cli = match url.split_once(':') {
+        Some(("redis" | "rediss", _)) => format!("redis-cli -u {}", shell_word(url)),
+        Some(("redis+unix", path)) => {
+            format!("redis-cli -s {}", shell_word(path.strip_prefix("//").unwrap_or(path)))
+        }
+        Some(("redis+cluster", hosts)) => {
+            let host = hosts.trim_start_matches('/').split([',', '/']).next().unwrap_or_default();
+            format!("redis-cli -c -u {}", shell_word(&format!("redis://{host}")))
+        }
+        // Sentinels know where the master is; their own data is not the locks'.
+        _ => return Vec::new(),
+    };
+    let word = shell_word(key);
+    let mut found = Vec::new();
+    if lock.mode == "foreign" && lock.details.iter().any(|detail| detail.value == "hash") {
+        found.push(CopyCommand::look("read the key", format!("{cli} HGETALL {word}")));
+    } else if matches!(&*lock.mode, "mutex" | "foreign") {
+        found.push(CopyCommand::look("read the key", format!("{cli} GET {word}")));
+    }
+    if let Some(family) = key.strip_suffix(":lock").filter(|_| lock.mode != "foreign") {
+        if matches!(&*lock.mode, "rw" | "semaphore") {
+            let holders = shell_word(&format!("{family}:holders"));
+            found.push(CopyCommand::look(
+                "read the holders",
+                format!("{cli} ZRANGE {holders} 0 -1 WITHSCORES"),
+            ));
+        }
+        if !lock.waiters.is_empty() {
+            let line = shell_word(&format!("{family}:line"));
+            found.push(CopyCommand::look("read the line", format!("{cli} ZRANGE {line} 0 -1 WITHSCORES")));
+        }
+    }
+    found.push(CopyCommand::look("read its time to live", format!("{cli} PTTL {word}")));
+    found
+}
+
+fn sqlite(connection: &Connection, lock: &LockView) -> Vec<CopyCommand> {
+    let Some(path) = connection.shown_url.strip_prefix("sqlite:") else { return Vec::new() };
+    let path = shell_word(path.split('?').next().unwrap_or_default());
+    let name = lock.name.replace('\'', "''");
+    let select = |what: &str, table: &str, order: &str| {
+        let sql = format!("SELECT {what} FROM {table} WHERE name = '{name}' ORDER BY {order}");
+        format!("sqlite3 -readonly -header {path} {}", shell_word(&sql))
+    };
+    // Never the owner: it is the right to release.
+    let lease = "fence, client, label, mode, permits, lease_ms, renewals, ends_ms";
+    let mut found = vec![CopyCommand::look("read the lease", select(lease, "lease", "fence"))];
+    if !lock.waiters.is_empty() {
+        let waiter = "ticket, client, label, mode, permits, since_ms";
+        found.push(CopyCommand::look("read the line", select(waiter, "waiter", "ticket")));
+    }
+    found
+}
+
+fn consul(connection: &Connection, lock: &LockView, key: &str) -> Vec<CopyCommand> {
+    let url = connection.shown_url.split('?').next().unwrap_or_default();
+    let address = match url.split_once("://") {
+        Some(("consul+https", host)) => format!("https://{host}"),
+        Some((_, host)) => format!("http://{host}"),
+        None => return Vec::new(),
+    };
+    // The tool takes the token from CONSUL_HTTP_TOKEN.
+    let address = shell_word(&format!("-http-addr={}", address.trim_end_matches('/')));
+    let mut found = vec![CopyCommand::look(
+        "read the key",
+        format!("consul kv get {address} -detailed {}", shell_word(key)),
+    )];
+    let session = lock.holders.iter().flat_map(|holder| &holder.details).chain(&lock.details);
+    if let Some(session) = session.into_iter().find(|detail| detail.name == "session") {
+        let path = shell_word(&format!("/v1/session/info/{}", session.value));
+        found.push(CopyCommand::look(
+            "read the session",
+            format!(
+                "curl -sH \"X-Consul-Token: $CONSUL_HTTP_TOKEN\" {}{path}",
+                shell_word(&url.replacen("consul+https", "https", 1).replacen("consul", "http", 1))
+            ),
+        ));
+    }
+    found
 }

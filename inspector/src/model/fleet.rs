@@ -427,3 +427,7 @@ fn about_connection(store: &Store, now_ms: u64) -> Vec<Attention> {
     }
     found
 }
+
+#[cfg(test)]
+#[path = "fleet_tests.rs"]
+mod tests;

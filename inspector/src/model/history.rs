@@ -174,7 +174,8 @@ impl LockHistory {
     /// Returns the length of the longest of the holds that were seen from begin to end; `None` if there
     /// were too few to know.
     pub fn usual_hold_ms(&self) -> Option<u64> {
-        let whole = || self.holds.iter().filter(|hold| !hold.began_unseen).filter_map(Hold::length_ms);
+        let seen = |hold: &&Hold| !hold.began_unseen && hold.end != Some(HoldEnd::Unseen);
+        let whole = || self.holds.iter().filter(seen).filter_map(Hold::length_ms);
         (whole().count() >= USUAL_FROM).then(|| whole().max()).flatten()
     }
 

@@ -12,6 +12,7 @@
 pub mod alert;
 pub mod connection;
 pub mod copy;
+mod delta;
 mod explain;
 pub mod export;
 pub mod filter;

@@ -1,9 +1,14 @@
 //! Saved connections, filters and alert rules, as they stand in a file. Never a secret.
 
+use std::collections::HashSet;
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use super::alert::AlertRule;
-use super::connection::{Connection, Environment};
+use super::alert::{Alarms, AlertRule};
+use super::connection::{Connection, ConnectionId, Environment};
+use super::filter::Filter;
+use super::text::{is_treacherous, shell_word};
 
 /// Everything that is saved.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -83,22 +88,33 @@ fn default_every() -> u64 {
     1_000
 }
 
+/// How often a connection may be read, in milliseconds.
+pub const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
+
+/// The form of the file that this program writes.
+const VERSION: u32 = 1;
+
+/// Options of a URL whose values are secrets.
+const SECRET_OPTIONS: [&str; 5] = ["token", "password", "sentinel_password", "secret", "passphrase"];
+
 impl SavedConnection {
     /// Takes a URL that may have a secret apart. Returns the connection without it, and the secret.
     ///
-    /// Errors: a sentence, if the name or the URL cannot be used.
+    /// Errors: a sentence, if the name or the URL cannot be used. It never repeats the URL.
     pub fn from_url(name: &str, url: &str) -> Result<(Self, Option<String>), String> {
+        check_name(name)?;
+        let (url, secret) = take_secret(url)?;
         let connection = Self {
             name: name.into(),
-            url: url.into(),
-            secret: SecretSource::None,
+            url,
+            secret: if secret.is_some() { SecretSource::Prompt } else { SecretSource::None },
             environment: Environment::default(),
             read_only: None,
             every_ms: default_every(),
             prefix: String::new(),
             foreign: None,
         };
-        Ok((connection, None))
+        Ok((connection, secret))
     }
 
     /// Says whether nothing may be changed through it.
@@ -106,37 +122,223 @@ impl SavedConnection {
         self.read_only.unwrap_or(self.environment == Environment::Production)
     }
 
-    /// Returns the URL to connect with.
-    pub fn url_with(&self, _secret: Option<&str>) -> String {
-        self.url.clone()
+    /// Returns the URL to connect with: the secret becomes the password, or the token of a Consul agent.
+    pub fn url_with(&self, secret: Option<&str>) -> String {
+        let Some(secret) = secret.filter(|secret| !secret.is_empty()) else { return self.url.clone() };
+        let secret = utf8_percent_encode(secret, NON_ALPHANUMERIC);
+        if self.url.starts_with("consul") {
+            let sign = if self.url.contains('?') { '&' } else { '?' };
+            return format!("{}{sign}token={secret}", self.url);
+        }
+        let Some((scheme, rest)) = self.url.split_once("://") else { return self.url.clone() };
+        let authority = rest.find(['/', '?']).unwrap_or(rest.len());
+        match rest[..authority].rsplit_once('@') {
+            Some((user, _)) => format!("{scheme}://{user}:{secret}@{}", &rest[user.len() + 1..]),
+            None => format!("{scheme}://:{secret}@{rest}"),
+        }
     }
 
     /// Returns what the model needs to know.
     pub fn connection(&self) -> Connection {
+        // A URL with a secret cannot be typed from what is shown; the environment variable holds it.
+        let command = match &self.secret {
+            SecretSource::None => format!("polylatch --url {}", shell_word(&self.url)),
+            _ => "polylatch --url \"$POLYLATCH_URL\"".into(),
+        };
         Connection {
-            id: super::connection::ConnectionId::new(&self.name),
+            id: ConnectionId::new(&self.name),
             shown_url: self.url.clone(),
-            command: String::new(),
+            command,
             environment: self.environment,
             read_only: self.is_read_only(),
         }
     }
+
+    fn check(&self) -> Result<(), String> {
+        check_name(&self.name)?;
+        let name = &self.name;
+        match take_secret(&self.url) {
+            Err(error) => return Err(format!("connection {name:?}: {error}")),
+            Ok((_, Some(_))) => {
+                return Err(format!(
+                    "connection {name:?}: its URL has a secret in it, and this file is no place for one; take it \
+                     out and set \"secret\" to {{\"from\": \"env\", \"variable\": …}}, keyring or prompt"
+                ));
+            }
+            Ok((_, None)) => {}
+        }
+        if !EVERY_MS.contains(&self.every_ms) {
+            let (from, to) = (EVERY_MS.start(), EVERY_MS.end());
+            return Err(format!(
+                "connection {name:?}: every_ms must be {from} to {to}, not {}",
+                self.every_ms
+            ));
+        }
+        match &self.secret {
+            SecretSource::Env { variable }
+                if variable.is_empty()
+                    || variable.contains(['=', '\0'])
+                    || variable.contains(char::is_whitespace) =>
+            {
+                Err(format!(
+                    "connection {name:?}: {variable:?} cannot be the name of an environment variable"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    if name.trim().is_empty() || name.len() > 128 || name.chars().any(is_treacherous) {
+        return Err("the name of a connection has 1 to 128 bytes and no invisible characters".into());
+    }
+    Ok(())
+}
+
+/// Takes the password or the token out of a URL.
+fn take_secret(url: &str) -> Result<(String, Option<String>), String> {
+    let bad = || "the URL has no scheme; write for example redis://cache:6379 or sqlite:/var/lib/locks.db";
+    let (scheme, rest) = url.split_once(':').ok_or_else(bad)?;
+    if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+.-".contains(c)) {
+        return Err(bad().into());
+    }
+    if url.chars().any(char::is_control) {
+        return Err(format!("the {scheme}: URL has a control character (a line break?); remove it"));
+    }
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let (target, query) = match rest.split_once('?') {
+        Some((target, query)) => (target, Some(query)),
+        None => (rest, None),
+    };
+    let mut secret = None;
+    let mut target = target.to_owned();
+    // A path has no password, though it may have an @.
+    if let Some(hosts) = target.strip_prefix("//").filter(|_| scheme != "sqlite") {
+        let authority = hosts.find('/').unwrap_or(hosts.len());
+        if let Some((user, host)) = hosts[..authority].rsplit_once('@')
+            && let Some((user, password)) = user.split_once(':')
+        {
+            secret = Some(decoded(password)).filter(|password| !password.is_empty());
+            let user = if user.is_empty() { String::new() } else { format!("{user}@") };
+            target = format!("//{user}{host}{}", &hosts[authority..]);
+        }
+    }
+    let mut options = Vec::new();
+    for option in query.unwrap_or_default().split('&').filter(|option| !option.is_empty()) {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        if !SECRET_OPTIONS.contains(&key) {
+            options.push(option);
+        } else if scheme.starts_with("consul") && key == "token" && secret.is_none() {
+            secret = Some(decoded(value)).filter(|token| !token.is_empty());
+        } else {
+            return Err(format!("the option {key}= holds a secret, which is not saved; leave it out"));
+        }
+    }
+    let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
+    Ok((format!("{scheme}:{target}{query}"), secret))
 }
 
 impl Saved {
-    /// Reads the file's text. Errors: a sentence with the line.
+    /// Reads the file's text. Errors: a sentence with the line, or with what [`Saved::check`] finds.
     pub fn parse(text: &str) -> Result<Self, String> {
-        serde_json::from_str(text).map_err(|error| error.to_string())
+        let saved: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if saved.version > VERSION {
+            return Err(format!(
+                "it has version {}, and this program knows only up to {VERSION}; update this program",
+                saved.version
+            ));
+        }
+        saved.check()?;
+        Ok(saved)
     }
 
     /// Returns the file's text.
     pub fn text(&self) -> String {
-        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+        let saved = Self { version: VERSION, ..self.clone() };
+        serde_json::to_string_pretty(&saved).unwrap_or_default() + "\n"
     }
 
     /// Checks what the form alone does not: names that are there once, filters that can be read, URLs
     /// without a secret. Errors: a sentence.
     pub fn check(&self) -> Result<(), String> {
-        Ok(())
+        for connection in &self.connections {
+            connection.check()?;
+        }
+        once("connection", self.connections.iter().map(|connection| &*connection.name))?;
+        once("filter", self.filters.iter().map(|filter| &*filter.name))?;
+        for saved in &self.filters {
+            Filter::parse(&saved.filter).map_err(|error| format!("filter {:?}: {error}", saved.name))?;
+        }
+        Alarms::new(self.alerts.clone()).map(drop)
+    }
+}
+
+fn once<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(format!("there are two {what}s of the name {name:?}; rename one"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_never_stands_in_what_is_saved() {
+        for (url, without, secret) in [
+            ("redis://:pa%40ss@cache:6379/2", "redis://cache:6379/2", Some("pa@ss")),
+            ("rediss://ann:s3cret@cache?prefix=x", "rediss://ann@cache?prefix=x", Some("s3cret")),
+            ("redis://cache", "redis://cache", None),
+            ("redis://ann@cache", "redis://ann@cache", None),
+            ("sqlite:/var/a@b:c/locks.db", "sqlite:/var/a@b:c/locks.db", None),
+            ("consul://agent?token=s3cret&dc=east", "consul://agent?dc=east", Some("s3cret")),
+        ] {
+            let (connection, found) = SavedConnection::from_url("x", url).unwrap();
+            assert_eq!((connection.url.as_str(), found.as_deref()), (without, secret), "{url}");
+            let saved = Saved { connections: vec![connection.clone()], ..Saved::default() };
+            for secret in ["s3cret", "pa@ss", "pa%40ss"] {
+                assert!(!saved.text().contains(secret));
+                assert!(!connection.connection().command.contains(secret));
+            }
+            assert_eq!(Saved::parse(&saved.text()).unwrap().connections, saved.connections);
+            // And it goes back to where it was.
+            let whole = connection.url_with(found.as_deref());
+            assert_eq!(SavedConnection::from_url("x", &whole).unwrap(), (connection, found), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_told_why() {
+        let one = |rest: &str| format!(r#"{{"version":1,"connections":[{{"name":"a",{rest}}}]}}"#);
+        for (text, part) in [
+            (one(r#""url":"redis://:s3cret@h""#), "no place for one"),
+            (one(r#""url":"redis://h?password=s3cret""#), "holds a secret"),
+            (one(r#""url":"nonsense""#), "no scheme"),
+            (one(r#""url":"redis://h","every_ms":1"#), "100 to 60000"),
+            (one(r#""url":"redis://h","colour":"red""#), "unknown field `colour`"),
+            (one(r#""url":"redis://h","secret":{"from":"env","variable":"a b"}"#), "environment variable"),
+            (r#"{"version":9}"#.into(), "update this program"),
+            (r#"{"filters":[{"name":"f","filter":"state:x"}]}"#.into(), "there is no state"),
+            (r#"{"filters":[{"name":"f","filter":""},{"name":"f","filter":""}]}"#.into(), "two filters"),
+            ("{".into(), "line 1"),
+        ] {
+            let error = Saved::parse(&text).unwrap_err();
+            assert!(error.contains(part) && !error.contains("s3cret"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn production_is_read_only_until_it_is_said_otherwise() {
+        let (mut connection, _) = SavedConnection::from_url("p", "redis://h").unwrap();
+        assert!(!connection.is_read_only());
+        connection.environment = Environment::Production;
+        assert!(connection.is_read_only() && connection.connection().read_only);
+        connection.read_only = Some(false);
+        assert!(!connection.is_read_only());
     }
 }

@@ -126,7 +126,10 @@ impl App {
             Some(folder) => Some(folder.join("audit.jsonl")),
             None => files::audit_path(),
         };
-        self.live = Some(Live::start(waker(ctx), crate::cli::who_am_i(), audit));
+        match Live::start(waker(ctx), crate::cli::who_am_i(), audit) {
+            Ok(live) => self.live = Some(live),
+            Err(error) => self.toasts.failed(format!("no store can be read: {error}")),
+        }
         self.connect_at_start();
     }
 

@@ -97,6 +97,7 @@ impl App {
             every: every(saved.every_ms),
             prefix: Some(saved.prefix.clone()).filter(|prefix| !prefix.is_empty()),
             foreign: saved.foreign.clone(),
+            read_only: saved.is_read_only(),
         };
         live.watch(saved.connection(), target);
     }

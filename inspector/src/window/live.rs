@@ -56,31 +56,27 @@ pub struct Live {
     keeper: Option<JoinHandle<()>>,
     pub clock: ViewerClock,
     by: String,
-    audit: Option<PathBuf>,
 }
 
 impl Live {
     /// Starts. `wake` is called when there is something new; `audit` is where breaks are noted.
-    pub fn start(wake: Arc<dyn Fn() + Send + Sync>, by: String, audit: Option<PathBuf>) -> Self {
+    ///
+    /// Errors: if the system has no thread or no event loop to give.
+    pub fn start(wake: Arc<dyn Fn() + Send + Sync>, by: String, audit: Option<PathBuf>) -> std::io::Result<Self> {
         let state = Arc::new(Mutex::new(State { fleet: Fleet::new(Limits::default()), ..State::default() }));
         let clock = ViewerClock::start();
-        let (poller, told) = Poller::start(Arc::new(|| {}));
+        let (poller, told) = Poller::start(clock, Arc::new(|| {}))?;
         let keeper = {
             let (state, by, audit) = (Arc::clone(&state), by.clone(), audit.clone());
             let keep = move || keep(&state, &told, &clock, &*wake, &by, audit.as_deref());
-            std::thread::Builder::new().name("keeper".into()).spawn(keep).ok()
+            std::thread::Builder::new().name("keeper".into()).spawn(keep)?
         };
-        Self { state, poller: Some(poller), keeper, clock, by, audit }
+        Ok(Self { state, poller: Some(poller), keeper: Some(keeper), clock, by })
     }
 
     /// Returns what is known now. Keep it no longer than a frame: news wait meanwhile.
     pub fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
-    }
-
-    /// Returns where it can be locked without borrowing this.
-    pub fn shared(&self) -> Arc<Mutex<State>> {
-        Arc::clone(&self.state)
     }
 
     /// Connects, and reads from now on.
@@ -89,7 +85,7 @@ impl Live {
             let mut state = self.state();
             state.known.retain(|known| known.id != connection.id);
             state.known.push(connection.clone());
-            state.note_connection(&connection);
+            state.note_connection(&connection, self.clock.now_ms());
             state.fleet.connect(connection);
         }
         if let Some(poller) = &self.poller {
@@ -131,11 +127,6 @@ impl Live {
         state.recording = Some(Recording { path: path.to_owned(), since_ms: now_ms, recorder });
         Ok(())
     }
-
-    /// Where breaks are noted.
-    pub fn audit_path(&self) -> Option<&Path> {
-        self.audit.as_deref()
-    }
 }
 
 impl Drop for Live {
@@ -149,9 +140,9 @@ impl Drop for Live {
 }
 
 impl State {
-    fn note_connection(&mut self, connection: &Connection) {
+    fn note_connection(&mut self, connection: &Connection, now_ms: u64) {
         if let Some(recording) = &mut self.recording
-            && let Err(error) = recording.recorder.connection(connection)
+            && let Err(error) = recording.recorder.connection(connection, now_ms)
         {
             self.stop_recording(&error.to_string());
         }
@@ -163,14 +154,14 @@ impl State {
         }
     }
 
-    fn take(&mut self, told: Told) -> Option<BreakResult> {
+    fn take(&mut self, told: Told, now_ms: u64) -> Option<BreakResult> {
         match told {
             Told::Connected(mut connection) => {
                 if let Some(known) = self.known.iter().find(|known| known.id == connection.id) {
                     connection.environment = known.environment;
                     connection.read_only = known.read_only;
                 }
-                self.note_connection(&connection);
+                self.note_connection(&connection, now_ms);
                 self.fleet.connect(connection);
                 None
             }
@@ -215,7 +206,7 @@ fn keep(
             let mut state = lock(state);
             let before = state.fleet.version();
             for told in first.into_iter().chain(told.try_iter()) {
-                broken.extend(state.take(told));
+                broken.extend(state.take(told, clock.now_ms()));
             }
             let now_ms = clock.now_ms();
             state.fleet.tick(now_ms);
