@@ -90,7 +90,7 @@ impl App {
             locks.filter_error().map_or(Ok(()), |error| Err(format!("--filter: {error}")))?;
         }
         let mut app = Self {
-            details: DetailsState { tab: args.page.unwrap_or(settings.tab), ..DetailsState::default() },
+            details: DetailsState::on(args.page.unwrap_or(settings.tab)),
             locks,
             settings,
             settings_path,
@@ -175,6 +175,16 @@ impl App {
             (None, None, Some(live)) => then(&live.state().fleet),
             (None, None, None) => then(&Fleet::default()),
         }
+    }
+
+    /// Sets the filter, as if it were typed.
+    pub fn set_filter(&mut self, text: &str) {
+        self.locks.set_filter(text);
+    }
+
+    /// Returns how many locks are shown, and how many there are.
+    pub fn shown(&self) -> (usize, usize) {
+        self.locks.counts()
     }
 
     /// Takes what happened behind the window. Called before every frame, also while nothing is drawn.

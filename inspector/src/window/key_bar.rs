@@ -24,10 +24,12 @@ const SHOWN: [(Command, &str); 12] = [
 pub fn show(ui: &mut Ui, palette: &Palette) -> Option<Command> {
     let mut clicked = None;
     ui.horizontal(|ui| {
-        ui.spacing_mut().item_spacing.x = 2.0;
+        ui.spacing_mut().item_spacing.x = 6.0;
+        ui.spacing_mut().icon_spacing = 5.0;
         ui.style_mut().visuals.button_frame = false;
         for (command, word) in SHOWN {
             let Some(key) = of(command).and_then(|entry| entry.key) else { continue };
+            ui.add_space(4.0);
             let key = RichText::new(key_text(key)).font(FontId::monospace(theme::SMALL - 0.5)).color(palette.accent);
             let word = RichText::new(word).size(theme::SMALL).color(palette.weak);
             // What does not fit is still in the palette.

@@ -41,18 +41,18 @@ const LANGUAGE: usize = 13;
 /// Title, hint, width, whether numbers stand at the right, whether it is shown at first, and what the
 /// model calls the order by it.
 const COLUMNS: [(&str, &str, f32, bool, bool, view::Column); 14] = [
-    ("State", "What it is, in one word", 108.0, false, true, view::Column::State),
-    ("Lock", "Name of the lock", 180.0, false, true, view::Column::Lock),
-    ("Connection", "Through which connection it is seen", 100.0, false, true, view::Column::Connection),
+    ("State", "What it is, in one word", 104.0, false, true, view::Column::State),
+    ("Lock", "Name of the lock", 150.0, false, true, view::Column::Lock),
+    ("Connection", "Through which connection it is seen", 84.0, false, true, view::Column::Connection),
     ("Store", "Kind of store", 64.0, false, false, view::Column::Backend),
-    ("Mode", "read, write, or permits taken of all", 54.0, false, true, view::Column::Mode),
-    ("Holder", "Program, host and process", 200.0, false, true, view::Column::Holder),
-    ("Doing", "What the holder says it is doing", 130.0, false, true, view::Column::Label),
-    ("Lease", "What is left of the lease", 134.0, false, true, view::Column::Left),
-    ("Beats", "The latest renewals, newest at the right", 80.0, false, true, view::Column::Missed),
-    ("Waiters", "How many wait", 66.0, true, true, view::Column::Waiters),
-    ("Held", "For how long it is held", 70.0, true, true, view::Column::Held),
-    ("/min", "Hand-offs during the last minute", 48.0, true, true, view::Column::HandOffs),
+    ("Mode", "read, write, or permits taken of all", 48.0, false, true, view::Column::Mode),
+    ("Holder", "Program, host and process", 172.0, false, true, view::Column::Holder),
+    ("Doing", "What the holder says it is doing", 112.0, false, true, view::Column::Label),
+    ("Lease", "What is left of the lease", 126.0, false, true, view::Column::Left),
+    ("Beats", "The latest renewals, newest at the right", 78.0, false, true, view::Column::Missed),
+    ("Waiters", "How many wait", 60.0, true, true, view::Column::Waiters),
+    ("Held", "For how long it is held", 62.0, true, true, view::Column::Held),
+    ("/min", "Hand-offs during the last minute", 44.0, true, true, view::Column::HandOffs),
     ("Fence", "Fencing token of the present grant", 138.0, true, false, view::Column::Fence),
     ("Language", "Language of the holder's binding", 74.0, false, false, view::Column::Language),
 ];
@@ -69,10 +69,13 @@ pub struct Locks {
     selected: Option<RowKey>,
     /// Keeps the selected row in sight while rows move.
     pub follow: bool,
+    was_at: Option<usize>,
     scroll: bool,
     moved: Move,
     page: usize,
     moves_every_ms: Option<u64>,
+    /// Nobody has selected anything yet: the first lock that needs attention is.
+    untouched: bool,
 }
 
 /// What the lines were made of.
@@ -121,11 +124,13 @@ impl Locks {
             lines: Lines::default(),
             lines_of: None,
             selected: None,
-            follow: true,
+            follow: false,
+            was_at: None,
             scroll: false,
             moved: Move::Stay,
             page: 20,
             moves_every_ms: None,
+            untouched: true,
         }
     }
 
@@ -142,6 +147,7 @@ impl Locks {
     }
 
     pub fn select(&mut self, key: Option<RowKey>) {
+        self.untouched = false;
         self.scroll |= self.selected != key;
         self.selected = key;
     }
@@ -263,7 +269,16 @@ impl Locks {
                 self.scroll = true;
             }
         }
-        let scroll_to = if self.scroll { at } else { None };
+        if self.untouched
+            && let Some(Line::Row(place)) = self.lines.lines.first()
+            && fleet.at(*place).severity() >= Severity::Warning
+        {
+            self.selected = Some(fleet.at(*place).key.clone());
+            (self.untouched, at) = (false, Some(0));
+        }
+        let moved = self.follow && at != self.was_at;
+        self.was_at = at;
+        let scroll_to = if self.scroll || moved { at } else { None };
         self.scroll = false;
         let rows = LockRows {
             fleet,
@@ -469,7 +484,7 @@ impl Rows for LockRows<'_> {
         match cell.column {
             STATE => {
                 let centre = pos2(cell.rect.left() + 8.0, cell.rect.center().y);
-                marks::state(cell.painter, centre, 13.0, state, palette);
+                marks::state(cell.painter, centre, 13.0, if gone { LockState::Free } else { state }, palette);
                 cell.text_from(21.0, if gone { "gone" } else { state.word() }, FontId::proportional(theme::BODY), text);
             }
             LOCK => {

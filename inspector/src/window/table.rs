@@ -56,7 +56,6 @@ pub trait Rows {
     fn is_heading(&self, row: usize) -> bool;
 }
 
-#[expect(missing_debug_implementations, reason = "borrows the painter and is never kept")]
 /// Where and how one cell is to be painted.
 pub struct Cell<'a> {
     pub row: usize,
@@ -143,12 +142,12 @@ impl Table {
     ) -> Shown {
         let mut shown = Shown::default();
         let id = ui.scope_id().with(id);
+        ui.spacing_mut().item_spacing = Vec2::ZERO;
         let (header, _) = ui.allocate_exact_size(vec2(ui.available_width(), HEADER), Sense::hover());
         let bar = ui.spacing().scroll.bar_width + 4.0;
         let widths = self.widths(header.width() - bar);
         let total: f32 = widths.iter().map(|(_, width)| width).sum();
         let height = self.row_height;
-        ui.spacing_mut().item_spacing = Vec2::ZERO;
         let mut area = ScrollArea::both().id_salt(id).auto_shrink(false);
         let body_height = ui.available_height();
         shown.page = ((body_height / height) as usize).max(1);

@@ -211,6 +211,7 @@ fn summary(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
             ui.label(RichText::new(format!("{} of {} shown", thousands(matching), thousands(all))).color(palette.accent));
         }
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            ui.spacing_mut().item_spacing.x = 16.0;
             if cost > 0.0 && app.replaying.is_none() {
                 let text = RichText::new(format!("inspector: {cost:.1} requests/s")).size(12.0).color(palette.weak);
                 ui.label(text).on_hover_text("What looking costs the stores");

@@ -32,6 +32,13 @@ pub struct DetailsState {
     events: events::EventsPage,
 }
 
+impl DetailsState {
+    /// Starts on a page.
+    pub fn on(tab: Tab) -> Self {
+        Self { tab, ..Self::default() }
+    }
+}
+
 /// What a page is drawn from.
 pub(super) struct Subject<'a> {
     pub fleet: &'a Fleet,
@@ -48,6 +55,8 @@ pub(super) struct Subject<'a> {
 /// Shows the details of the selected lock.
 pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
     let Some(key) = app.locks.selected().cloned() else { return };
+    // A page with little on it must not make the part smaller than it was dragged to.
+    ui.expand_to_include_rect(ui.max_rect());
     let now_ms = app.now_ms();
     let replaying = app.replaying.is_some();
     let mut state = std::mem::take(&mut app.details);

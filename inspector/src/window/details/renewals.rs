@@ -5,7 +5,6 @@ use eframe::egui::{Align2, FontId, Rect, Role, Shape, Stroke, StrokeKind, Ui, Wi
 use super::time_axis::{Axis, TimeView, grid};
 use crate::model::history::{LockHistory, Pulse, PulseKind};
 use crate::model::text::{clock_time, span};
-use crate::window::marks;
 use crate::window::theme::{self, Palette};
 
 const SCALE: f32 = 64.0;
@@ -93,7 +92,13 @@ impl Renewals<'_> {
             if !axis.sees(pulse.at_ms, end) {
                 continue;
             }
-            // The latest beat is known by what is left now: a first lease may be shorter than the rest.
+            if pulse.kind == PulseKind::Granted && at + 1 < pulses.len() {
+                // A first lease may have been shorter than the later ones; how long is not remembered.
+                let x = axis.x(pulse.at_ms);
+                painter.vline(x, rect.y_range(), Stroke::new(1.0, palette.accent.gamma_multiply(0.6)));
+                continue;
+            }
+            // The latest beat is known by what is left now.
             let full = match (pulses.get(at + 1), self.remaining_ms) {
                 (None, Some(left)) => (left + (end - pulse.at_ms)).min(lease),
                 _ => lease,
@@ -170,8 +175,7 @@ fn beat(
             painter.add(Shape::closed_line(points, Stroke::new(palette.stroke(), palette.expiring)));
         }
         PulseKind::Ended => {
-            let line = Stroke::new(palette.stroke(), palette.orphan);
-            marks::cross(painter, pos2(x, rect.center().y), 4.0, line);
+            painter.rect_filled(bar(3.0).translate(vec2(0.0, -rect.height() * 0.4)), 1.0, palette.weak);
         }
     }
 }

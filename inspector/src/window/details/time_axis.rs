@@ -18,7 +18,7 @@ pub struct TimeView {
 
 impl Default for TimeView {
     fn default() -> Self {
-        Self { span_ms: 120_000, end_ms: None }
+        Self { span_ms: 60_000, end_ms: None }
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(view.span_ms, LONGEST_MS);
         let mut live = TimeView::default();
         live.zoom(0.5, 0, 1_000_000);
-        assert_eq!(live, TimeView { span_ms: 60_000, end_ms: None });
+        assert_eq!(live, TimeView { span_ms: 30_000, end_ms: None });
         live.fit(900_000, 1_000_000);
         assert_eq!(live, TimeView { span_ms: 105_000, end_ms: None });
     }

@@ -15,7 +15,6 @@ const NAMES: f32 = 150.0;
 const LANE: f32 = 22.0;
 
 /// What the timeline shows.
-#[expect(missing_debug_implementations, reason = "borrows a closure and is never kept")]
 pub struct Timeline<'a> {
     pub history: &'a LockHistory,
     pub gaps: &'a [Gap],
