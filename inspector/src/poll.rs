@@ -54,7 +54,7 @@ impl Target {
     }
 
     fn query(&self) -> Query {
-        Query { prefix: self.prefix.clone(), ..Query::default() }
+        Query { prefix: self.prefix.clone(), foreign: self.foreign.clone(), ..Query::default() }
     }
 }
 

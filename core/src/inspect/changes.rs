@@ -1,6 +1,7 @@
 //! What happened between two readings of one store.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 
 use super::{AuditEntry, Event, EventKind, HolderView, LockView, Snapshot, WaiterView};
 
@@ -25,17 +26,23 @@ pub fn changes(before: &Snapshot, after: &Snapshot) -> Vec<Event> {
         .filter(|entry| !old_audit.contains(&audit_key(entry)))
         .map(|entry| ((entry.name.as_str(), entry.fencing_token.get()), entry))
         .collect();
-    let old_locks = by_name(before);
-    let new_locks = by_name(after);
-    let mut names: BTreeSet<&str> = old_locks.keys().chain(new_locks.keys()).copied().collect();
-    names.extend(breaks.keys().map(|(name, _)| *name));
-
     let mut events = Vec::new();
-    for name in names {
-        let (old, new) = (old_locks.get(name).copied(), new_locks.get(name).copied());
+    // Both are in the order of their names, so one walk through both finds the pairs.
+    let (old_locks, new_locks) = (sorted(before), sorted(after));
+    let (mut old_locks, mut new_locks) = (old_locks.into_iter().peekable(), new_locks.into_iter().peekable());
+    loop {
+        let order = match (old_locks.peek(), new_locks.peek()) {
+            (Some(old), Some(new)) => old.name.cmp(&new.name),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => break,
+        };
+        let old = if order.is_le() { old_locks.next() } else { None };
+        let new = if order.is_ge() { new_locks.next() } else { None };
+        let Some(lock) = new.or(old) else { break };
         let unseen = (old.is_none() && before.truncated) || (new.is_none() && after.truncated);
         if !unseen {
-            let mut scribe = Scribe { at_ms: after.taken_at_ms, lock: name, events: &mut events };
+            let mut scribe = Scribe { at_ms: after.taken_at_ms, lock: &lock.name, events: &mut events };
             compare(&mut scribe, old, new, elapsed_ms, before.taken_at_ms, &mut breaks);
         }
     }
@@ -58,8 +65,13 @@ fn audit_key(entry: &AuditEntry) -> AuditKey<'_> {
     (entry.at_ms, &entry.name, entry.fencing_token.get())
 }
 
-fn by_name(snapshot: &Snapshot) -> HashMap<&str, &LockView> {
-    snapshot.locks.iter().map(|lock| (lock.name.as_str(), lock)).collect()
+/// The locks in the order of their names, as stores give them.
+fn sorted(snapshot: &Snapshot) -> Vec<&LockView> {
+    let mut locks: Vec<&LockView> = snapshot.locks.iter().collect();
+    if !locks.is_sorted_by(|a, b| a.name <= b.name) {
+        locks.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    locks
 }
 
 /// Writes events of one lock.

@@ -36,6 +36,10 @@ impl Inspector {
         if let Some(name) = &query.name {
             LockName::new(name)?;
         }
+        #[cfg(feature = "redis")]
+        if let Some(pattern) = &query.foreign {
+            crate::backend::redis::foreign::check_pattern(pattern)?;
+        }
         let request = self.core.backend.snapshot(query);
         // Large stores are read in many pages, each of which has the client's time limit.
         let limit = self.core.settings.timeout * 10;
@@ -100,14 +104,14 @@ pub struct Watch {
     inspector: Inspector,
     query: Query,
     every: Duration,
-    before: Option<Snapshot>,
+    before: Option<Arc<Snapshot>>,
 }
 
 /// One look at a store, and what has happened since the look before.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
     /// The store now.
-    pub snapshot: Snapshot,
+    pub snapshot: Arc<Snapshot>,
     /// What changed. Empty at the first look. What came and went between two looks is not seen.
     pub events: Vec<Event>,
 }
@@ -121,9 +125,9 @@ impl Watch {
         if self.before.is_some() {
             self.inspector.core.service.sleep(self.every).await;
         }
-        let snapshot = self.inspector.list(&self.query).await?;
+        let snapshot = Arc::new(self.inspector.list(&self.query).await?);
         let events = self.before.as_ref().map_or_else(Vec::new, |before| changes(before, &snapshot));
-        self.before = Some(snapshot.clone());
+        self.before = Some(Arc::clone(&snapshot));
         Ok(Observation { snapshot, events })
     }
 }

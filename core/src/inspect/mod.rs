@@ -30,6 +30,10 @@ pub struct Query {
     pub prefix: Option<String>,
     /// At most this many locks; `None` means 10 000.
     pub limit: Option<usize>,
+    /// Also other libraries' locks whose keys match this pattern, such as `lock:*`, shown as `foreign`.
+    /// Only Redis has such keys; all keys of the server are gone through in small steps, so name it only
+    /// where that is worth it. 1 to 256 bytes; `*`, `?` and `[…]` as in the command KEYS.
+    pub foreign: Option<String>,
 }
 
 impl Query {

@@ -89,6 +89,14 @@ fn about_holder(
     evidence: &Evidence<'_>,
 ) -> Option<Words> {
     let who = evidence.holder(holder);
+    let theirs = match lock.details.iter().find(|detail| detail.name == "library") {
+        Some(library) => format!("Another program ({}) holds it", harmless(&library.value)),
+        None => "Another program holds it".into(),
+    };
+    let says = match harmless(&holder.label) {
+        label if label.is_empty() => "the store does not say who".to_owned(),
+        label => format!("it says: {label}"),
+    };
     let left = holder.remaining_ms.map(span);
     let free = if lock.holders.len() > 1 { "Its lease ends" } else { "Free" };
     let breaking = || break_step(lock, holder, evidence);
@@ -102,15 +110,9 @@ fn about_holder(
                 format!("{who} is stopped (process state T): it can neither work, renew nor release.{end}");
             (sentence, [Some(resume), breaking()].into_iter().flatten().collect())
         }
-        Rule::Foreign => (
-            format!(
-                "Another program holds it, and the store does not say who. Free in {} unless extended.",
-                left?
-            ),
-            vec![],
-        ),
+        Rule::Foreign => (format!("{theirs}, and {says}. Free in {} unless extended.", left?), vec![]),
         Rule::NoExpiry => (
-            "Another program holds it without an expiry: only that program can free it.".into(),
+            format!("{theirs} without an expiry: only that program can free it."),
             vec![Next::Do("ask the program that keeps this name; Polylatch leaves its data as it is".into())],
         ),
         Rule::NoExpiryDead => (

@@ -560,7 +560,7 @@ fn a_recording_is_small_and_has_no_secret() {
     let [a] = clients();
     let mut scene = Scene::new();
     for at in 0..50 {
-        let holder = |name| granted(a, 7, 1_000_000, 1_000_000 + at * 100 + name % 3);
+        let holder = |name: u64| granted(a, 7, 1_000_000, 1_000_000 + at * 100 + name % 3);
         let locks = (0..20).map(|name| lock(&format!("lock/{name:02}"), vec![holder(name)], vec![]));
         scene.look(100, locks.collect());
     }

@@ -27,6 +27,7 @@ pub(crate) mod config;
 mod differential;
 mod driven;
 mod examine;
+pub(crate) mod foreign;
 mod native;
 pub(crate) mod port;
 mod reading;

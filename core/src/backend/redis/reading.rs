@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::backend::redis::foreign;
 use crate::backend::redis::port::{Call, Data, Port};
 use crate::backend::redis::records::{Keys, LockValue, foreign_view, sharing_view, waiter_view};
 use crate::backend::redis::scripts;
@@ -59,6 +60,13 @@ pub(super) async fn read(port: &dyn Port, keys: &Keys, query: &Query) -> Result<
         locks.truncate(query.limit());
         truncated = true;
     }
+    if let Some(pattern) = &query.foreign {
+        let room = query.limit().saturating_sub(locks.len());
+        let found = foreign::read(port, keys, pattern, room).await?;
+        looked_at += found.requests;
+        truncated |= found.truncated;
+        add_foreign(&mut locks, found.locks);
+    }
     let (taken_at_ms, clients, mut audit) = people(port, keys).await?;
     audit.retain(|entry| query.wants(&entry.name));
     Ok(Snapshot {
@@ -71,6 +79,18 @@ pub(super) async fn read(port: &dyn Port, keys: &Keys, query: &Query) -> Result<
         audit,
         truncated,
     })
+}
+
+/// Puts other libraries' locks among ours, by name; a key that is called like a lock of ours is marked.
+fn add_foreign(locks: &mut Vec<LockView>, found: Vec<LockView>) {
+    let ours: BTreeSet<String> = locks.iter().map(|lock| lock.name.clone()).collect();
+    locks.extend(found.into_iter().map(|mut lock| {
+        if ours.contains(&lock.name) {
+            lock.name.push_str(" (another library's key)");
+        }
+        lock
+    }));
+    locks.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
 /// Returns the names that are asked for, in order, and how many pages of the index were read.

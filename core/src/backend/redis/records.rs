@@ -68,6 +68,15 @@ impl Keys {
         ]
     }
 
+    /// Says whether a key is one that this client, as it is set up, keeps or would keep.
+    pub(crate) fn is_ours(&self, key: &str) -> bool {
+        let ours = key.strip_prefix(self.prefix.as_str()).is_some_and(|rest| rest.starts_with(':'));
+        let lock = key.starts_with(&self.lock_before) && key.ends_with(&self.lock_after);
+        ours || (lock
+            && key.len() > self.lock_before.len() + self.lock_after.len()
+            && !self.lock_before.is_empty())
+    }
+
     /// The key of holders that share.
     pub(crate) fn holders(&self, name: &LockName) -> String {
         format!("{}:{{{}}}:holders", self.prefix, name.escaped_for_redis())

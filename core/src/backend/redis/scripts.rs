@@ -49,4 +49,5 @@ scripts! {
     LIST = "list";
     SHOW = "show";
     PEOPLE = "people";
+    FOREIGN = "foreign";
 }
