@@ -82,7 +82,8 @@ mod bench {
 
     fn report(what: &str, times: &mut [Duration]) {
         times.sort();
-        let at = |part: f64| times.get(((times.len() as f64 - 1.0) * part) as usize).copied().unwrap_or_default();
+        let at =
+            |part: f64| times.get(((times.len() as f64 - 1.0) * part) as usize).copied().unwrap_or_default();
         let (median, high) = (millis(at(0.5)), millis(at(0.99)));
         println!("{what:<20} {median:>8.2} ms median, {high:.2} ms p99, {} times", times.len());
     }
@@ -106,7 +107,8 @@ mod bench {
     impl Window {
         fn open(url: &str) -> Self {
             let dir = TempDir::new();
-            let args = Args { url: vec![url.to_owned()], settings: Some(dir.join("settings")), ..Args::default() };
+            let args =
+                Args { url: vec![url.to_owned()], settings: Some(dir.join("settings")), ..Args::default() };
             let mut app = App::new(Settings::default(), None, args).expect("the arguments are good");
             let ctx = egui::Context::default();
             app.attach(&ctx);
@@ -141,7 +143,8 @@ mod bench {
 
     impl Probe {
         fn new(url: &str) -> Self {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             let client = runtime.block_on(Polylatch::connect(url)).expect("the server answers");
             Self { runtime, client, guard: None }
         }
@@ -213,7 +216,9 @@ mod bench {
             let done = Arc::new(AtomicUsize::new(0));
             let begun = Instant::now();
             for at in (0..locks).cycle() {
-                let due = Duration::from_secs_f64(done.fetch_add(1, Ordering::Relaxed) as f64 / changes.max(1) as f64);
+                let due = Duration::from_secs_f64(
+                    done.fetch_add(1, Ordering::Relaxed) as f64 / changes.max(1) as f64,
+                );
                 tokio::time::sleep(due.saturating_sub(begun.elapsed())).await;
                 if let Some(guard) = guards[at].take() {
                     let _ = guard.release().await;

@@ -132,7 +132,10 @@ fn a_lease_is_broken_only_after_name_token_and_reason_are_typed() {
     window.type_into("Type the lock's name and the last digits of its token:", &rest);
     window.click("Break the lease");
     window.until("the outcome", |window| window.says("Broken."));
-    assert!(held.check().is_err() || !client.list(&Default::default()).unwrap().locks.iter().any(|lock| !lock.holders.is_empty()));
+    assert!(
+        held.check().is_err()
+            || !client.list(&Default::default()).unwrap().locks.iter().any(|lock| !lock.holders.is_empty())
+    );
     let audit = &client.list(&Default::default()).unwrap().audit[0];
     assert_eq!((audit.name.as_str(), audit.reason.as_str()), ("orders/17", "stuck since noon"));
     let noted = std::fs::read_to_string(window.dir.join("settings/audit.jsonl")).unwrap();
@@ -192,9 +195,14 @@ fn what_was_recorded_is_replayed_and_cannot_be_broken() {
 fn hostile_names_and_labels_are_shown_as_inert_text() {
     let mut window = Pilot::connected();
     let client = Polylatch::connect(&window.url).unwrap();
-    let label = "pay\u{202e}gpj.exe \u{1b}[2J\u{200b}";
-    let _held = client.lock("x\u{2066}y").label(label).acquire().unwrap();
+    let _held = client.lock("x\u{2066}y").acquire().unwrap();
+    // Our own library refuses such text; others may write what they like.
+    let hostile = "pay\u{202e}gpj.exe \u{1b}[2J\u{200b}";
+    let store = rusqlite::Connection::open(window.dir.join("locks.db")).unwrap();
+    store.execute("UPDATE lease SET label = ?1", [hostile]).unwrap();
+    store.execute("UPDATE client SET program = ?1, language = ?1", [hostile]).unwrap();
     window.until("the row", |window| window.says(r"x\u{2066}y"));
+    window.until("the program", |window| window.says(r"pay\u{202e}gpj.exe"));
     let row = window.rows()[0].split(',').next().unwrap().to_owned();
     window.click_row(&row);
     for key in [Key::E, Key::T, Key::H, Key::G, Key::W, Key::V] {

@@ -17,10 +17,10 @@ mod watch;
 
 #[cfg(feature = "window")]
 pub(crate) use break_lease::who_am_i;
-#[cfg(feature = "window")]
-pub(crate) use watch::line as event_line;
 use std::process::ExitCode;
 use std::time::Duration;
+#[cfg(feature = "window")]
+pub(crate) use watch::line as event_line;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 

@@ -13,7 +13,10 @@ pub enum Act {
     Open(RowKey),
     SetFilter(String),
     /// Puts text on the clipboard and says what it was.
-    Copy { text: String, what: String },
+    Copy {
+        text: String,
+        what: String,
+    },
     AskBreak(RowKey, polylatch::FencingToken),
     Break(BreakOrder),
     /// Connects a saved connection.

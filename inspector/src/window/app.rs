@@ -8,9 +8,9 @@ use eframe::egui::{self, CentralPanel, Frame, Margin, Panel, Ui};
 use super::act::Act;
 use super::args::Args;
 use super::command::{self, Command};
+use super::connecting::Secrets;
 use super::details::{self, DetailsState};
 use super::dialogs::Dialog;
-use super::connecting::Secrets;
 use super::doing::waker;
 use super::live::Live;
 use super::locks::Locks;
@@ -193,7 +193,11 @@ impl App {
             None => Default::default(),
             Some(live) => {
                 let mut state = live.state();
-                (std::mem::take(&mut state.results), std::mem::take(&mut state.trouble), std::mem::take(&mut state.alerts))
+                (
+                    std::mem::take(&mut state.results),
+                    std::mem::take(&mut state.trouble),
+                    std::mem::take(&mut state.alerts),
+                )
             }
         };
         for result in results {
@@ -225,13 +229,17 @@ impl App {
         let mut acts = self.keys(ui.ctx());
         self.look_for_the_wanted();
 
-        let bar = |side: i8, vertical: i8| Frame::new().fill(palette.panel).inner_margin(Margin::symmetric(side, vertical));
+        let bar = |side: i8, vertical: i8| {
+            Frame::new().fill(palette.panel).inner_margin(Margin::symmetric(side, vertical))
+        };
         Panel::top("top").frame(bar(10, 6)).show(ui, |ui| top::show(self, ui, &palette, &mut acts));
         Panel::bottom("keys").frame(bar(6, 2)).show(ui, |ui| {
             acts.extend(key_bar::show(ui, &palette).map(Act::Run));
         });
         if self.replaying.is_some() {
-            Panel::top("replay").frame(bar(10, 4)).show(ui, |ui| replaying::show(self, ui, &palette, &mut acts));
+            Panel::top("replay")
+                .frame(bar(10, 4))
+                .show(ui, |ui| replaying::show(self, ui, &palette, &mut acts));
         }
         if self.settings.rail_open {
             let shown = Panel::left("rail")
@@ -253,11 +261,15 @@ impl App {
         }
         CentralPanel::no_frame().frame(Frame::new().fill(palette.ground)).show(ui, |ui| {
             if empty::show(self, ui, &palette, &mut acts) {
+                self.locks.stand_still();
                 return;
             }
             match self.page {
                 Page::Locks => self.show_locks(ui, &palette, &mut acts),
-                Page::Clients => self.show_clients(ui, &palette, &mut acts),
+                Page::Clients => {
+                    self.locks.stand_still();
+                    self.show_clients(ui, &palette, &mut acts);
+                }
             }
         });
         self.show_dialog(ui.ctx(), &palette, &mut acts);
@@ -337,13 +349,14 @@ impl App {
         if self.frozen.is_some() || self.replaying.is_some() || self.live.is_none() {
             return;
         }
-        let Some(step_ms) = self.locks.moves_every_ms() else { return };
+        // Without anything that moves: only so that "as of" is about now.
+        let step_ms = self.locks.moves_every_ms().unwrap_or(5_000);
         let focused = ctx.input(|input| input.viewport().focused.unwrap_or(true));
         // Where drawing is done by software, a frame costs some 30 ms: then less often, for at most a
         // twentieth of the time.
         let affordable = Duration::from_secs_f32((self.frame_secs * 20.0).clamp(0.1, 1.0));
-        let wished = Duration::from_millis(step_ms.clamp(100, 1_000));
-        let step = if focused { wished.max(affordable) } else { Duration::from_secs(1) };
+        let wished = Duration::from_millis(step_ms.max(100));
+        let step = if focused { wished.max(affordable) } else { wished.max(Duration::from_secs(1)) };
         ctx.request_repaint_after(step);
     }
 

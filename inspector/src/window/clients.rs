@@ -30,7 +30,14 @@ impl Default for Clients {
             ("Waits for", "Locks that it waits for, and for how long", 300.0),
             ("Seen", "When it last said so", 70.0),
         ];
-        let column = |(title, hint, width)| Column { title, hint, width, grows: title == "Holds", right: false, shown: true };
+        let column = |(title, hint, width)| Column {
+            title,
+            hint,
+            width,
+            grows: title == "Holds",
+            right: false,
+            shown: true,
+        };
         Self {
             table: Table { columns: columns.map(column).to_vec(), sort: None, row_height: 26.0 },
             rows: Vec::new(),
@@ -56,7 +63,8 @@ impl Clients {
         }
         if let Some(row) = shown.double_clicked {
             let client = &self.rows[order[row]];
-            let locks = client.waits.iter().map(|(key, _)| key).chain(client.holds.iter().map(|(key, _)| key));
+            let locks =
+                client.waits.iter().map(|(key, _)| key).chain(client.holds.iter().map(|(key, _)| key));
             acts.extend(locks.take(1).map(|key| Act::Open(key.clone())));
         }
         if let Some((row, _, response)) = shown.hovered {
@@ -179,8 +187,9 @@ impl Rows for ClientRows<'_> {
             }
             5 => {
                 let waits = row.waits.iter().take(8);
-                let text: Vec<String> =
-                    waits.map(|(key, waited)| format!("{} {}", harmless(&key.lock), whole_span(*waited))).collect();
+                let text: Vec<String> = waits
+                    .map(|(key, waited)| format!("{} {}", harmless(&key.lock), whole_span(*waited)))
+                    .collect();
                 cell.mono(&text.join("  "), palette.text);
             }
             _ => {

@@ -178,7 +178,8 @@ pub fn key_text(shortcut: KeyboardShortcut) -> String {
 /// nothing in a text field count: those with Ctrl (but not those that edit text) and function keys.
 pub fn pressed(ctx: &egui::Context, typing: bool) -> Vec<Command> {
     let all = ENTRIES.iter().filter_map(|entry| entry.key.map(|key| (entry.command, key)));
-    let more = MORE_KEYS.iter().map(|&(command, modifiers, key)| (command, KeyboardShortcut::new(modifiers, key)));
+    let more =
+        MORE_KEYS.iter().map(|&(command, modifiers, key)| (command, KeyboardShortcut::new(modifiers, key)));
     ctx.input_mut(|input| {
         let mut found = Vec::new();
         for (command, key) in all.chain(more) {
@@ -223,7 +224,9 @@ mod tests {
             keys.push(key);
         }
         for (at, entry) in ENTRIES.iter().enumerate() {
-            assert!(!ENTRIES[..at].iter().any(|other| other.command == entry.command || other.name == entry.name));
+            assert!(
+                !ENTRIES[..at].iter().any(|other| other.command == entry.command || other.name == entry.name)
+            );
         }
     }
 

@@ -77,7 +77,9 @@ impl App {
     pub(super) fn connect(&mut self, saved: &SavedConnection) {
         let known = self.known_secret(saved);
         match (&saved.secret, known) {
-            (SecretSource::Prompt, None) => self.dialog = Some(Dialog::Secret(SecretDialog::new(saved.clone()))),
+            (SecretSource::Prompt, None) => {
+                self.dialog = Some(Dialog::Secret(SecretDialog::new(saved.clone())))
+            }
             (SecretSource::Env { variable }, None) => {
                 self.toasts.failed(format!("{}: the environment variable {variable} is not set", saved.name));
             }

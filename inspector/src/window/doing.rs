@@ -27,7 +27,7 @@ use crate::model::link::Link;
 use crate::model::replay::Replay;
 use crate::model::text::{harmless, span};
 use crate::model::view::Group;
-use crate::model::{AlertRule, Alarms, BreakResult, Fleet, copy, export};
+use crate::model::{Alarms, AlertRule, BreakResult, Fleet, copy, export};
 
 impl App {
     /// Carries out one wish.
@@ -105,13 +105,22 @@ impl App {
                 self.details.tab = tab;
                 self.settings.details_open = true;
             }
-            Command::CopyRow => self.copy_selected(ctx, "the row", |fleet, place| export::markdown(fleet, place, now_ms)),
+            Command::CopyRow => {
+                self.copy_selected(ctx, "the row", |fleet, place| export::markdown(fleet, place, now_ms))
+            }
             Command::CopyCommand => self.copy_selected(ctx, "the command", |fleet, place| {
-                copy::commands(fleet, &fleet.at(place).key).first().map(|command| command.text.clone()).unwrap_or_default()
+                copy::commands(fleet, &fleet.at(place).key)
+                    .first()
+                    .map(|command| command.text.clone())
+                    .unwrap_or_default()
             }),
             Command::CopyLink => self.copy_selected(ctx, "a link", |fleet, place| {
                 let key = &fleet.at(place).key;
-                let link = Link { connection: key.connection.clone(), lock: Some(key.lock.to_string()), at_ms: None };
+                let link = Link {
+                    connection: key.connection.clone(),
+                    lock: Some(key.lock.to_string()),
+                    at_ms: None,
+                };
                 link.to_string()
             }),
             Command::Export => self.ask_path(Purpose::Json),
@@ -153,7 +162,8 @@ impl App {
             }
             Command::Alerts => self.dialog = Some(Dialog::Alerts(AlertsDialog::new(&self.saved.alerts))),
             Command::NextTheme => {
-                let at = ThemeChoice::ALL.iter().position(|choice| *choice == self.settings.theme).unwrap_or(0);
+                let at =
+                    ThemeChoice::ALL.iter().position(|choice| *choice == self.settings.theme).unwrap_or(0);
                 self.settings.theme = ThemeChoice::ALL[(at + 1) % ThemeChoice::ALL.len()];
             }
             Command::Contrast => self.settings.high_contrast = !self.settings.high_contrast,
@@ -191,7 +201,12 @@ impl App {
         }
     }
 
-    fn copy_selected(&mut self, ctx: &egui::Context, what: &str, text: impl FnOnce(&Fleet, RowRef) -> String) {
+    fn copy_selected(
+        &mut self,
+        ctx: &egui::Context,
+        what: &str,
+        text: impl FnOnce(&Fleet, RowRef) -> String,
+    ) {
         let Some(key) = self.locks.selected().cloned() else {
             self.toasts.failed("No lock is selected.");
             return;
@@ -221,9 +236,15 @@ impl App {
         if self.replaying.is_some() {
             return Some("This is a recording; nothing in it can be broken.".into());
         }
-        let read_only =
-            self.with_fleet(|fleet| fleet.store(&key.connection).is_some_and(|store| store.connection().read_only));
-        read_only.then(|| format!("{} is read-only; change that in its connection first.", harmless(key.connection.as_str())))
+        let read_only = self.with_fleet(|fleet| {
+            fleet.store(&key.connection).is_some_and(|store| store.connection().read_only)
+        });
+        read_only.then(|| {
+            format!(
+                "{} is read-only; change that in its connection first.",
+                harmless(key.connection.as_str())
+            )
+        })
     }
 
     /// Tells what came of a break.
@@ -322,7 +343,8 @@ impl App {
             Ok(demo) => {
                 let url = demo.url().to_owned();
                 self.demo = Some(demo);
-                if let Ok((mut saved, secret)) = crate::model::saved::SavedConnection::from_url("demo", &url) {
+                if let Ok((mut saved, secret)) = crate::model::saved::SavedConnection::from_url("demo", &url)
+                {
                     saved.every_ms = 500;
                     self.transient.push(saved.clone());
                     self.connect_with(&saved, secret.as_deref());

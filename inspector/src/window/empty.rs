@@ -123,7 +123,11 @@ fn say(ui: &mut Ui, palette: &Palette, title: &str, lines: &[&str], buttons: imp
         for line in lines {
             let text = RichText::new(*line).color(palette.weak);
             let command = line.starts_with("polylatch ");
-            ui.label(if command { text.font(FontId::monospace(theme::MONO)).color(palette.text) } else { text });
+            ui.label(if command {
+                text.font(FontId::monospace(theme::MONO)).color(palette.text)
+            } else {
+                text
+            });
         }
         ui.add_space(12.0);
         // Buttons side by side, in the middle: as wide as they were in the frame before.

@@ -30,7 +30,9 @@ pub fn show(ui: &mut Ui, palette: &Palette) -> Option<Command> {
         for (command, word) in SHOWN {
             let Some(key) = of(command).and_then(|entry| entry.key) else { continue };
             ui.add_space(4.0);
-            let key = RichText::new(key_text(key)).font(FontId::monospace(theme::SMALL - 0.5)).color(palette.accent);
+            let key = RichText::new(key_text(key))
+                .font(FontId::monospace(theme::SMALL - 0.5))
+                .color(palette.accent);
             let word = RichText::new(word).size(theme::SMALL).color(palette.weak);
             // What does not fit is still in the palette.
             if ui.available_width() < 96.0 {

@@ -62,7 +62,11 @@ impl Live {
     /// Starts. `wake` is called when there is something new; `audit` is where breaks are noted.
     ///
     /// Errors: if the system has no thread or no event loop to give.
-    pub fn start(wake: Arc<dyn Fn() + Send + Sync>, by: String, audit: Option<PathBuf>) -> std::io::Result<Self> {
+    pub fn start(
+        wake: Arc<dyn Fn() + Send + Sync>,
+        by: String,
+        audit: Option<PathBuf>,
+    ) -> std::io::Result<Self> {
         let state = Arc::new(Mutex::new(State { fleet: Fleet::new(Limits::default()), ..State::default() }));
         let clock = ViewerClock::start();
         let (poller, told) = Poller::start(clock, Arc::new(|| {}))?;
@@ -216,7 +220,10 @@ fn keep(
             for alert in &fresh {
                 super::notify::tell(alert);
             }
-            state.fleet.version() != before || !fresh.is_empty() || !broken.is_empty() || !state.trouble.is_empty()
+            state.fleet.version() != before
+                || !fresh.is_empty()
+                || !broken.is_empty()
+                || !state.trouble.is_empty()
         };
         for result in &broken {
             let line = AuditLine { at_ms: clock.now_ms(), by, result };

@@ -29,12 +29,16 @@ pub fn state(painter: &Painter, centre: Pos2, size: f32, state: LockState, palet
         LockState::Gone => cross(painter, centre, r * 0.6, Stroke::new(palette.stroke() + 0.6, colour)),
         LockState::Stopped => {
             for side in [-1.0, 1.0] {
-                let bar = Rect::from_center_size(centre + vec2(side * r * 0.38, 0.0), vec2(r * 0.42, r * 1.5));
+                let bar =
+                    Rect::from_center_size(centre + vec2(side * r * 0.38, 0.0), vec2(r * 0.42, r * 1.5));
                 painter.rect_filled(bar, 1.0, colour);
             }
         }
         LockState::Deadlock => {
-            painter.add(Shape::closed_line(diamond(centre, r * 0.8), Stroke::new(palette.stroke() + 0.9, colour)));
+            painter.add(Shape::closed_line(
+                diamond(centre, r * 0.8),
+                Stroke::new(palette.stroke() + 0.9, colour),
+            ));
         }
         LockState::Foreign => dashed_circle(painter, centre, r * 0.7, line),
         LockState::Free => {
@@ -42,7 +46,8 @@ pub fn state(painter: &Painter, centre: Pos2, size: f32, state: LockState, palet
         }
         LockState::LockDelay => {
             for side in [-1.0, 1.0] {
-                let part = Rect::from_center_size(centre + vec2(side * r * 0.45, 0.0), vec2(r * 0.5, r * 0.36));
+                let part =
+                    Rect::from_center_size(centre + vec2(side * r * 0.45, 0.0), vec2(r * 0.5, r * 0.36));
                 painter.rect_filled(part, 1.0, colour);
             }
         }
@@ -97,11 +102,7 @@ pub fn arrow_head(painter: &Painter, tip: Pos2, direction: Vec2, size: f32, colo
 }
 
 fn triangle(centre: Pos2, r: f32) -> Vec<Pos2> {
-    vec![
-        centre + vec2(0.0, -r),
-        centre + vec2(r * 0.94, r * 0.72),
-        centre + vec2(-r * 0.94, r * 0.72),
-    ]
+    vec![centre + vec2(0.0, -r), centre + vec2(r * 0.94, r * 0.72), centre + vec2(-r * 0.94, r * 0.72)]
 }
 
 fn diamond(centre: Pos2, r: f32) -> Vec<Pos2> {

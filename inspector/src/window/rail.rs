@@ -1,6 +1,8 @@
 //! The rail at the left: connections with their state, and views.
 
-use eframe::egui::{self, Align, Button, Color32, Layout, Rect, RichText, ScrollArea, Sense, Stroke, Ui, pos2, vec2};
+use eframe::egui::{
+    self, Align, Button, Color32, Layout, Rect, RichText, ScrollArea, Sense, Stroke, Ui, pos2, vec2,
+};
 
 use super::act::Act;
 use super::app::{App, Page};
@@ -30,7 +32,11 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
         for entry in &entries {
             connection(app, ui, entry, palette, acts);
         }
-        let idle = app.saved.connections.iter().filter(|saved| !entries.iter().any(|entry| entry.id.as_str() == saved.name));
+        let idle = app
+            .saved
+            .connections
+            .iter()
+            .filter(|saved| !entries.iter().any(|entry| entry.id.as_str() == saved.name));
         for saved in idle {
             let text = RichText::new(harmless(&saved.name)).color(palette.weak);
             let line = ui.add(Button::new(text).frame(false).min_size(vec2(ui.available_width(), 22.0)));
@@ -38,7 +44,8 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
                 acts.push(Act::Connect(saved.name.clone()));
             }
         }
-        if app.replaying.is_none() && ui.add(Button::new(RichText::new("+  Connect…").size(12.5))).clicked() {
+        if app.replaying.is_none() && ui.add(Button::new(RichText::new("+  Connect…").size(12.5))).clicked()
+        {
             acts.push(Act::EditConnection(None));
         }
         ui.add_space(12.0);
@@ -128,7 +135,9 @@ fn connection(app: &App, ui: &mut Ui, entry: &Entry, palette: &Palette, acts: &m
     let (word, colour) = match &entry.phase {
         Phase::Connecting => ("connecting…".to_owned(), palette.weak),
         Phase::Live => (String::new(), palette.held),
-        Phase::Late { since_ms } => (format!("late, last {}", clock_time(*since_ms, app.now_ms())), palette.expiring),
+        Phase::Late { since_ms } => {
+            (format!("late, last {}", clock_time(*since_ms, app.now_ms())), palette.expiring)
+        }
         Phase::Lost { since_ms, retry_at_ms, .. } => {
             let last = since_ms.map(|at| format!("last seen {}", clock_time(at, app.now_ms())));
             let retry = retry_at_ms.map(|at| format!("retry in {}", span(at.saturating_sub(app.now_ms()))));
@@ -159,7 +168,11 @@ fn connection(app: &App, ui: &mut Ui, entry: &Entry, palette: &Palette, acts: &m
     let room = rect.width() - 34.0 - count.size().x;
     let title = super::table::one_line(&painter, &format!("{name}{read_only}"), body, palette.text, room);
     painter.galley(pos2(rect.left() + 22.0, dot.y - title.size().y / 2.0), title, palette.text);
-    painter.galley(pos2(rect.right() - count.size().x - 4.0, dot.y - count.size().y / 2.0), count, palette.weak);
+    painter.galley(
+        pos2(rect.right() - count.size().x - 4.0, dot.y - count.size().y / 2.0),
+        count,
+        palette.weak,
+    );
     if !word.is_empty() {
         let galley = super::table::one_line(&painter, &word, small, palette.weak, rect.width() - 26.0);
         painter.galley(pos2(rect.left() + 22.0, rect.top() + 20.0), galley, palette.weak);
@@ -177,7 +190,10 @@ fn connection(app: &App, ui: &mut Ui, entry: &Entry, palette: &Palette, acts: &m
             for (text, act) in [
                 ("Read again now", Act::Run(Command::Refresh)),
                 ("Edit…", Act::EditConnection(Some(entry.id.as_str().to_owned()))),
-                ("Copy the URL without its secret", Act::Copy { text: entry.url.clone(), what: "the URL".into() }),
+                (
+                    "Copy the URL without its secret",
+                    Act::Copy { text: entry.url.clone(), what: "the URL".into() },
+                ),
                 ("Disconnect", Act::Disconnect(entry.id.clone())),
             ] {
                 if ui.button(text).clicked() {
@@ -195,8 +211,10 @@ fn heading(ui: &mut Ui, text: &str, palette: &Palette) {
 
 fn line(ui: &mut Ui, text: &str, chosen: bool) -> egui::Response {
     let width = ui.available_width();
-    ui.allocate_ui_with_layout(vec2(width, 24.0), Layout::left_to_right(Align::Center).with_main_justify(true).with_main_align(Align::Min), |ui| {
-        ui.add(Button::selectable(chosen, text))
-    })
+    ui.allocate_ui_with_layout(
+        vec2(width, 24.0),
+        Layout::left_to_right(Align::Center).with_main_justify(true).with_main_align(Align::Min),
+        |ui| ui.add(Button::selectable(chosen, text)),
+    )
     .inner
 }

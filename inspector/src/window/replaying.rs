@@ -77,7 +77,12 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
     ui.horizontal(|ui| {
         let text = format!("REPLAY  {}", replaying.title);
         ui.label(RichText::new(text).strong().color(palette.accent));
-        let times = format!("{} to {} UTC, {}", clock_time(from, to), clock_time(to, to), span(to.saturating_sub(from)));
+        let times = format!(
+            "{} to {} UTC, {}",
+            clock_time(from, to),
+            clock_time(to, to),
+            span(to.saturating_sub(from))
+        );
         ui.label(RichText::new(times).color(palette.weak));
         let remarks = replaying.replay.remarks();
         if !remarks.is_empty() {
@@ -102,11 +107,14 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
         if ui.button(">|").on_hover_text("To the next mark").accessible_name("Next mark").clicked() {
             replaying.jump(true);
         }
-        egui::ComboBox::from_id_salt("speed").width(58.0).selected_text(format!("{}x", replaying.speed)).show_ui(ui, |ui| {
+        let speeds =
+            egui::ComboBox::from_id_salt("speed").width(58.0).selected_text(format!("{}x", replaying.speed));
+        let shown = speeds.show_ui(ui, |ui| {
             for speed in SPEEDS {
                 ui.selectable_value(&mut replaying.speed, speed, format!("{speed}x"));
             }
         });
+        shown.response.accessible_name("Speed");
         let at = replaying.replay.at_ms();
         ui.label(RichText::new(clock_time(at, at)).monospace().strong());
         slider(replaying, ui, palette);
@@ -146,12 +154,14 @@ fn slider(replaying: &mut Replaying, ui: &mut Ui, palette: &Palette) {
     painter.circle(pos2(x(at), rect.center().y), 6.5, palette.accent, Stroke::new(1.5, palette.panel));
     let said = clock_time(at, at);
     response.widget_info(|| {
-        let mut info = WidgetInfo::slider(true, (at - from) as f64 / 1_000.0, format!("time in the recording: {said}"));
+        let mut info =
+            WidgetInfo::slider(true, (at - from) as f64 / 1_000.0, format!("time in the recording: {said}"));
         info.role = Role::Slider;
         info
     });
     if let Some(pointer) = response.hover_pos() {
-        let near = replaying.replay.marks().iter().min_by_key(|mark| (x(mark.at_ms) - pointer.x).abs() as u32);
+        let near =
+            replaying.replay.marks().iter().min_by_key(|mark| (x(mark.at_ms) - pointer.x).abs() as u32);
         if let Some(mark) = near.filter(|mark| (x(mark.at_ms) - pointer.x).abs() < 6.0) {
             response.on_hover_text_at_pointer(format!("{}  {}", clock_time(mark.at_ms, at), mark.text));
         }

@@ -110,7 +110,8 @@ impl eframe::App for Window {
         self.app.logic(ctx);
     }
 
-    fn ui(&mut self, ui: &mut egui::Ui, _: &mut eframe::Frame) {
+    fn ui(&mut self, ui: &mut egui::Ui, frame: &mut eframe::Frame) {
+        self.app.took(frame.info().cpu_usage);
         self.app.ui(ui);
         if let Some(shot) = &mut self.shot {
             shot.take_when_due(ui.ctx());
@@ -160,5 +161,12 @@ fn save(picture: &ColorImage, path: &Path) -> Result<(), image::ImageError> {
     let [width, height] = picture.size.map(|side| u32::try_from(side).unwrap_or(0));
     // Without the fourth channel: the window is opaque, and the file smaller.
     let bytes: Vec<u8> = picture.pixels.iter().flat_map(|pixel| [pixel.r(), pixel.g(), pixel.b()]).collect();
-    image::save_buffer_with_format(path, &bytes, width, height, image::ColorType::Rgb8, image::ImageFormat::Png)
+    image::save_buffer_with_format(
+        path,
+        &bytes,
+        width,
+        height,
+        image::ColorType::Rgb8,
+        image::ImageFormat::Png,
+    )
 }

@@ -2,8 +2,8 @@
 
 use eframe::egui::text::{LayoutJob, TextFormat, TextWrapping};
 use eframe::egui::{
-    self, Align2, Color32, CursorIcon, FontId, Id, Painter, Pos2, Rect, Response, Role, ScrollArea, Sense, Stroke, Ui,
-    Vec2, WidgetInfo, pos2, vec2,
+    self, Align2, Color32, CursorIcon, FontId, Id, Painter, Pos2, Rect, Response, Role, ScrollArea, Sense,
+    Stroke, Ui, Vec2, WidgetInfo, pos2, vec2,
 };
 
 use super::marks;
@@ -170,7 +170,8 @@ impl Table {
             let last = ((viewport.max.y / height).ceil().max(0.0) as usize).min(rows.len());
             for row in first..last {
                 let top = origin.y + row as f32 * height;
-                let rect = Rect::from_min_size(pos2(origin.x, top), vec2(total.max(viewport.width()), height));
+                let rect =
+                    Rect::from_min_size(pos2(origin.x, top), vec2(total.max(viewport.width()), height));
                 self.row(ui, id, rows, row, rect, &widths, selected == Some(row), palette, &mut shown);
             }
         });
@@ -185,7 +186,9 @@ impl Table {
         let growing = shown().filter(|(_, column)| column.grows).count().max(1) as f32;
         let rest = (available - fixed) / growing;
         shown()
-            .map(|(at, column)| (at, if column.grows { rest.max(column.width) } else { column.width }.floor()))
+            .map(|(at, column)| {
+                (at, if column.grows { rest.max(column.width) } else { column.width }.floor())
+            })
             .collect()
     }
 
@@ -294,7 +297,12 @@ impl Table {
                 marks::arrow_head(&painter, centre, vec2(0.0, tip), 6.0, colour);
             }
             click.widget_info(|| {
-                WidgetInfo::selected(Role::ColumnHeader, true, sorted.is_some(), format!("sort by {}", column.title))
+                WidgetInfo::selected(
+                    Role::ColumnHeader,
+                    true,
+                    sorted.is_some(),
+                    format!("sort by {}", column.title),
+                )
             });
             if click.clicked() {
                 shown.sorted = true;

@@ -5,8 +5,8 @@
 //! colour; a state's colour is only in its mark and its lease bar, and the word stands beside it.
 
 use eframe::egui::{
-    self, Color32, CornerRadius, FontFamily, FontId, Margin, Shadow, Stroke, TextStyle, Theme, ThemePreference,
-    Vec2, Visuals, style::ScrollStyle,
+    self, Color32, CornerRadius, FontFamily, FontId, Margin, Shadow, Stroke, TextStyle, Theme,
+    ThemePreference, Vec2, Visuals, style::ScrollStyle,
 };
 use serde::{Deserialize, Serialize};
 
@@ -290,7 +290,10 @@ mod tests {
             let palette = Palette::of(dark, high);
             for ground in [palette.ground, palette.panel, palette.stripe, palette.selected, palette.hover] {
                 assert!(contrast(palette.text, ground) >= 7.0, "text, dark {dark}: {ground:?}");
-                assert!(contrast(palette.weak, ground) >= 4.5 || ground == palette.selected, "weak {ground:?}");
+                assert!(
+                    contrast(palette.weak, ground) >= 4.5 || ground == palette.selected,
+                    "weak {ground:?}"
+                );
             }
             for mark in [
                 palette.held,

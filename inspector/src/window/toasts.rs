@@ -68,7 +68,12 @@ impl Toasts {
                         .stroke(Stroke::new(1.0, edge))
                         .corner_radius(6)
                         .inner_margin(Margin::symmetric(12, 8))
-                        .shadow(egui::Shadow { offset: [0, 3], blur: 10, spread: 0, color: Color32::from_black_alpha(70) });
+                        .shadow(egui::Shadow {
+                            offset: [0, 3],
+                            blur: 10,
+                            spread: 0,
+                            color: Color32::from_black_alpha(70),
+                        });
                     let shown = frame.show(ui, |ui| ui.label(&toast.text));
                     let label = format!("message: {}", toast.text);
                     shown.response.widget_info(|| WidgetInfo::labeled(Role::Status, true, &label));

@@ -1,6 +1,8 @@
 //! The bar at the top: what is filtered, whether it is live, and the numbers, each of which is a filter.
 
-use eframe::egui::{self, Align, Button, Color32, Key, Layout, Response, RichText, Sense, TextEdit, Ui, vec2};
+use eframe::egui::{
+    self, Align, Button, Color32, Key, Layout, Response, RichText, Sense, TextEdit, Ui, vec2,
+};
 
 use super::act::Act;
 use super::app::App;
@@ -68,7 +70,12 @@ fn filter(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
         response.show_tooltip_text(wrong);
     }
     if !text.is_empty() {
-        if ui.small_button("×").on_hover_text("Clear the filter (Esc)").accessible_name("Clear filter").clicked() {
+        if ui
+            .small_button("×")
+            .on_hover_text("Clear the filter (Esc)")
+            .accessible_name("Clear filter")
+            .clicked()
+        {
             acts.push(Act::SetFilter(String::new()));
         }
         if ui.small_button("Save…").on_hover_text("Save the filter as a view (Ctrl+S)").clicked() {
@@ -143,9 +150,11 @@ fn menu(app: &mut App, ui: &mut Ui, acts: &mut Vec<Act>) {
         }
         ui.horizontal(|ui| {
             ui.label("Size");
-            for (text, name, command) in
-                [("-", "Smaller", Command::Smaller), ("100 %", "Normal size", Command::NormalSize), ("+", "Larger", Command::Larger)]
-            {
+            for (text, name, command) in [
+                ("-", "Smaller", Command::Smaller),
+                ("100 %", "Normal size", Command::NormalSize),
+                ("+", "Larger", Command::Larger),
+            ] {
                 if ui.button(text).accessible_name(name).clicked() {
                     acts.push(Act::Run(command));
                 }
@@ -168,7 +177,12 @@ fn summary(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
     let (summary, as_of, cost, lost) = app.with_fleet(|fleet| {
         let summary = fleet.summary(now_ms);
         let stores = fleet.stores().iter();
-        let as_of = stores.clone().filter_map(|store| seen_at(&store.phase(now_ms), store.rows().first().map(|row| row.sampled_at_ms), now_ms)).max();
+        let as_of = stores
+            .clone()
+            .filter_map(|store| {
+                seen_at(&store.phase(now_ms), store.rows().first().map(|row| row.sampled_at_ms), now_ms)
+            })
+            .max();
         let cost: f64 = stores.clone().map(|store| store.cost().requests_per_sec).sum();
         let lost = stores.filter(|store| matches!(store.phase(now_ms), Phase::Lost { .. })).count();
         (summary, as_of, cost, lost)
@@ -180,7 +194,8 @@ fn summary(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
         let mut number = |ui: &mut Ui, state: Option<LockState>, text: String, filter: &str| {
             let chosen = now == filter;
             let space = if state.is_some() { "     " } else { "" };
-            let button = ui.add(Button::selectable(chosen, RichText::new(format!("{space}{text}")).size(12.5)));
+            let button =
+                ui.add(Button::selectable(chosen, RichText::new(format!("{space}{text}")).size(12.5)));
             if let Some(state) = state {
                 let centre = egui::pos2(button.rect.left() + 15.0, button.rect.center().y);
                 marks::state(ui.painter(), centre, 11.0, state, palette);
@@ -191,29 +206,48 @@ fn summary(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
         };
         number(ui, None, format!("{at_least}{} locks", thousands(summary.locks)), "");
         if summary.attention > 0 {
-            number(ui, Some(LockState::NoRenewal), format!("{} need attention", thousands(summary.attention)), ATTENTION);
+            number(
+                ui,
+                Some(LockState::NoRenewal),
+                format!("{} need attention", thousands(summary.attention)),
+                ATTENTION,
+            );
         }
         if summary.waiting > 0 {
             number(ui, Some(LockState::Contended), format!("{} waiting", thousands(summary.waiting)), WAITED);
         }
         if summary.no_expiry > 0 {
-            number(ui, Some(LockState::NoExpiry), format!("{} no expiry", thousands(summary.no_expiry)), NO_EXPIRY);
+            number(
+                ui,
+                Some(LockState::NoExpiry),
+                format!("{} no expiry", thousands(summary.no_expiry)),
+                NO_EXPIRY,
+            );
         }
         if summary.deadlocked > 0 {
             let text = format!("{} in a deadlock", thousands(summary.deadlocked));
             number(ui, Some(LockState::Deadlock), text, DEADLOCKS);
         }
         if summary.unknown > 0 {
-            number(ui, Some(LockState::Unknown), format!("{} not known now", thousands(summary.unknown)), "state:unknown");
+            number(
+                ui,
+                Some(LockState::Unknown),
+                format!("{} not known now", thousands(summary.unknown)),
+                "state:unknown",
+            );
         }
         let (matching, all) = app.locks.counts();
         if matching != all {
-            ui.label(RichText::new(format!("{} of {} shown", thousands(matching), thousands(all))).color(palette.accent));
+            ui.label(
+                RichText::new(format!("{} of {} shown", thousands(matching), thousands(all)))
+                    .color(palette.accent),
+            );
         }
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
             ui.spacing_mut().item_spacing.x = 16.0;
             if cost > 0.0 && app.replaying.is_none() {
-                let text = RichText::new(format!("inspector: {cost:.1} requests/s")).size(12.0).color(palette.weak);
+                let text =
+                    RichText::new(format!("inspector: {cost:.1} requests/s")).size(12.0).color(palette.weak);
                 ui.label(text).on_hover_text("What looking costs the stores");
             }
             if let Some(as_of) = as_of {
@@ -252,7 +286,9 @@ mod tests {
 
     #[test]
     fn thousands_stand_apart() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (9_842, "9,842"), (1_234_567, "1,234,567")] {
+        for (number, text) in
+            [(0, "0"), (999, "999"), (1_000, "1,000"), (9_842, "9,842"), (1_234_567, "1,234,567")]
+        {
             assert_eq!(thousands(number), text);
         }
     }

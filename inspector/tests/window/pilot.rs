@@ -97,7 +97,10 @@ impl Pilot {
     /// Everything that a screen reader could say.
     pub fn texts(&self) -> Vec<String> {
         let nodes = self.harness.query_all_by(|_| true);
-        nodes.flat_map(|node| [node.accesskit_node().label(), node.accesskit_node().value()]).flatten().collect()
+        nodes
+            .flat_map(|node| [node.accesskit_node().label(), node.accesskit_node().value()])
+            .flatten()
+            .collect()
     }
 
     pub fn says(&self, part: &str) -> bool {
@@ -154,7 +157,12 @@ impl Pilot {
         self.harness.event(Event::PointerMoved(pos));
         for pressed in [true, false] {
             let modifiers = Modifiers::NONE;
-            self.harness.event(Event::PointerButton { pos, button: PointerButton::Primary, pressed, modifiers });
+            self.harness.event(Event::PointerButton {
+                pos,
+                button: PointerButton::Primary,
+                pressed,
+                modifiers,
+            });
             self.steps(1);
         }
     }

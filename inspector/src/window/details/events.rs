@@ -23,7 +23,8 @@ impl EventsPage {
         } else {
             subject.fleet.events_of(subject.key).collect()
         };
-        let is_renewal = |logged: &&Logged| matches!(logged.event.kind, polylatch::inspect::EventKind::Renewed { .. });
+        let is_renewal =
+            |logged: &&Logged| matches!(logged.event.kind, polylatch::inspect::EventKind::Renewed { .. });
         let events: Vec<&Logged> =
             events.into_iter().filter(|logged| self.renewals || !is_renewal(logged)).collect();
         let line = |logged: &Logged| {

@@ -19,9 +19,16 @@ pub(super) fn show(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     let width = ui.available_width();
     let left = (width * 0.52).max(320.0).min(width);
     ui.with_layout(Layout::left_to_right(Align::Min), |ui| {
-        ui.allocate_ui_with_layout(vec2(left - 8.0, ui.available_height()), Layout::top_down(Align::Min), |ui| {
-            ScrollArea::vertical().id_salt("why").auto_shrink(false).show(ui, |ui| why(ui, subject, acts));
-        });
+        ui.allocate_ui_with_layout(
+            vec2(left - 8.0, ui.available_height()),
+            Layout::top_down(Align::Min),
+            |ui| {
+                ScrollArea::vertical()
+                    .id_salt("why")
+                    .auto_shrink(false)
+                    .show(ui, |ui| why(ui, subject, acts));
+            },
+        );
         ui.separator();
         ui.with_layout(Layout::top_down(Align::Min), |ui| {
             ScrollArea::vertical().id_salt("who").auto_shrink(false).show(ui, |ui| who(ui, subject, acts));
@@ -43,7 +50,11 @@ fn why(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     if !commands.is_empty() {
         ui.label(RichText::new("COMMANDS").size(11.0).color(subject.palette.weak));
         for command in commands {
-            let what = if command.changes { format!("{}  (changes the store)", command.title) } else { command.title };
+            let what = if command.changes {
+                format!("{}  (changes the store)", command.title)
+            } else {
+                command.title
+            };
             line_to_copy(ui, &what, &command.text, subject, acts);
         }
     }
@@ -57,7 +68,12 @@ fn told(ui: &mut Ui, finding: &Finding, first: bool, subject: &Subject<'_>, acts
         Severity::Notice => (palette.contended, "NOTICE"),
         Severity::Fine => (palette.held, "FINE"),
     };
-    let frame = Frame::new().fill(palette.ground).corner_radius(5).inner_margin(Margin { left: 12, right: 8, top: 6, bottom: 6 });
+    let frame = Frame::new().fill(palette.ground).corner_radius(5).inner_margin(Margin {
+        left: 12,
+        right: 8,
+        top: 6,
+        bottom: 6,
+    });
     let shown = frame.show(ui, |ui| {
         ui.set_width(ui.available_width());
         let size = if first { 14.5 } else { theme::BODY };
@@ -104,12 +120,14 @@ fn line_to_copy(ui: &mut Ui, what: &str, command: &str, subject: &Subject<'_>, a
 
 fn breaks(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     let Some(lock) = subject.fleet.lock(subject.key) else { return };
-    let Some((holder, token)) = lock.holders.iter().find_map(|holder| Some((holder, holder.fencing_token?))) else {
+    let Some((holder, token)) = lock.holders.iter().find_map(|holder| Some((holder, holder.fencing_token?)))
+    else {
         return;
     };
     ui.add_space(6.0);
     ui.horizontal(|ui| {
-        let button = ui.add_enabled(subject.read_only.is_none(), eframe::egui::Button::new("Break the lease…"));
+        let button =
+            ui.add_enabled(subject.read_only.is_none(), eframe::egui::Button::new("Break the lease…"));
         if let Some(why) = subject.read_only {
             button.on_disabled_hover_text(why);
         } else if button.on_hover_text("Ends the lease, after asking (Del)").clicked() {
@@ -126,7 +144,8 @@ fn who(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
         ui.weak("It was not in the latest reading.");
         return;
     };
-    let title = if lock.holders.is_empty() { "HOLDER".to_owned() } else { sharing::held(lock).to_uppercase() };
+    let title =
+        if lock.holders.is_empty() { "HOLDER".to_owned() } else { sharing::held(lock).to_uppercase() };
     ui.label(RichText::new(title).size(11.0).color(palette.weak));
     if lock.holders.is_empty() {
         ui.label("nobody");
@@ -138,13 +157,20 @@ fn who(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     line(ui, lock, subject);
 }
 
-fn holder_card(ui: &mut Ui, lock: &LockView, holder: &HolderView, subject: &Subject<'_>, acts: &mut Vec<Act>) {
+fn holder_card(
+    ui: &mut Ui,
+    lock: &LockView,
+    holder: &HolderView,
+    subject: &Subject<'_>,
+    acts: &mut Vec<Act>,
+) {
     let palette = subject.palette;
     let client = holder.client.as_ref().and_then(|id| subject.people.client(id));
     let who = subject.people.who(holder.client.as_ref());
-    let age = subject.fleet.find(subject.key).map_or(0, |place| {
-        subject.now_ms.saturating_sub(subject.fleet.at(place).sampled_at_ms)
-    });
+    let age = subject
+        .fleet
+        .find(subject.key)
+        .map_or(0, |place| subject.now_ms.saturating_sub(subject.fleet.at(place).sampled_at_ms));
     ui.horizontal(|ui| {
         ui.label(RichText::new(&who).strong().color(palette.strong));
         if let Some(share) = sharing::share(lock, holder) {
@@ -165,7 +191,11 @@ fn holder_card(ui: &mut Ui, lock: &LockView, holder: &HolderView, subject: &Subj
         facts.extend(holder.renewals.map(|times| ("renewed", format!("{times}x"))));
         facts.extend(holder.renewed_ago_ms.map(|ago| ("last", format!("{} ago", span(ago + age)))));
         facts.extend(holder.fencing_token.map(|token| ("fence", token.to_string())));
-        facts.extend(holder.acquired_at_ms.map(|at| ("since", format!("{} UTC", clock_time(at, subject.store_now_ms)))));
+        facts.extend(
+            holder
+                .acquired_at_ms
+                .map(|at| ("since", format!("{} UTC", clock_time(at, subject.store_now_ms)))),
+        );
         if let Some(client) = client {
             facts.push(("language", format!("{} {}", harmless(&client.language), harmless(&client.version))));
             let seen = span(client.seen_ago_ms + age);
@@ -206,18 +236,31 @@ fn line(ui: &mut Ui, lock: &LockView, subject: &Subject<'_>) {
     if lock.waiters.is_empty() {
         return;
     }
-    let age = subject.fleet.find(subject.key).map_or(0, |place| {
-        subject.now_ms.saturating_sub(subject.fleet.at(place).sampled_at_ms)
-    });
+    let age = subject
+        .fleet
+        .find(subject.key)
+        .map_or(0, |place| subject.now_ms.saturating_sub(subject.fleet.at(place).sampled_at_ms));
     Grid::new("line").num_columns(5).spacing([12.0, 3.0]).striped(true).show(ui, |ui| {
         for waiter in lock.waiters.iter().take(MOST_WAITERS) {
             ui.label(RichText::new(format!("{}", waiter.position + 1)).monospace().color(palette.weak));
             ui.horizontal(|ui| {
                 let (rect, _) = ui.allocate_exact_size(vec2(12.0, 14.0), Sense::hover());
                 if waiter.silent {
-                    marks::state(ui.painter(), rect.center(), 11.0, crate::model::LockState::Unknown, palette);
+                    marks::state(
+                        ui.painter(),
+                        rect.center(),
+                        11.0,
+                        crate::model::LockState::Unknown,
+                        palette,
+                    );
                 } else {
-                    marks::state(ui.painter(), rect.center(), 11.0, crate::model::LockState::Contended, palette);
+                    marks::state(
+                        ui.painter(),
+                        rect.center(),
+                        11.0,
+                        crate::model::LockState::Contended,
+                        palette,
+                    );
                 }
                 ui.label(format!("{}{}", subject.people.who(Some(&waiter.client)), sharing::wish(waiter)));
             });

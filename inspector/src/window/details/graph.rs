@@ -1,14 +1,14 @@
 //! Who waits for whom: rings as rings, everything else as trees from the one that all wait for.
 
 use eframe::egui::{
-    Align, FontId, Layout, Painter, Pos2, Rect, RichText, Role, ScrollArea, Sense, Shape, Stroke, StrokeKind, Ui, Vec2,
-    WidgetInfo, pos2, vec2,
+    Align, FontId, Layout, Painter, Pos2, Rect, RichText, Role, ScrollArea, Sense, Shape, Stroke, StrokeKind,
+    Ui, Vec2, WidgetInfo, pos2, vec2,
 };
 
 use super::Subject;
 use crate::model::graph::Cycle;
-use crate::model::wait_for::{Blocker, Graph};
 use crate::model::text::{harmless, short_span};
+use crate::model::wait_for::{Blocker, Graph};
 use crate::window::act::Act;
 use crate::window::marks;
 use crate::window::table::one_line;
@@ -53,7 +53,11 @@ impl GraphPage {
         });
         if rings.is_empty() && trees.is_empty() {
             ui.add_space(6.0);
-            ui.label(if self.all { "Nobody waits for anybody." } else { "Nobody waits for this lock, and its holder waits for nobody." });
+            ui.label(if self.all {
+                "Nobody waits for anybody."
+            } else {
+                "Nobody waits for this lock, and its holder waits for nobody."
+            });
             return;
         }
         ScrollArea::both().auto_shrink(false).show(ui, |ui| {
@@ -69,7 +73,8 @@ impl GraphPage {
     }
 
     fn who(&self, id: &polylatch::ClientId, subject: &Subject<'_>) -> String {
-        let party = self.graph.parties.iter().find(|party| party.clients.iter().any(|(_, known)| known == id));
+        let party =
+            self.graph.parties.iter().find(|party| party.clients.iter().any(|(_, known)| known == id));
         party.map_or_else(|| subject.people.who(Some(id)), |party| party.who.clone())
     }
 
@@ -84,7 +89,13 @@ impl GraphPage {
         let head = format!("deadlock, closed for {}", short_span(ring.age_ms()));
         let mark = rect.left_top() + vec2(14.0, 14.0);
         marks::state(painter, mark, 13.0, crate::model::LockState::Deadlock, palette);
-        painter.text(mark + vec2(12.0, 0.0), eframe::egui::Align2::LEFT_CENTER, &head, FontId::proportional(theme::BODY), palette.strong);
+        painter.text(
+            mark + vec2(12.0, 0.0),
+            eframe::egui::Align2::LEFT_CENTER,
+            &head,
+            FontId::proportional(theme::BODY),
+            palette.strong,
+        );
         let centre = rect.center() + vec2(0.0, 12.0);
         let place = |at: usize| {
             let angle = at as f32 / nodes as f32 * std::f32::consts::TAU - std::f32::consts::PI;
@@ -101,16 +112,29 @@ impl GraphPage {
         }
         for (at, wait) in ring.waits.iter().enumerate() {
             let who = self.who(&wait.waiter, subject);
-            let through = wait.through.as_ref().map(|id| format!(" (by {})", self.who(id, subject))).unwrap_or_default();
+            let through = wait
+                .through
+                .as_ref()
+                .map(|id| format!(" (by {})", self.who(id, subject)))
+                .unwrap_or_default();
             let name = harmless(&wait.lock);
             node(painter, place(at * 2), &who, true, false, palette);
             node(painter, place(at * 2 + 1), &name, false, wait.lock == *subject.key.lock, palette);
             if cheapest == Some(wait.lock.as_str()) {
                 let below = place(at * 2 + 1) + vec2(0.0, BOX.y / 2.0 + 9.0);
                 let text = "breaking here loses least";
-                painter.text(below, eframe::egui::Align2::CENTER_CENTER, text, FontId::proportional(theme::SMALL - 0.5), palette.weak);
+                painter.text(
+                    below,
+                    eframe::egui::Align2::CENTER_CENTER,
+                    text,
+                    FontId::proportional(theme::SMALL - 0.5),
+                    palette.weak,
+                );
             }
-            words.push(format!("{who}{through} waits for {name}, held by {}", self.who(&wait.holder, subject)));
+            words.push(format!(
+                "{who}{through} waits for {name}, held by {}",
+                self.who(&wait.holder, subject)
+            ));
         }
         response.widget_info(|| WidgetInfo::labeled(Role::Figure, true, words.join("; ")));
     }
@@ -125,7 +149,15 @@ impl GraphPage {
         let mut words = vec![format!("{} wait for {}", tree.blocked, self.graph.parties[tree.party].who)];
         let mut next = rect.top() + 8.0 + ROW / 2.0;
         let mut left = MOST;
-        self.branch(painter, tree, rect.left() + 8.0 + BOX.x / 2.0, &mut next, &mut left, subject, &mut words);
+        self.branch(
+            painter,
+            tree,
+            rect.left() + 8.0 + BOX.x / 2.0,
+            &mut next,
+            &mut left,
+            subject,
+            &mut words,
+        );
         response.widget_info(|| WidgetInfo::labeled(Role::Figure, true, words.join("; ")));
         if drawn > MOST {
             ui.label(RichText::new(format!("and {} more", drawn - MOST)).color(subject.palette.weak));
@@ -221,7 +253,8 @@ fn node(painter: &Painter, centre: Pos2, text: &str, client: bool, chosen: bool,
     let (round, fill) = if client { (13.0, palette.panel) } else { (2.0, palette.ground) };
     let line = if chosen { Stroke::new(2.0, palette.accent) } else { Stroke::new(1.2, palette.weak) };
     painter.rect(rect, round, fill, line, StrokeKind::Inside);
-    let font = if client { FontId::proportional(theme::SMALL + 0.5) } else { FontId::monospace(theme::SMALL) };
+    let font =
+        if client { FontId::proportional(theme::SMALL + 0.5) } else { FontId::monospace(theme::SMALL) };
     let galley = one_line(painter, text, font, palette.strong, BOX.x - 16.0);
     painter.galley(centre - galley.size() / 2.0, galley, palette.strong);
 }

@@ -116,7 +116,8 @@ fn header(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, acts: &m
             ui.label(RichText::new("free, and nobody waits").color(palette.weak));
         }
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            let close = ui.small_button("×").on_hover_text("Hide the details (D)").accessible_name("Hide details");
+            let close =
+                ui.small_button("×").on_hover_text("Hide the details (D)").accessible_name("Hide details");
             if close.clicked() {
                 acts.push(Act::Run(Command::ToggleDetails));
             }
@@ -137,7 +138,8 @@ fn page(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, acts: &mut
         Tab::Timeline => match history {
             None => timeline::nothing_yet(ui, subject.palette),
             Some(history) => {
-                static NONE: std::collections::VecDeque<crate::model::history::Gap> = std::collections::VecDeque::new();
+                static NONE: std::collections::VecDeque<crate::model::history::Gap> =
+                    std::collections::VecDeque::new();
                 let store = subject.fleet.store(&subject.key.connection);
                 let gaps: Vec<_> = store.map_or(&NONE, |store| store.gaps()).iter().copied().collect();
                 let who = |id: Option<&polylatch::ClientId>| subject.people.who(id);

@@ -77,11 +77,19 @@ impl Renewals<'_> {
         let Some(lease) = self.lease_ms.filter(|lease| *lease > 0) else { return };
         let rect = axis.rect;
         let painter = ui.painter().with_clip_rect(rect.expand(1.0));
-        let y = |left_ms: f64| rect.bottom() - (left_ms / lease as f64).clamp(0.0, 1.0) as f32 * (rect.height() - 6.0);
+        let y = |left_ms: f64| {
+            rect.bottom() - (left_ms / lease as f64).clamp(0.0, 1.0) as f32 * (rect.height() - 6.0)
+        };
         let font = FontId::monospace(theme::SMALL - 1.5);
         for (part, text) in [(1.0, span(lease)), (0.5, span(lease / 2)), (0.0, "0 s".into())] {
             let at = y(lease as f64 * part);
-            ui.painter().text(pos2(rect.left() - 6.0, at), Align2::RIGHT_CENTER, text, font.clone(), palette.weak);
+            ui.painter().text(
+                pos2(rect.left() - 6.0, at),
+                Align2::RIGHT_CENTER,
+                text,
+                font.clone(),
+                palette.weak,
+            );
             painter.hline(rect.x_range(), at, Stroke::new(1.0, palette.line.gamma_multiply(0.7)));
         }
         let pulses: Vec<&Pulse> =
@@ -111,7 +119,8 @@ impl Renewals<'_> {
             painter.add(Shape::convex_polygon(points, palette.held.gamma_multiply(0.16), Stroke::NONE));
             let line = Stroke::new(palette.stroke(), palette.held);
             painter.line_segment([top, low], line);
-            painter.line_segment([pos2(top.x, zero), top], Stroke::new(1.0, palette.held.gamma_multiply(0.5)));
+            painter
+                .line_segment([pos2(top.x, zero), top], Stroke::new(1.0, palette.held.gamma_multiply(0.5)));
         }
     }
 
@@ -140,7 +149,9 @@ impl Renewals<'_> {
         (pulse.at_ms.abs_diff(at_ms) <= near).then(|| {
             let what = match pulse.kind {
                 PulseKind::Granted => "granted".to_owned(),
-                PulseKind::Renewed { after_ms } => format!("renewed, {} after the beat before", span(after_ms)),
+                PulseKind::Renewed { after_ms } => {
+                    format!("renewed, {} after the beat before", span(after_ms))
+                }
                 PulseKind::Missed => "a renewal was due and did not come".into(),
                 PulseKind::Ended => "the lease ended".into(),
             };
@@ -159,7 +170,12 @@ fn beat(
     palette: &Palette,
 ) {
     let width = if palette.high_contrast { 4.0 } else { 3.0 };
-    let bar = |height: f32| Rect::from_min_max(pos2(x - width / 2.0, rect.bottom() - height), pos2(x + width / 2.0, rect.bottom()));
+    let bar = |height: f32| {
+        Rect::from_min_max(
+            pos2(x - width / 2.0, rect.bottom() - height),
+            pos2(x + width / 2.0, rect.bottom()),
+        )
+    };
     match kind {
         PulseKind::Granted => {
             painter.rect_filled(bar(rect.height()), 1.0, palette.accent);

@@ -54,7 +54,11 @@ impl Timeline<'_> {
                 );
                 let font = FontId::proportional(theme::SMALL + 0.5);
                 let name = one_line(ui.painter(), &lane.name, font, palette.text, NAMES - 12.0);
-                ui.painter().galley(pos2(row.left() + 4.0, row.center().y - name.size().y / 2.0), name, palette.text);
+                ui.painter().galley(
+                    pos2(row.left() + 4.0, row.center().y - name.size().y / 2.0),
+                    name,
+                    palette.text,
+                );
                 let bars = axis.rect.intersect(row);
                 let hovered = pointer.filter(|at| bars.contains(*at)).map(|at| at.x);
                 under = self.lane(ui, &axis, bars, lane, hovered, palette).or(under);
@@ -135,11 +139,17 @@ impl Timeline<'_> {
         let painter = ui.painter().with_clip_rect(rect);
         let y = rect.center().y;
         let mut under = None;
-        let is_under = |left: f32, right: f32| pointer.is_some_and(|x| (left - 2.0..=right + 2.0).contains(&x));
+        let is_under =
+            |left: f32, right: f32| pointer.is_some_and(|x| (left - 2.0..=right + 2.0).contains(&x));
         for wait in &lane.waits {
             let (left, right) = (axis.x(wait.from_ms), axis.x(wait.to_ms.unwrap_or(self.now_ms)));
             let line = Stroke::new(palette.stroke(), palette.contended);
-            painter.extend(eframe::egui::Shape::dashed_line(&[pos2(left, y), pos2(right, y)], line, 4.0, 3.0));
+            painter.extend(eframe::egui::Shape::dashed_line(
+                &[pos2(left, y), pos2(right, y)],
+                line,
+                4.0,
+                3.0,
+            ));
             if wait.to_ms.is_some() && !wait.got_it {
                 marks::cross(&painter, pos2(right, y), 3.5, line);
             }
@@ -149,7 +159,10 @@ impl Timeline<'_> {
         }
         for hold in &lane.holds {
             let (left, right) = (axis.x(hold.from_ms), axis.x(hold.to_ms.unwrap_or(self.now_ms)));
-            let bar = Rect::from_min_max(pos2(left, rect.top() + 3.0), pos2(right.max(left + 2.0), rect.bottom() - 3.0));
+            let bar = Rect::from_min_max(
+                pos2(left, rect.top() + 3.0),
+                pos2(right.max(left + 2.0), rect.bottom() - 3.0),
+            );
             painter.rect_filled(bar, 2.0, palette.held.gamma_multiply(0.45));
             painter.rect_stroke(bar, 2.0, Stroke::new(1.0, palette.held), StrokeKind::Inside);
             end_mark(&painter, bar, hold.end, palette);
@@ -190,7 +203,8 @@ impl Timeline<'_> {
             Some(HoldEnd::Broken) => "broken by an operator",
             Some(HoldEnd::Unseen) => "over after a time without data",
         };
-        let label = if hold.label.is_empty() { String::new() } else { format!(" \"{}\"", harmless(&hold.label)) };
+        let label =
+            if hold.label.is_empty() { String::new() } else { format!(" \"{}\"", harmless(&hold.label)) };
         let token = hold.fencing_token.map(|token| format!("\ntoken {token}")).unwrap_or_default();
         let from = clock_time(hold.from_ms, self.now_ms);
         format!("{}{label}\nheld {length} from {from}, {end}{token}", lane.name)
@@ -209,8 +223,9 @@ impl Timeline<'_> {
     /// The same in words, for who cannot see it.
     fn text(&self, lanes: &[Lane<'_>]) -> String {
         let holds = lanes.iter().flat_map(|lane| lane.holds.iter().map(move |hold| (lane, hold)));
-        let mut parts: Vec<(u64, String)> =
-            holds.map(|(lane, hold)| (hold.from_ms, self.told_hold(lane, hold).replace('\n', ", "))).collect();
+        let mut parts: Vec<(u64, String)> = holds
+            .map(|(lane, hold)| (hold.from_ms, self.told_hold(lane, hold).replace('\n', ", ")))
+            .collect();
         parts.sort();
         let parts: Vec<String> = parts.into_iter().map(|(_, text)| text).collect();
         format!("timeline: {}", parts.join("; "))

@@ -102,7 +102,9 @@ fn edit(ui: &mut Ui, rule: &mut AlertRule, program: &mut String) -> bool {
         ui.add(field).labelled_by(label.id);
         ui.end_row();
         let label = ui.weak("start a program");
-        let field = TextEdit::singleline(program).hint_text("none; words are its arguments, no shell").desired_width(420.0);
+        let field = TextEdit::singleline(program)
+            .hint_text("none; words are its arguments, no shell")
+            .desired_width(420.0);
         ui.add(field).labelled_by(label.id);
         ui.end_row();
     });
@@ -120,13 +122,14 @@ fn condition(ui: &mut Ui, condition: &mut Condition) {
     ];
     let same = |a: &Condition, b: &Condition| std::mem::discriminant(a) == std::mem::discriminant(b);
     let word = kinds.iter().find(|(_, kind)| same(kind, condition)).map_or("", |(word, _)| word);
-    ComboBox::from_id_salt("condition").selected_text(word).show_ui(ui, |ui| {
+    let shown = ComboBox::from_id_salt("condition").selected_text(word).show_ui(ui, |ui| {
         for (word, kind) in kinds {
             if ui.selectable_label(same(&kind, condition), word).clicked() && !same(&kind, condition) {
                 *condition = kind;
             }
         }
     });
+    shown.response.accessible_name("When");
     match condition {
         Condition::HeldOver { ms } => seconds(ui, ms, "held longer than"),
         Condition::WaitersOver { count } => {

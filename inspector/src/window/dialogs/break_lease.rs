@@ -55,8 +55,10 @@ impl BreakDialog {
         let snapshot = store.and_then(|store| store.snapshot());
         let people = People::of(snapshot.map(|snapshot| &**snapshot));
         let lock = fleet.lock(&self.key);
-        let holder = lock.and_then(|lock| lock.holders.iter().find(|holder| holder.fencing_token == Some(self.token)));
-        let age = fleet.find(&self.key).map_or(0, |place| now_ms.saturating_sub(fleet.at(place).sampled_at_ms));
+        let holder =
+            lock.and_then(|lock| lock.holders.iter().find(|holder| holder.fencing_token == Some(self.token)));
+        let age =
+            fleet.find(&self.key).map_or(0, |place| now_ms.saturating_sub(fleet.at(place).sampled_at_ms));
         let (closed, ()) = modal(ctx, "break lease", 640.0, "Break the lease", |ui| {
             band(ui, &self.key, environment, palette);
             match lock.zip(holder) {
@@ -68,7 +70,9 @@ impl BreakDialog {
             }
             ui.add_space(8.0);
             let label = ui.label("Reason (others will read it)");
-            let reason = ui.add(TextEdit::singleline(&mut self.reason).desired_width(f32::INFINITY).char_limit(MOST_REASON));
+            let reason = ui.add(
+                TextEdit::singleline(&mut self.reason).desired_width(f32::INFINITY).char_limit(MOST_REASON),
+            );
             reason.labelled_by(label.id);
             let wanted = self.confirmation();
             let label = ui.horizontal(|ui| {
@@ -95,7 +99,8 @@ impl BreakDialog {
             });
             buttons(ui, |ui| {
                 let ready = self.confirmed() && holder.is_some();
-                let text = RichText::new("Break the lease").color(if ready { Color32::WHITE } else { palette.weak });
+                let text =
+                    RichText::new("Break the lease").color(if ready { Color32::WHITE } else { palette.weak });
                 let mut button = Button::new(text);
                 if ready {
                     button = button.fill(Color32::from_rgb(0xB4, 0x32, 0x0A));
@@ -124,12 +129,16 @@ impl BreakDialog {
 
 fn band(ui: &mut Ui, key: &RowKey, environment: Environment, palette: &Palette) {
     let colour = crate::window::rail::environment_colour(environment, palette);
-    let frame = Frame::new().fill(colour.gamma_multiply(0.22)).corner_radius(5).inner_margin(Margin::symmetric(10, 6));
+    let frame = Frame::new()
+        .fill(colour.gamma_multiply(0.22))
+        .corner_radius(5)
+        .inner_margin(Margin::symmetric(10, 6));
     frame.show(ui, |ui| {
         ui.set_width(ui.available_width());
         ui.horizontal_wrapped(|ui| {
             ui.label(RichText::new(harmless(&key.lock)).monospace().size(15.0).color(palette.strong));
-            let on = format!("on {}  ({})", harmless(key.connection.as_str()), environment.word().to_uppercase());
+            let on =
+                format!("on {}  ({})", harmless(key.connection.as_str()), environment.word().to_uppercase());
             ui.label(RichText::new(on).color(palette.text));
         });
     });
@@ -146,23 +155,33 @@ fn facts(
     age_ms: u64,
 ) {
     let who = people.who(holder.client.as_ref());
-    let label = if holder.label.is_empty() { String::new() } else { format!(", \"{}\"", harmless(&holder.label)) };
+    let label =
+        if holder.label.is_empty() { String::new() } else { format!(", \"{}\"", harmless(&holder.label)) };
     let held = holder.held_for_ms.map(|ms| format!(", held {}", span(ms + age_ms))).unwrap_or_default();
     let beat = Beat::of(holder);
     let (alive, effect) = match beat {
         Some(beat) if !beat.is_late() => (
             format!("renewed {} ago: it looks ALIVE", span(beat.since_ms + age_ms)),
-            format!("{who} learns of it soon, within about {}. Until then two may work at once.", span(beat.every_ms)),
+            format!(
+                "{who} learns of it soon, within about {}. Until then two may work at once.",
+                span(beat.every_ms)
+            ),
         ),
         Some(beat) => (
             format!("not renewed for {}", span(beat.since_ms + age_ms)),
             format!("The lease would end by itself in {}.", span(beat.left_ms.saturating_sub(age_ms))),
         ),
-        None => ("whether it is alive is not known".into(), "Until its holder learns of it, two may work at once.".into()),
+        None => (
+            "whether it is alive is not known".into(),
+            "Until its holder learns of it, two may work at once.".into(),
+        ),
     };
     let next = match lock.waiters.iter().find(|waiter| !waiter.silent) {
         _ if lock.holders.len() > 1 => {
-            format!("{} it; who is first in line enters if there is room", count(lock.holders.len() - 1, "other still holds", "others still hold"))
+            format!(
+                "{} it; who is first in line enters if there is room",
+                count(lock.holders.len() - 1, "other still holds", "others still hold")
+            )
         }
         Some(next) => format!("{} gets the lock", people.who(Some(&next.client))),
         None => "nobody waits; the lock will be free".into(),
@@ -181,7 +200,13 @@ fn facts(
         };
         line("Holder", format!("{who}{label}{held}"));
         line("Renewal", alive);
-        line("Token", format!("{} (nothing happens if this has changed)", holder.fencing_token.map(|token| token.to_string()).unwrap_or_default()));
+        line(
+            "Token",
+            format!(
+                "{} (nothing happens if this has changed)",
+                holder.fencing_token.map(|token| token.to_string()).unwrap_or_default()
+            ),
+        );
         line("Effect", effect);
         line("Next", next);
         if let Some(keeps) = keeps {

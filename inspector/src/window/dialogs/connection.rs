@@ -73,7 +73,13 @@ impl ConnectionDialog {
     }
 
     /// Shows it; returns whether it is over.
-    pub fn show(&mut self, ctx: &egui::Context, app: &mut App, palette: &Palette, acts: &mut Vec<Act>) -> bool {
+    pub fn show(
+        &mut self,
+        ctx: &egui::Context,
+        app: &mut App,
+        palette: &Palette,
+        acts: &mut Vec<Act>,
+    ) -> bool {
         let title = if self.old.is_some() { "Edit the connection" } else { "Connect to a store" };
         let (closed, clicked) = modal(ctx, "connection", 620.0, title, |ui| {
             self.others(ui, app, acts);
@@ -135,7 +141,10 @@ impl ConnectionDialog {
         ui.horizontal_wrapped(|ui| {
             ui.weak("Saved:");
             for saved in &app.saved.connections {
-                if ui.selectable_label(self.old.as_deref() == Some(&saved.name), harmless(&saved.name)).clicked() {
+                if ui
+                    .selectable_label(self.old.as_deref() == Some(&saved.name), harmless(&saved.name))
+                    .clicked()
+                {
                     acts.push(Act::EditConnection(Some(saved.name.clone())));
                 }
             }
@@ -149,18 +158,23 @@ impl ConnectionDialog {
     fn fields(&mut self, ui: &mut Ui, palette: &Palette) {
         Grid::new("connection form").num_columns(2).spacing([14.0, 7.0]).show(ui, |ui| {
             let label = ui.label("URL");
-            let field = TextEdit::singleline(&mut self.url).hint_text("redis://cache:6379").desired_width(430.0);
+            let field =
+                TextEdit::singleline(&mut self.url).hint_text("redis://cache:6379").desired_width(430.0);
             ui.add(field).labelled_by(label.id);
             ui.end_row();
             ui.label("");
             ui.label(
-                RichText::new("sqlite:/var/lib/locks.db   redis://host   rediss://…   redlock://a,b,c   consul://host")
-                    .size(11.5)
-                    .color(palette.weak),
+                RichText::new(
+                    "sqlite:/var/lib/locks.db   redis://host   rediss://…   redlock://a,b,c   consul://host",
+                )
+                .size(11.5)
+                .color(palette.weak),
             );
             ui.end_row();
             let label = ui.label("Name");
-            let field = TextEdit::singleline(&mut self.form.name).hint_text("taken from the URL").desired_width(220.0);
+            let field = TextEdit::singleline(&mut self.form.name)
+                .hint_text("taken from the URL")
+                .desired_width(220.0);
             ui.add(field).labelled_by(label.id);
             ui.end_row();
             ui.label("Password");
@@ -176,13 +190,15 @@ impl ConnectionDialog {
                     }
                 }
                 ui.add_space(10.0);
-                ui.checkbox(&mut self.read_only, "read-only").on_hover_text("Nothing can be broken through it");
+                ui.checkbox(&mut self.read_only, "read-only")
+                    .on_hover_text("Nothing can be broken through it");
             });
             ui.end_row();
             ui.label("Read every");
             let mut secs = self.form.every_ms as f64 / 1_000.0;
             ui.horizontal(|ui| {
-                let value = DragValue::new(&mut secs).range(0.1..=60.0).speed(0.1).suffix(" s").max_decimals(1);
+                let value =
+                    DragValue::new(&mut secs).range(0.1..=60.0).speed(0.1).suffix(" s").max_decimals(1);
                 if ui.add(value).accessible_name("Read every").changed() {
                     self.form.every_ms = (secs * 1_000.0).round() as u64;
                 }
@@ -190,7 +206,9 @@ impl ConnectionDialog {
             });
             ui.end_row();
             let label = ui.label("Only names with");
-            let field = TextEdit::singleline(&mut self.form.prefix).hint_text("a prefix; every lock").desired_width(220.0);
+            let field = TextEdit::singleline(&mut self.form.prefix)
+                .hint_text("a prefix; every lock")
+                .desired_width(220.0);
             ui.add(field).labelled_by(label.id);
             ui.end_row();
             let label = ui.label("Foreign locks");
@@ -210,7 +228,8 @@ impl ConnectionDialog {
                 let secret = secret.or_else(|| app.known_secret(&connection));
                 let url = connection.url_with(secret.as_deref());
                 let again = ctx.clone();
-                self.test = Some(ConnectionTest::start(url, connection.prefix, move || again.request_repaint()));
+                self.test =
+                    Some(ConnectionTest::start(url, connection.prefix, move || again.request_repaint()));
             }
         }
     }
@@ -244,11 +263,12 @@ fn secret(ui: &mut Ui, source: &mut SecretSource, palette: &Palette) {
         SecretSource::Keyring => "in the platform's keyring",
         SecretSource::Prompt => "asked for each time",
     };
-    let mut kinds = vec![SecretSource::None, SecretSource::Prompt, SecretSource::Env { variable: String::new() }];
+    let mut kinds =
+        vec![SecretSource::None, SecretSource::Prompt, SecretSource::Env { variable: String::new() }];
     if crate::window::keyring::AVAILABLE {
         kinds.push(SecretSource::Keyring);
     }
-    ComboBox::from_id_salt("secret").width(210.0).selected_text(word(source)).show_ui(ui, |ui| {
+    let shown = ComboBox::from_id_salt("secret").width(210.0).selected_text(word(source)).show_ui(ui, |ui| {
         for kind in kinds {
             let chosen = std::mem::discriminant(&kind) == std::mem::discriminant(source);
             if ui.selectable_label(chosen, word(&kind)).clicked() && !chosen {
@@ -256,6 +276,7 @@ fn secret(ui: &mut Ui, source: &mut SecretSource, palette: &Palette) {
             }
         }
     });
+    shown.response.accessible_name("Password");
     if let SecretSource::Env { variable } = source {
         let field = TextEdit::singleline(variable).hint_text("REDIS_PASSWORD").desired_width(170.0);
         ui.add(field).accessible_name("Environment variable");
@@ -270,7 +291,8 @@ fn steps(ui: &mut Ui, test: &ConnectionTest, palette: &Palette) {
     for step in &test.done {
         ui.horizontal(|ui| {
             let (rect, _) = ui.allocate_exact_size(egui::vec2(14.0, 16.0), egui::Sense::hover());
-            let state = if step.good { crate::model::LockState::Held } else { crate::model::LockState::NoRenewal };
+            let state =
+                if step.good { crate::model::LockState::Held } else { crate::model::LockState::NoRenewal };
             crate::window::marks::state(ui.painter(), rect.center(), 11.0, state, palette);
             ui.add(egui::Label::new(&step.text).wrap());
         });

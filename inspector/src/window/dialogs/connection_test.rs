@@ -3,8 +3,8 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
-use polylatch::inspect::{CheckSeverity, Query};
 use polylatch::Polylatch;
+use polylatch::inspect::{CheckSeverity, Query};
 
 use crate::model::text::{count, harmless};
 
@@ -74,7 +74,6 @@ impl<W: Fn()> Teller<W> {
     }
 }
 
-
 async fn test<W: Fn()>(url: &str, prefix: &str, tell: &Teller<W>) -> Option<()> {
     let begun = Instant::now();
     let client = match Polylatch::builder().url(url).program("polylatch-inspector").connect().await {
@@ -86,13 +85,15 @@ async fn test<W: Fn()>(url: &str, prefix: &str, tell: &Teller<W>) -> Option<()> 
     };
     let name = harmless(client.url_for_display());
     tell.good(format!("reached and logged in to {name} in {} ms", begun.elapsed().as_millis()));
-    let query = Query { prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()), ..Query::default() };
+    let query =
+        Query { prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()), ..Query::default() };
     let listed = client.inspect().list(&query).await;
     match &listed {
         Ok(snapshot) => {
             let locks = count(snapshot.locks.len(), "lock", "locks");
             let waiting: usize = snapshot.locks.iter().map(|lock| lock.waiters.len()).sum();
-            let text = format!("may list: {locks}, {waiting} waiting, in {} ms", snapshot.round_trip.as_millis());
+            let text =
+                format!("may list: {locks}, {waiting} waiting, in {} ms", snapshot.round_trip.as_millis());
             tell.good(text);
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
             let here = i64::try_from(now.as_millis()).unwrap_or(0);
@@ -104,7 +105,10 @@ async fn test<W: Fn()>(url: &str, prefix: &str, tell: &Teller<W>) -> Option<()> 
     match client.inspect().examine().await {
         Ok(found) => {
             for check in found.findings.iter().filter(|check| check.severity != CheckSeverity::Ok).take(6) {
-                tell.told(!check.severity.needs_action(), harmless(&format!("{}: {}", check.title, check.detail)));
+                tell.told(
+                    !check.severity.needs_action(),
+                    harmless(&format!("{}: {}", check.title, check.detail)),
+                );
             }
         }
         Err(error) => tell.failed(harmless(&error.to_string())),

@@ -74,7 +74,13 @@ impl App {
 }
 
 /// A frame for dialogs: title, content, buttons at the lower right.
-pub(super) fn modal<T>(ctx: &egui::Context, id: &str, width: f32, title: &str, content: impl FnOnce(&mut Ui) -> T) -> (bool, T) {
+pub(super) fn modal<T>(
+    ctx: &egui::Context,
+    id: &str,
+    width: f32,
+    title: &str,
+    content: impl FnOnce(&mut Ui) -> T,
+) -> (bool, T) {
     let shown = Modal::new(Id::unique(id)).show(ctx, |ui| {
         ui.set_width(width.min(ctx.content_rect().width() - 40.0));
         ui.label(RichText::new(title).heading());

@@ -30,7 +30,8 @@ impl CommandPalette {
         });
         let modal = Modal::new(Id::unique("command palette")).show(ctx, |ui| {
             ui.set_width(460.0);
-            let field = TextEdit::singleline(&mut self.text).hint_text("Type a command").desired_width(f32::INFINITY);
+            let field =
+                TextEdit::singleline(&mut self.text).hint_text("Type a command").desired_width(f32::INFINITY);
             let field = ui.add(field).accessible_name("Command");
             field.request_focus();
             if field.changed() {

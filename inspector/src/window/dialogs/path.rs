@@ -48,12 +48,16 @@ impl PathDialog {
         let (closed, (go, cancel)) = modal(ctx, "path", 560.0, title, |ui| {
             match self.purpose {
                 Purpose::Open => drop(ui.weak("Or drop the file onto the window.")),
-                Purpose::Record => drop(ui.weak("Everything that is read goes into it, line by line. No secret does.")),
+                Purpose::Record => {
+                    drop(ui.weak("Everything that is read goes into it, line by line. No secret does."))
+                }
                 Purpose::Json | Purpose::Csv => {
                     let (rows, _) = app.locks.counts();
                     ui.label(format!("{rows} locks, as they are filtered and ordered now"));
                     ui.horizontal(|ui| {
-                        for (purpose, word, end) in [(Purpose::Json, "JSON", "json"), (Purpose::Csv, "CSV", "csv")] {
+                        for (purpose, word, end) in
+                            [(Purpose::Json, "JSON", "json"), (Purpose::Csv, "CSV", "csv")]
+                        {
                             if ui.radio(self.purpose == purpose, word).clicked() {
                                 self.purpose = purpose;
                                 let path = Path::new(&self.typed).with_extension(end);
@@ -64,7 +68,9 @@ impl PathDialog {
                 }
             }
             let label = ui.label("File");
-            let field = ui.add(TextEdit::singleline(&mut self.typed).desired_width(f32::INFINITY)).labelled_by(label.id);
+            let field = ui
+                .add(TextEdit::singleline(&mut self.typed).desired_width(f32::INFINITY))
+                .labelled_by(label.id);
             let mut go = field.lost_focus() && ui.input(|input| input.key_pressed(egui::Key::Enter));
             if ui.memory(|memory| memory.focused().is_none()) && !go {
                 field.request_focus();
