@@ -34,7 +34,7 @@ const SHARE: u32 = 5;
 pub struct Target {
     /// Its name.
     pub id: ConnectionId,
-    /// Its URL, with its secret; never shown.
+    /// Its URL, with its secret; never shown. Empty for the default store.
     pub url: String,
     /// How often it is read, 100 ms to 1 min. A store that answers slowly is read less often.
     pub every: Duration,
@@ -257,7 +257,10 @@ impl Follower {
     async fn follow(self) {
         let mut pause = Pause::default();
         let client = loop {
-            let builder = Polylatch::builder().url(self.target.url.clone()).program("polylatch-inspector");
+            let mut builder = Polylatch::builder().program("polylatch-inspector");
+            if !self.target.url.is_empty() {
+                builder = builder.url(self.target.url.clone());
+            }
             match builder.connect().await {
                 Ok(client) => break client,
                 Err(error) => self.failed(&error, pause.next()).await,
@@ -345,7 +348,9 @@ impl Pause {
 
 /// How the command line is called for a URL; never with a secret.
 fn command_for(url: &str, shown: &str) -> String {
-    if url == shown || url.starts_with("sqlite:") {
+    if url.is_empty() {
+        "polylatch".into()
+    } else if url == shown || url.starts_with("sqlite:") {
         format!("polylatch --url {}", shell_word(url))
     } else {
         "polylatch --url \"$POLYLATCH_URL\"".into()

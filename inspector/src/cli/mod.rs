@@ -4,13 +4,24 @@ mod break_lease;
 mod completions;
 pub(crate) mod demo;
 mod doctor;
+<<<<<<< HEAD
 pub(crate) mod duration;
 pub(crate) mod exit;
+=======
+mod duration;
+mod exit;
+mod graph;
+>>>>>>> model
 mod ls;
 mod man;
 mod paint;
 mod permits;
+<<<<<<< HEAD
 pub(crate) mod run;
+=======
+mod record;
+mod run;
+>>>>>>> model
 mod show;
 mod store;
 mod watch;
@@ -55,6 +66,8 @@ enum Command {
     Ls(LsArgs),
     Show(ShowArgs),
     Watch(WatchArgs),
+    Graph(GraphArgs),
+    Record(RecordArgs),
     Break(BreakArgs),
     Doctor(doctor::DoctorArgs),
     Demo(demo::DemoArgs),
@@ -139,7 +152,7 @@ struct LsArgs {
 
 /// Explain one lock: holder, lease, renewals, waiters, and why it does not move
 #[derive(Debug, Args)]
-#[command(override_usage = "polylatch show [OPTIONS] <NAME>", after_help = SHOW_HELP)]
+#[command(visible_alias = "why", override_usage = "polylatch show [OPTIONS] <NAME>", after_help = SHOW_HELP)]
 struct ShowArgs {
     /// Name of the lock
     name: String,
@@ -160,6 +173,10 @@ struct WatchArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_every)]
     every: Duration,
 
+    /// Also other libraries' locks whose keys match, such as lock:* (Redis)
+    #[arg(long, value_name = "PATTERN")]
+    foreign: Option<String>,
+
     /// Also tell every renewal when printing line by line
     #[arg(long)]
     renewals: bool,
@@ -167,6 +184,31 @@ struct WatchArgs {
     /// Print one JSON object per event and line
     #[arg(long)]
     json: bool,
+}
+
+/// Tell who waits for whom: deadlocks, and who holds everybody up
+#[derive(Debug, Args)]
+struct GraphArgs {
+    /// Only locks whose name starts with this
+    prefix: Option<String>,
+}
+
+/// Record what happens into a file that polylatch-inspector plays back
+#[derive(Debug, Args)]
+struct RecordArgs {
+    /// The file; it must not be there yet
+    file: std::path::PathBuf,
+
+    /// Only locks whose name starts with this
+    prefix: Option<String>,
+
+    /// How often to read the store, 100ms to 1m
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_every)]
+    every: Duration,
+
+    /// End by itself after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    time: Option<Duration>,
 }
 
 /// End somebody's lease
@@ -288,8 +330,9 @@ Examples:
   polylatch watch orders/ --every 250ms
   polylatch watch --json | jq -c 'select(.event == \"expired\")'
 
-Keys: q or Ctrl-C leaves, space pauses, arrows scroll. If the output is not a \
-terminal, events are printed line by line.";
+Keys: arrows select, Enter shows why and who, / filters (state:stuck, held>10m, \
+ttl<5s, -text), s sorts, g groups, space pauses, b breaks a lease, ? lists all, q \
+leaves. If the output is not a terminal, events are printed line by line.";
 
 const BREAK_HELP: &str = "\
 Examples:
@@ -371,6 +414,8 @@ async fn answer(cli: Cli) -> Result<u8, Failure> {
         Command::Ls(args) => ls::ls(url, &args).await,
         Command::Show(args) => show::show(url, &args).await,
         Command::Watch(args) => watch::watch(url, &args).await,
+        Command::Graph(args) => graph::graph(url, &args).await,
+        Command::Record(args) => record::record(url, &args).await,
         Command::Break(args) => break_lease::break_lease(url, &args).await,
         Command::Doctor(args) => doctor::doctor(url, &args).await,
         // Never the user's own store unless it was named for this.

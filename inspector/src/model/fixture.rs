@@ -10,10 +10,10 @@ use polylatch::{ClientId, FencingToken, Polylatch};
 use super::{HostFacts, Process};
 
 /// The host of every client in [`snapshot`] unless a test changes it.
-pub(super) const HOST: &str = "web-1";
+pub(crate) const HOST: &str = "web-1";
 
 /// Ids of clients that do not change within a test run. Ids are only made by connecting.
-pub(super) fn clients<const N: usize>() -> [&'static ClientId; N] {
+pub(crate) fn clients<const N: usize>() -> [&'static ClientId; N] {
     static IDS: OnceLock<Vec<ClientId>> = OnceLock::new();
     let ids = IDS.get_or_init(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -34,7 +34,7 @@ fn number(id: &ClientId) -> u32 {
 }
 
 /// A first lease of 15 s, granted `held_ms` ago.
-pub(super) fn held(client: &ClientId, held_ms: u64) -> HolderView {
+pub(crate) fn held(client: &ClientId, held_ms: u64) -> HolderView {
     HolderView {
         client: Some(client.clone()),
         label: "job".into(),
@@ -53,7 +53,7 @@ pub(super) fn held(client: &ClientId, held_ms: u64) -> HolderView {
     }
 }
 
-pub(super) fn waiting(client: &ClientId, waited_ms: u64) -> WaiterView {
+pub(crate) fn waiting(client: &ClientId, waited_ms: u64) -> WaiterView {
     WaiterView {
         client: client.clone(),
         label: "job".into(),
@@ -67,7 +67,7 @@ pub(super) fn waiting(client: &ClientId, waited_ms: u64) -> WaiterView {
     }
 }
 
-pub(super) fn lock(name: &str, holders: Vec<HolderView>, mut waiters: Vec<WaiterView>) -> LockView {
+pub(crate) fn lock(name: &str, holders: Vec<HolderView>, mut waiters: Vec<WaiterView>) -> LockView {
     for (at, waiter) in waiters.iter_mut().enumerate() {
         waiter.position = at as u32;
     }
@@ -82,14 +82,14 @@ pub(super) fn lock(name: &str, holders: Vec<HolderView>, mut waiters: Vec<Waiter
 }
 
 /// The lock as a read-write lock with these holders' modes and these waiters'.
-pub(super) fn read_write(mut lock: LockView, held: &'static str, wanted: &'static str) -> LockView {
+pub(crate) fn read_write(mut lock: LockView, held: &'static str, wanted: &'static str) -> LockView {
     lock.holders.iter_mut().for_each(|holder| holder.mode = held.into());
     lock.waiters.iter_mut().for_each(|waiter| waiter.mode = wanted.into());
     LockView { mode: "rw".into(), ..lock }
 }
 
 /// The lock as a semaphore, of which these permits are held and wanted.
-pub(super) fn semaphore(mut lock: LockView, capacity: u32, held: &[u32], wanted: &[u32]) -> LockView {
+pub(crate) fn semaphore(mut lock: LockView, capacity: u32, held: &[u32], wanted: &[u32]) -> LockView {
     for (holder, permits) in lock.holders.iter_mut().zip(held) {
         (holder.mode, holder.permits) = ("permits".into(), *permits);
     }
@@ -99,7 +99,7 @@ pub(super) fn semaphore(mut lock: LockView, capacity: u32, held: &[u32], wanted:
     LockView { mode: "semaphore".into(), capacity: Some(capacity), ..lock }
 }
 
-pub(super) fn snapshot(locks: Vec<LockView>) -> Snapshot {
+pub(crate) fn snapshot(locks: Vec<LockView>) -> Snapshot {
     let clients = clients::<4>()
         .iter()
         .map(|id| ClientView {
@@ -129,7 +129,7 @@ pub(super) fn snapshot(locks: Vec<LockView>) -> Snapshot {
 
 /// A host called [`HOST`] whose processes all run and have no known parents, except as told.
 #[derive(Debug, Default)]
-pub(super) struct Host(pub HashMap<u32, Process>, pub HashMap<u32, u32>);
+pub(crate) struct Host(pub HashMap<u32, Process>, pub HashMap<u32, u32>);
 
 impl HostFacts for Host {
     fn host_name(&self) -> &str {

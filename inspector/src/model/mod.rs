@@ -18,7 +18,7 @@ pub mod export;
 pub mod filter;
 pub mod findings;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 pub mod fleet;
 pub mod graph;
 pub mod history;

@@ -6,7 +6,6 @@ use super::app::App;
 use super::dialogs::Dialog;
 use super::dialogs::secret::SecretDialog;
 use super::doing::every;
-use super::keyring;
 use crate::model::link::Link;
 use crate::model::saved::{SavedConnection, SecretSource};
 use crate::model::{Alarms, ConnectionId};
@@ -56,7 +55,7 @@ impl App {
         }
         if urls.is_empty() {
             for saved in self.saved.connections.clone() {
-                if saved.secret != SecretSource::Prompt {
+                if !matches!(saved.secret, SecretSource::Prompt | SecretSource::Keyring) {
                     self.connect(&saved);
                 }
             }
@@ -77,7 +76,7 @@ impl App {
     pub(super) fn connect(&mut self, saved: &SavedConnection) {
         let known = self.known_secret(saved);
         match (&saved.secret, known) {
-            (SecretSource::Prompt, None) => {
+            (SecretSource::Prompt | SecretSource::Keyring, None) => {
                 self.dialog = Some(Dialog::Secret(SecretDialog::new(saved.clone())))
             }
             (SecretSource::Env { variable }, None) => {
@@ -111,8 +110,8 @@ impl App {
         }
         match &saved.secret {
             SecretSource::Env { variable } => std::env::var(variable).ok(),
-            SecretSource::Keyring => keyring::read(&saved.name).ok().flatten(),
-            SecretSource::None | SecretSource::Prompt => None,
+            // The keyrings of the platforms are not used yet: what is kept there is asked for.
+            SecretSource::None | SecretSource::Prompt | SecretSource::Keyring => None,
         }
     }
 
@@ -128,11 +127,6 @@ impl App {
             live.forget(&ConnectionId::new(old));
         }
         if save {
-            if let (SecretSource::Keyring, Some(secret)) = (&connection.secret, &secret)
-                && let Err(message) = keyring::write(&connection.name, secret)
-            {
-                self.toasts.failed(message);
-            }
             let place = self.saved.connections.iter().position(|known| Some(known.name.as_str()) == old);
             match place {
                 Some(place) => self.saved.connections[place] = connection.clone(),

@@ -17,7 +17,6 @@ mod dialogs;
 mod doing;
 mod empty;
 mod key_bar;
-mod keyring;
 mod live;
 mod locks;
 mod marks;

@@ -286,9 +286,9 @@ impl Table {
             let colour = if click.hovered() || sorted.is_some() { palette.strong } else { palette.weak };
             let font = FontId::proportional(theme::SMALL);
             let inner = cell.shrink2(vec2(PAD, 0.0));
-            let galley = one_line(&painter, column.title, font, colour, inner.width() - 10.0);
-            let text_width = galley.size().x;
             let room = if sorted.is_some() { 11.0 } else { 0.0 };
+            let galley = one_line(&painter, column.title, font, colour, inner.width() - room + 4.0);
+            let text_width = galley.size().x;
             let x = if column.right { inner.right() - text_width - room } else { inner.left() };
             painter.galley(pos2(x, inner.center().y - galley.size().y / 2.0), galley, colour);
             if let Some(sort) = sorted {

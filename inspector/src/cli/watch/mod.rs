@@ -1,7 +1,12 @@
 //! `polylatch watch`: a live table on a terminal, or events line by line.
 
+mod app;
+mod draw;
+mod live;
 pub(super) mod page;
-mod screen;
+#[cfg(test)]
+#[path = "tests.rs"]
+mod screens;
 pub(super) mod terminal;
 
 use std::io::IsTerminal;
@@ -18,10 +23,13 @@ use crate::model::text::{clock_time, count, harmless, span};
 
 pub(super) async fn watch(url: Option<&str>, args: &WatchArgs) -> Result<u8, Failure> {
     let store = Store::open(url, None).await?;
-    let query = Query { prefix: args.prefix.clone(), ..Query::default() };
+    let (prefix, foreign) = (args.prefix.clone(), args.foreign.clone());
+    let query = Query { prefix, foreign, ..Query::default() };
     let interactive = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     if interactive && !args.json {
-        return screen::watch(&store, query, args).await;
+        // A store that cannot be read at all is told on the normal screen.
+        store.read(&query).await?;
+        return live::watch(&store, url, args).await;
     }
     let host = ThisHost::new();
     let mut watch = store.client.inspect().watch(query, args.every);

@@ -109,9 +109,13 @@ fn line_to_copy(ui: &mut Ui, what: &str, command: &str, subject: &Subject<'_>, a
         if button.clicked() {
             acts.push(Act::Copy { text: command.to_owned(), what: "the command".into() });
         }
+        if !what.is_empty() {
+            ui.label(what);
+        }
         let font = FontId::monospace(theme::MONO - 1.0);
         let room = ui.available_width() - 4.0;
-        let galley = crate::window::table::one_line(ui.painter(), command, font, subject.palette.text, room);
+        let colour = if what.is_empty() { subject.palette.text } else { subject.palette.weak };
+        let galley = crate::window::table::one_line(ui.painter(), command, font, colour, room);
         let shown = ui.label(galley);
         let hint = if what.is_empty() { command.to_owned() } else { format!("{what}\n\n{command}") };
         shown.on_hover_text(hint);

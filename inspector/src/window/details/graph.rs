@@ -121,7 +121,9 @@ impl GraphPage {
             node(painter, place(at * 2), &who, true, false, palette);
             node(painter, place(at * 2 + 1), &name, false, wait.lock == *subject.key.lock, palette);
             if cheapest == Some(wait.lock.as_str()) {
-                let below = place(at * 2 + 1) + vec2(0.0, BOX.y / 2.0 + 9.0);
+                let lock = place(at * 2 + 1);
+                let away = if lock.y < centre.y { -1.0 } else { 1.0 };
+                let below = lock + vec2(0.0, away * (BOX.y / 2.0 + 9.0));
                 let text = "breaking here loses least";
                 painter.text(
                     below,

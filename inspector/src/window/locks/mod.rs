@@ -238,7 +238,7 @@ impl Locks {
         }
         if self.untouched
             && let Some(Line::Row(place)) = self.lines.lines.first()
-            && fleet.at(*place).severity() >= Severity::Warning
+            && fleet.at(*place).severity() >= Severity::Problem
         {
             self.selected = Some(fleet.at(*place).key.clone());
             (self.untouched, at) = (false, Some(0));

@@ -38,16 +38,16 @@ const LANGUAGE: usize = 13;
 /// Title, hint, width, whether numbers stand at the right, whether it is shown at first, and what the
 /// model calls the order by it.
 pub(super) const COLUMNS: [(&str, &str, f32, bool, bool, view::Column); 14] = [
-    ("State", "What it is, in one word", 104.0, false, true, view::Column::State),
+    ("State", "What it is, in one word", 112.0, false, true, view::Column::State),
     ("Lock", "Name of the lock", 150.0, false, true, view::Column::Lock),
-    ("Connection", "Through which connection it is seen", 84.0, false, true, view::Column::Connection),
+    ("Connection", "Through which connection it is seen", 80.0, false, true, view::Column::Connection),
     ("Store", "Kind of store", 64.0, false, false, view::Column::Backend),
-    ("Mode", "read, write, or permits taken of all", 48.0, false, true, view::Column::Mode),
-    ("Holder", "Program, host and process", 172.0, false, true, view::Column::Holder),
+    ("Mode", "read, write, or permits taken of all", 50.0, false, true, view::Column::Mode),
+    ("Holder", "Program, host and process", 168.0, false, true, view::Column::Holder),
     ("Doing", "What the holder says it is doing", 112.0, false, true, view::Column::Label),
     ("Lease", "What is left of the lease", 126.0, false, true, view::Column::Left),
     ("Beats", "The latest renewals, newest at the right", 78.0, false, true, view::Column::Missed),
-    ("Waiters", "How many wait", 60.0, true, true, view::Column::Waiters),
+    ("Waiters", "How many wait", 64.0, true, true, view::Column::Waiters),
     ("Held", "For how long it is held", 62.0, true, true, view::Column::Held),
     ("/min", "Hand-offs during the last minute", 44.0, true, true, view::Column::HandOffs),
     ("Fence", "Fencing token of the present grant", 138.0, true, false, view::Column::Fence),
