@@ -4,34 +4,21 @@ mod break_lease;
 mod completions;
 pub(crate) mod demo;
 mod doctor;
-<<<<<<< HEAD
 pub(crate) mod duration;
 pub(crate) mod exit;
-=======
-mod duration;
-mod exit;
 mod graph;
->>>>>>> model
 mod ls;
 mod man;
 mod paint;
 mod permits;
-<<<<<<< HEAD
-pub(crate) mod run;
-=======
 mod record;
-mod run;
->>>>>>> model
+pub(crate) mod run;
 mod show;
 mod store;
 mod watch;
 
-#[cfg(feature = "window")]
-pub(crate) use break_lease::who_am_i;
 use std::process::ExitCode;
 use std::time::Duration;
-#[cfg(feature = "window")]
-pub(crate) use watch::line as event_line;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -39,6 +26,11 @@ use duration::{WaitFor, parse_duration, parse_wait};
 use paint::say;
 use permits::parse_permits;
 use store::Failure;
+
+#[cfg(feature = "window")]
+pub(crate) use break_lease::who_am_i;
+#[cfg(feature = "window")]
+pub(crate) use watch::line as event_line;
 
 /// Run commands under a distributed lock, and see who holds, who waits and why a lock is stuck.
 #[derive(Debug, Parser)]

@@ -108,7 +108,7 @@ impl App {
             Command::CopyRow => {
                 self.copy_selected(ctx, "the row", |fleet, place| export::markdown(fleet, place, now_ms))
             }
-            Command::CopyCommand => self.copy_selected(ctx, "the command", |fleet, place| {
+            Command::CopyStep => self.copy_selected(ctx, "the command", |fleet, place| {
                 copy::commands(fleet, &fleet.at(place).key)
                     .first()
                     .map(|command| command.text.clone())
@@ -132,8 +132,8 @@ impl App {
                 let word = if self.locks.follow { "stays in sight" } else { "may move out of sight" };
                 self.toasts.done(format!("The selected lock {word}."));
             }
-            Command::PreviousFinding => self.locks.to_finding(-1),
-            Command::NextFinding => self.locks.to_finding(1),
+            Command::PreviousFinding => self.locks.go_to_finding(-1),
+            Command::NextFinding => self.locks.go_to_finding(1),
             Command::ToggleRail => self.settings.rail_open = !self.settings.rail_open,
             Command::ToggleDetails => self.settings.details_open = !self.settings.details_open,
             Command::View(number) => {

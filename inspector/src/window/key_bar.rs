@@ -12,7 +12,7 @@ const SHOWN: [(Command, &str); 12] = [
     (Command::Show(Tab::Explain), "Explain"),
     (Command::Show(Tab::Timeline), "Timeline"),
     (Command::Show(Tab::Graph), "Graph"),
-    (Command::CopyCommand, "Copy"),
+    (Command::CopyStep, "Copy"),
     (Command::Break, "Break"),
     (Command::NextFinding, "Next finding"),
     (Command::ToggleRail, "Rail"),

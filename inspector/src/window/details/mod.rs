@@ -60,10 +60,9 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
     let now_ms = app.now_ms();
     let replaying = app.replaying.is_some();
     let mut state = std::mem::take(&mut app.details);
-    if !ui.ctx().egui_wants_keyboard_input() && app.dialog.is_none() {
-        if ui.input(|input| input.key_pressed(Key::L)) {
-            state.time.end_ms = None;
-        }
+    let free = !ui.ctx().egui_wants_keyboard_input() && app.dialog.is_none();
+    if free && ui.input(|input| input.key_pressed(Key::L)) {
+        state.time.end_ms = None;
     }
     app.with_fleet(|fleet| {
         let store = fleet.store(&key.connection);

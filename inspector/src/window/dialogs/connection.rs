@@ -263,11 +263,7 @@ fn secret(ui: &mut Ui, source: &mut SecretSource, palette: &Palette) {
         SecretSource::Keyring => "in the platform's keyring",
         SecretSource::Prompt => "asked for each time",
     };
-    let mut kinds =
-        vec![SecretSource::None, SecretSource::Prompt, SecretSource::Env { variable: String::new() }];
-    if crate::window::keyring::AVAILABLE {
-        kinds.push(SecretSource::Keyring);
-    }
+    let kinds = [SecretSource::None, SecretSource::Prompt, SecretSource::Env { variable: String::new() }];
     let shown = ComboBox::from_id_salt("secret").width(210.0).selected_text(word(source)).show_ui(ui, |ui| {
         for kind in kinds {
             let chosen = std::mem::discriminant(&kind) == std::mem::discriminant(source);

@@ -169,7 +169,7 @@ impl Locks {
     }
 
     /// Goes to the next or previous row that needs attention.
-    pub fn to_finding(&mut self, step: isize) {
+    pub fn go_to_finding(&mut self, step: isize) {
         self.moved = Move::Finding(step);
     }
 

@@ -277,7 +277,7 @@ impl Rows for LockRows<'_> {
         let key = || row.key.clone();
         offer(ui, "Show details", Act::Open(key()));
         offer(ui, "Copy the row as Markdown", Act::Run(Command::CopyRow));
-        offer(ui, "Copy the command that helps", Act::Run(Command::CopyCommand));
+        offer(ui, "Copy the command that helps", Act::Run(Command::CopyStep));
         offer(ui, "Copy a link", Act::Run(Command::CopyLink));
         let name = Act::Copy { text: row.name.clone(), what: "the name".into() };
         offer(ui, "Copy the name", name);
