@@ -11,6 +11,10 @@ use crate::model::saved::{SavedConnection, SecretSource};
 use crate::model::{Alarms, ConnectionId};
 use crate::poll::Target;
 
+/// How often a new connection is read: often enough that a change is seen at once. A store that answers
+/// slowly is read less often.
+pub(super) const EVERY_MS: u64 = 250;
+
 /// Secrets that were typed in this run, by connection. Never shown.
 #[derive(Default)]
 pub struct Secrets(HashMap<String, String>);
@@ -64,7 +68,8 @@ impl App {
 
     fn connect_url(&mut self, url: &str) {
         match SavedConnection::from_url(&self.free_name(url), url) {
-            Ok((connection, secret)) => {
+            Ok((mut connection, secret)) => {
+                connection.every_ms = EVERY_MS;
                 self.transient.push(connection.clone());
                 self.connect_with(&connection, secret.as_deref());
             }

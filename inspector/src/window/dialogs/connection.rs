@@ -9,6 +9,7 @@ use crate::model::saved::{SavedConnection, SecretSource};
 use crate::model::text::harmless;
 use crate::window::act::Act;
 use crate::window::app::App;
+use crate::window::connecting::EVERY_MS;
 use crate::window::theme::Palette;
 
 /// The form.
@@ -50,7 +51,7 @@ impl ConnectionDialog {
             secret: SecretSource::None,
             environment: Environment::Development,
             read_only: None,
-            every_ms: 1_000,
+            every_ms: EVERY_MS,
             prefix: String::new(),
             foreign: None,
         });
