@@ -6,6 +6,9 @@
 # The oldest Rust that builds the workspace: `rust-version` in Cargo.toml.
 readonly MIN_RUST=1.90
 
+# The oldest Node that the package `polylatch` supports: `engines` in bindings/node/npm/package.json.
+readonly MIN_NODE=20.4
+
 say() { printf '%s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -46,6 +49,23 @@ need_window() {
     [ -n "$(find /usr/lib /lib -name "${pair%%=*}*" -print -quit 2>/dev/null)" ] || packages+=("${pair#*=}")
   done
   [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
+}
+
+# The oldest Python that the package runs on: `requires-python` in its pyproject.toml.
+readonly MIN_PYTHON=3.9
+
+# need_python: sets PYTHON to an interpreter that is new enough and can make virtual environments.
+need_python() {
+  python_is_usable && return
+  install_packages python3 python3-venv
+  python_is_usable || die "no Python $MIN_PYTHON or newer with venv; install python3 and python3-venv"
+}
+
+python_is_usable() {
+  local found
+  PYTHON=$(command -v python3) || return 1
+  found=$("$PYTHON" -c 'import ensurepip, venv, sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) &&
+    at_least "$found" "$MIN_PYTHON"
 }
 
 # need_rust: leaves a cargo and rustc that are new enough first on PATH.
@@ -99,6 +119,35 @@ apt_has() {
   [ -n "$version" ] && at_least "${version#*:}" "$2"
 }
 apt_if_there() { [ -z "$(apt_candidate "$1")" ] || printf '%s\n' "$1"; }
+
+# need_node: leaves a node and npm that are new enough first on PATH.
+need_node() {
+  have npm && node_is_new_enough && return
+  local found machine home
+  found=$(node --version 2>/dev/null || true)
+  say "Node $MIN_NODE or newer and npm are needed${found:+, this is $found}."
+  # Debian's may be too old for the package, but it is good enough to fetch a newer one.
+  have npm || install_packages npm
+  node_is_new_enough && return
+  case $(uname -s)-$(uname -m) in
+    Linux-x86_64) machine=linux-x64 ;;
+    Linux-aarch64) machine=linux-arm64 ;;
+    *) die "no Node $MIN_NODE or newer for this machine; install one" ;;
+  esac
+  home=${XDG_CACHE_HOME:-$HOME/.cache}/polylatch/node
+  mkdir -p "$home"
+  # Node and npm as ordinary packages that run nothing when they are installed.
+  npm install --prefix "$home" --ignore-scripts --no-audit --no-fund --loglevel=error \
+    "node-$machine@24" npm@11 || die 'npm could not fetch a newer Node'
+  PATH="$home/node_modules/node-$machine/bin:$home/node_modules/.bin:$PATH"
+  hash -r
+  node_is_new_enough || die "the Node in $home does not run here"
+}
+
+node_is_new_enough() {
+  local version
+  version=$(node --version 2>/dev/null) && at_least "${version#v}" "$MIN_NODE"
+}
 
 # as_root COMMAND...: directly, or through sudo.
 as_root() {

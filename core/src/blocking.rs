@@ -3,14 +3,25 @@
 //! Calls are carried out on the calling thread; only renewal and other background work happens on
 //! the client's own thread. Do not use this from inside an async task: it would block its executor.
 
+use std::future::Future;
 use std::time::Duration;
 
 use crate::backend::Capability;
 use crate::clock::BootInstant;
 use crate::error::{LostReason, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::mode::Mode;
 use crate::patience;
 use crate::policy::fencing::{FenceQuality, FencingToken};
+use crate::resource::Sequencer;
+
+/// Runs a call of the async API to its end on this thread, as the calls here do. Whenever it has to
+/// sleep, it asks `look` for how long at most: for a host that must look for signals or a time limit.
+///
+/// Returns `None` if `look` did. The call was dropped then, which cancels it.
+pub fn run_while<F: Future>(future: F, look: impl FnMut() -> Option<Duration>) -> Option<F::Output> {
+    patience::block_on_while(future, look)
+}
 
 /// One client of one store; see [`crate::Polylatch`].
 #[derive(Debug, Clone)]
@@ -50,6 +61,11 @@ impl Polylatch {
     /// Names `count` of a semaphore's permits; see [`crate::Semaphore`].
     pub fn permits(&self, name: impl Into<String>, capacity: u32, count: u32) -> Lock {
         Lock(self.0.semaphore(name, capacity).permits(count))
+    }
+
+    /// Names several locks that are had all together or not at all; see [`crate::LockAll`].
+    pub fn lock_all(&self, names: impl IntoIterator<Item = impl Into<String>>) -> LockAll {
+        LockAll(self.0.lock_all(names))
     }
 
     /// Returns what this store can do.
@@ -151,6 +167,11 @@ impl Guard {
         self.0.fencing_token()
     }
 
+    /// Returns name, holder and fencing token as one printable value; see [`crate::Guard::sequencer`].
+    pub fn sequencer(&self) -> Sequencer {
+        self.0.sequencer()
+    }
+
     /// Returns how far the order of fencing tokens can be relied on.
     pub fn fence_quality(&self) -> FenceQuality {
         self.0.fence_quality()
@@ -176,6 +197,24 @@ impl Guard {
         self.0.check()
     }
 
+    /// Returns in which way the lock is held.
+    pub fn mode(&self) -> Mode {
+        self.0.mode()
+    }
+
+    /// Steps down from writing to reading; see [`crate::Guard::downgrade`].
+    pub fn downgrade(self) -> Result<Self> {
+        patience::block_on(self.0.downgrade()).map(Self)
+    }
+
+    /// Steps up from reading to writing if nobody else reads; see [`crate::Guard::try_upgrade`].
+    pub fn try_upgrade(self) -> Result<Converted> {
+        Ok(match patience::block_on(self.0.try_upgrade())? {
+            crate::Converted::Done(guard) => Converted::Done(Self(guard)),
+            crate::Converted::Refused(guard) => Converted::Refused(Self(guard)),
+        })
+    }
+
     /// Tells the watchdog that the protected work moves on.
     pub fn beat(&self) {
         self.0.beat();
@@ -189,5 +228,65 @@ impl Guard {
     /// Gives the lock back; see [`crate::Guard::release`].
     pub fn release(&self) -> Result<()> {
         patience::block_on(self.0.release())
+    }
+}
+
+/// What came of a step from reading to writing; see [`crate::Converted`].
+#[derive(Debug)]
+#[must_use = "either way it holds the guard"]
+pub enum Converted {
+    /// Held in the new way.
+    Done(Guard),
+    /// Others hold the lock too: still held in the old way.
+    Refused(Guard),
+}
+
+/// Several locks, all together or not at all; see [`crate::LockAll`].
+#[derive(Debug, Clone)]
+#[must_use = "locks do nothing until they are acquired"]
+pub struct LockAll(crate::LockAll);
+
+impl LockAll {
+    /// Puts locks of one client together; see [`crate::LockAll::of`].
+    pub fn of(locks: impl IntoIterator<Item = Lock>) -> Self {
+        Self(crate::LockAll::of(locks.into_iter().map(|lock| lock.0)))
+    }
+
+    /// See [`crate::LockAll::wait`].
+    pub fn wait(self, wait: Duration) -> Self {
+        Self(self.0.wait(wait))
+    }
+
+    /// Acquires them all, or none; see [`crate::LockAll::acquire`].
+    pub fn acquire(&self) -> Result<GuardSet> {
+        patience::block_on(self.0.acquire()).map(GuardSet)
+    }
+
+    /// Acquires them all without waiting, or none; see [`crate::LockAll::try_acquire`].
+    pub fn try_acquire(&self) -> Result<Option<GuardSet>> {
+        Ok(patience::block_on(self.0.try_acquire())?.map(GuardSet))
+    }
+}
+
+/// Several held locks; see [`crate::GuardSet`].
+#[derive(Debug)]
+#[must_use = "dropping the guards releases their locks"]
+pub struct GuardSet(crate::GuardSet);
+
+impl GuardSet {
+    /// Returns the names and fencing tokens, in the order of the names.
+    pub fn fencing_tokens(&self) -> Vec<(&str, FencingToken)> {
+        self.0.guards().iter().map(|guard| (guard.name(), guard.fencing_token())).collect()
+    }
+
+    /// Fails unless all of them are still held; see [`crate::Guard::check`].
+    pub fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+
+    /// Gives them all back; see [`crate::GuardSet::release`].
+    pub fn release(&self) -> Result<()> {
+        // Not with the patience of one request: the requests of all leave before the first is answered.
+        pollster::block_on(self.0.release())
     }
 }

@@ -67,7 +67,7 @@ impl Polylatch {
 
     /// Names several locks that are had all together or not at all.
     pub fn lock_all(&self, names: impl IntoIterator<Item = impl Into<String>>) -> LockAll {
-        LockAll::new(names.into_iter().map(|name| self.lock(name)).collect())
+        LockAll::of(names.into_iter().map(|name| self.lock(name)))
     }
 
     /// Returns the view on who holds and who waits.
@@ -102,6 +102,7 @@ impl Polylatch {
 #[derive(Clone, Default)]
 pub struct ClientBuilder {
     url: Option<String>,
+    options: Vec<(String, String)>,
     program: Option<String>,
     binding: Option<(String, String)>,
 }
@@ -118,6 +119,17 @@ impl ClientBuilder {
     #[must_use]
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
+        self
+    }
+
+    /// Sets an option of the client or of the store, as if it stood in the URL's query; see the
+    /// README for those that every store has. The value needs no escaping.
+    ///
+    /// Connecting fails with `invalid_config` if the option is unknown, out of range or stands in the
+    /// URL too.
+    #[must_use]
+    pub fn option(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.options.push((key.into(), value.into()));
         self
     }
 
@@ -153,10 +165,16 @@ impl ClientBuilder {
     }
 
     async fn open(self, purpose: Purpose) -> Result<Polylatch> {
-        let url = match self.url {
+        let mut url = match self.url {
             Some(url) => url,
             None => registry::default_url()?,
         };
+        if !self.options.is_empty() {
+            let joint = if url.contains('?') { '&' } else { '?' };
+            let mut query = url::form_urlencoded::Serializer::new(String::new());
+            query.extend_pairs(&self.options);
+            url = format!("{url}{joint}{}", query.finish());
+        }
         let (language, version) =
             self.binding.unwrap_or_else(|| ("rust".into(), env!("CARGO_PKG_VERSION").into()));
         let client = ClientInfo::of_this_process(self.program, &language, &version)?;

@@ -39,6 +39,22 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind, for tables and metrics.
+    pub const ALL: &[Self] = &[
+        Self::InvalidConfig,
+        Self::InvalidArgument,
+        Self::Unsupported,
+        Self::WaitTimeout,
+        Self::Canceled,
+        Self::LeaseLost,
+        Self::StaleToken,
+        Self::NameConflict,
+        Self::QuorumUnreachable,
+        Self::BackendUnavailable,
+        Self::BackendRejected,
+        Self::Internal,
+    ];
+
     /// Returns the stable code, the same in every language.
     pub fn code(self) -> &'static str {
         match self {
@@ -57,7 +73,8 @@ impl ErrorKind {
         }
     }
 
-    fn retry(self) -> Retry {
+    /// Returns whether a call that failed in this way may help if it is made again.
+    pub fn retry(self) -> Retry {
         match self {
             Self::WaitTimeout => Retry::CallerDecides,
             Self::LeaseLost => Retry::AcquireAnew,
@@ -138,6 +155,17 @@ pub enum LostReason {
 }
 
 impl LostReason {
+    /// Every reason, for tables and metrics.
+    pub const ALL: &[Self] = &[
+        Self::Expired,
+        Self::Superseded,
+        Self::SessionEnded,
+        Self::Broken,
+        Self::HoldLimit,
+        Self::NoProgress,
+        Self::Unverifiable,
+    ];
+
     /// Returns the stable code, the same in every language.
     pub fn code(self) -> &'static str {
         match self {
@@ -344,5 +372,65 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         // Display already prints the source, so a chain printer starts behind it.
         self.0.source.as_ref().and_then(|source| source.source())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a kind stands in [`ErrorKind::ALL`]. A new kind does not compile before it is told here.
+    fn place(kind: ErrorKind) -> usize {
+        match kind {
+            ErrorKind::InvalidConfig => 0,
+            ErrorKind::InvalidArgument => 1,
+            ErrorKind::Unsupported => 2,
+            ErrorKind::WaitTimeout => 3,
+            ErrorKind::Canceled => 4,
+            ErrorKind::LeaseLost => 5,
+            ErrorKind::StaleToken => 6,
+            ErrorKind::NameConflict => 7,
+            ErrorKind::QuorumUnreachable => 8,
+            ErrorKind::BackendUnavailable => 9,
+            ErrorKind::BackendRejected => 10,
+            ErrorKind::Internal => 11,
+        }
+    }
+
+    /// The same for [`LostReason::ALL`].
+    fn place_of_reason(reason: LostReason) -> usize {
+        match reason {
+            LostReason::Expired => 0,
+            LostReason::Superseded => 1,
+            LostReason::SessionEnded => 2,
+            LostReason::Broken => 3,
+            LostReason::HoldLimit => 4,
+            LostReason::NoProgress => 5,
+            LostReason::Unverifiable => 6,
+        }
+    }
+
+    #[test]
+    fn the_table_that_every_binding_is_tested_against_is_this_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/conformance/errors.json");
+        let text = std::fs::read_to_string(path).expect("the table is in the repository");
+        let table: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        let rows = table["errors"].as_array().expect("a list of errors");
+        assert_eq!(rows.len(), ErrorKind::ALL.len());
+        for (row, kind) in rows.iter().zip(ErrorKind::ALL) {
+            assert_eq!(ErrorKind::ALL[place(*kind)], *kind);
+            assert_eq!(row["code"], kind.code());
+            assert_eq!(row["kind"], format!("{kind:?}"));
+            assert_eq!(row["retry"], kind.retry().code(), "{kind}");
+            let effects = row["effects"].as_array().expect("a list of effects");
+            assert!(effects.iter().any(|effect| effect == "none"), "{kind}");
+            assert!(effects.iter().all(|effect| effect == "none" || effect == "maybe"), "{kind}");
+        }
+        let reasons = table["lost_reasons"].as_array().expect("a list of reasons");
+        assert_eq!(reasons.len(), LostReason::ALL.len());
+        for (told, reason) in reasons.iter().zip(LostReason::ALL) {
+            assert_eq!(LostReason::ALL[place_of_reason(*reason)], *reason);
+            assert_eq!(told, reason.code());
+        }
     }
 }

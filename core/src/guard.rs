@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, LostReason, Result};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::lease::LeaseState;
+use crate::resource::Sequencer;
 
 /// A held lock: proof of a lease, and the way to give it back.
 ///
@@ -44,6 +45,11 @@ impl Guard {
     /// Returns how far the order of fencing tokens can be relied on.
     pub fn fence_quality(&self) -> FenceQuality {
         self.lease.core.backend.capability().fencing
+    }
+
+    /// Returns name, holder and fencing token as one printable value, for messages, headers and logs.
+    pub fn sequencer(&self) -> Sequencer {
+        Sequencer::of(&self.lease.contender.name, &self.lease.contender.client, self.fencing_token())
     }
 
     /// Returns until when the lease may be relied on; see [`crate::SystemClock`] for the clock.
@@ -89,6 +95,21 @@ impl Guard {
                 Ok(LeaseState::Lost(reason)) => reason,
                 // The lease was released and is gone: there is nothing left to lose.
                 _ => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Completes when the lease is over: with the reason if it was lost, with `None` if it was given
+    /// back or belongs to nobody any more. Like [`Guard::lost`], for those who must not wait for ever.
+    ///
+    /// The future borrows nothing. Cancellation: safe.
+    pub fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + 'static {
+        let mut signal = self.lease.signal();
+        async move {
+            let ended = signal.wait_for(|state| state.is_over()).await.map(|state| *state);
+            match ended {
+                Ok(LeaseState::Lost(reason)) => Some(reason),
+                _ => None,
             }
         }
     }

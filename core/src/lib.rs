@@ -66,7 +66,7 @@ pub use clock::{BootInstant, Clock, ManualClock, SystemClock};
 pub use error::{Effect, Error, ErrorContext, ErrorKind, LostReason, Result, Retry};
 pub use guard::{Converted, Guard};
 pub use lock::{Lock, RwLock, Semaphore};
-pub use lock_all::{GuardSet, LockAll};
+pub use lock_all::{GuardSet, LockAll, MAX_LOCKS};
 pub use mode::{Kind, MAX_PERMITS, Mode};
 pub use name::{LockName, MAX_LABEL_BYTES, MAX_NAME_BYTES};
 pub use options::{DEFAULT_LEASE, MAX_LEASE, MIN_LEASE, parse_duration};

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::BootInstant;
 use crate::driver::{self, Core};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
@@ -47,9 +46,14 @@ impl Lock {
         &self.asked.name
     }
 
-    /// The present instant on the client's clock.
-    pub(crate) fn now(&self) -> BootInstant {
-        self.core.clock.now()
+    /// In which way it is wanted.
+    pub(crate) fn mode(&self) -> Mode {
+        self.asked.mode
+    }
+
+    /// What all locks of one client share.
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// Sets the length of the lease: 100 ms to 24 h, 15 s unless the client says otherwise.
@@ -152,11 +156,15 @@ impl Lock {
     }
 
     async fn enter(&self, wait: Wait) -> Result<Option<Guard>> {
-        let mut options =
-            AcquireOptions::check(&self.asked, &self.core.settings, self.core.backend.capability())?;
-        options.wait = wait;
-        let lease = driver::acquire(Arc::clone(&self.core), options).await?;
+        let lease = driver::acquire(Arc::clone(&self.core), self.checked(wait)?).await?;
         Ok(lease.map(Guard::new))
+    }
+
+    /// What is asked for, checked, with this wait.
+    pub(crate) fn checked(&self, wait: Wait) -> Result<AcquireOptions> {
+        let options =
+            AcquireOptions::check(&self.asked, &self.core.settings, self.core.backend.capability())?;
+        Ok(AcquireOptions { wait, ..options })
     }
 }
 

@@ -1,16 +1,33 @@
 //! Several locks, all together or not at all.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::driver;
+use crate::error::{Error, ErrorKind, Result, Retry};
 use crate::guard::Guard;
 use crate::lock::Lock;
+use crate::options::Wait;
+
+/// Most locks of one set. A store looks at all of them in one step, and everybody else waits meanwhile.
+pub const MAX_LOCKS: usize = 128;
 
 /// Several locks that are had all together or not at all.
 ///
-/// They are acquired one after the other in the order of their names, whatever order they were given
-/// in, so two that want the same locks never wait for each other in a circle. While one waits for the
-/// next, it holds those before. A name that is given twice counts once.
+/// [`LockAll::try_acquire`] takes them in one step of the store where [`crate::Capability`] says
+/// `atomic_sets`: then nobody ever sees a part of a set that could not be had.
+///
+/// [`LockAll::acquire`] begins with the same step. If they cannot all be had at once it stands in one
+/// line after the other, in the order of the locks' names whatever order they were given in, and holds
+/// those before while it waits for the next. So two that want the same locks never wait for each other
+/// in a circle, and as every line is first come, first served, nobody starves. The price is that a part
+/// is held while it waits.
+///
+/// Every lock has a lease and a fencing token of its own. They may be of different kinds
+/// ([`LockAll::of`]). A name that is given twice counts once.
 #[derive(Debug, Clone)]
 #[must_use = "locks do nothing until they are acquired"]
 pub struct LockAll {
@@ -19,17 +36,19 @@ pub struct LockAll {
 }
 
 impl LockAll {
-    pub(crate) fn new(mut locks: Vec<Lock>) -> Self {
+    /// Puts locks of one client together: mutexes, readers, writers and permits, each with its own
+    /// options. Their waits do not count; see [`LockAll::wait`].
+    pub fn of(locks: impl IntoIterator<Item = Lock>) -> Self {
+        let mut locks: Vec<Lock> = locks.into_iter().collect();
         locks.sort_by(|one, other| one.name().cmp(other.name()));
-        locks.dedup_by(|one, other| one.name() == other.name());
+        locks.dedup_by(|one, other| one.name() == other.name() && one.mode() == other.mode());
         Self { locks, wait: None }
     }
 
     /// Changes every lock's options, as in `all.each(|lock| lock.lease(…))`. The wait is set by
     /// [`LockAll::wait`] for all together.
-    pub fn each(mut self, change: impl Fn(Lock) -> Lock) -> Self {
-        self.locks = self.locks.into_iter().map(change).collect();
-        self
+    pub fn each(self, change: impl Fn(Lock) -> Lock) -> Self {
+        Self { wait: self.wait, ..Self::of(self.locks.into_iter().map(change)) }
     }
 
     /// Waits at most this long for all of them together.
@@ -40,16 +59,27 @@ impl LockAll {
 
     /// Acquires them all, or none: if one cannot be had, those before it are released.
     ///
-    /// Errors: as [`Lock::acquire`], for the first that cannot be had. Cancellation: releases those
-    /// that were acquired, in the background.
+    /// Errors: as [`Lock::acquire`], for the first that cannot be had; `invalid_argument` for no locks,
+    /// more than [`MAX_LOCKS`], locks of different clients, or one name in two ways.
+    /// Cancellation: releases those that were acquired, in the background.
     pub async fn acquire(&self) -> Result<GuardSet> {
-        self.check()?;
+        let first = self.check()?;
         // The client's clock, as for every other wait: it goes on while the machine sleeps.
-        let started = self.locks[0].now();
+        let clock = &first.core().clock;
+        let started = clock.now();
+        if self.is_atomic() {
+            match self.try_at_once().await {
+                Ok(Some(guards)) => return Ok(guards),
+                Ok(None) => {}
+                // What a wait for one lock would ride out, this one does as well.
+                Err(error) if error.retry() == Retry::AfterBackoff => {}
+                Err(error) => return Err(error),
+            }
+        }
         let mut guards = GuardSet { guards: Vec::with_capacity(self.locks.len()) };
         for lock in &self.locks {
             let lock = match self.wait {
-                Some(wait) => lock.clone().wait(wait.saturating_sub(lock.now().since(started))),
+                Some(wait) => lock.clone().wait(wait.saturating_sub(clock.now().since(started))),
                 None => lock.clone().wait_forever(),
             };
             match lock.acquire().await {
@@ -70,9 +100,15 @@ impl LockAll {
         }
     }
 
-    /// Acquires them all without waiting; `None` if one is held by somebody else.
+    /// Acquires them all without waiting; `None` if one cannot be had now. In one step where the store
+    /// can ([`crate::Capability`]), else one after the other.
+    ///
+    /// Errors and cancellation: as [`LockAll::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<GuardSet>> {
         self.check()?;
+        if self.is_atomic() {
+            return self.try_at_once().await;
+        }
         let mut guards = GuardSet { guards: Vec::with_capacity(self.locks.len()) };
         for lock in &self.locks {
             match lock.try_acquire().await {
@@ -90,14 +126,47 @@ impl LockAll {
         Ok(Some(guards))
     }
 
-    fn check(&self) -> Result<()> {
-        if self.locks.is_empty() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "lock_all was given no names; give at least one",
+    fn is_atomic(&self) -> bool {
+        self.locks.iter().all(|lock| lock.core().backend.capability().atomic_sets)
+    }
+
+    async fn try_at_once(&self) -> Result<Option<GuardSet>> {
+        let core = Arc::clone(self.check()?.core());
+        let all = self.locks.iter().map(|lock| lock.checked(Wait::No)).collect::<Result<Vec<_>>>()?;
+        let leases = driver::try_acquire_all(core, all).await?;
+        Ok(leases.map(|leases| GuardSet { guards: leases.into_iter().map(Guard::new).collect() }))
+    }
+
+    /// Refuses what cannot be a set, before anything is sent. Returns the first lock.
+    fn check(&self) -> Result<&Lock> {
+        let invalid = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
+        let Some(first) = self.locks.first() else {
+            return invalid("a set of locks was given no locks; give at least one".into());
+        };
+        if self.locks.len() > MAX_LOCKS {
+            return invalid(format!(
+                "a set of locks was given {} names; 1 to {MAX_LOCKS} are allowed",
+                self.locks.len()
             ));
         }
-        Ok(())
+        if let Some(pair) = self.locks.windows(2).find(|pair| pair[0].name() == pair[1].name()) {
+            return invalid(format!(
+                "the name {:?} stands in one set in two ways, which exclude each other; give it once",
+                pair[0].name()
+            ));
+        }
+        if let Some(other) = self.locks.iter().find(|lock| !Arc::ptr_eq(lock.core(), first.core())) {
+            return invalid(format!(
+                "the locks {:?} and {:?} are of different clients; a set is of one client",
+                first.name(),
+                other.name()
+            ));
+        }
+        for lock in &self.locks {
+            let lock = self.wait.map_or_else(|| lock.clone(), |wait| lock.clone().wait(wait));
+            lock.checked(Wait::No)?;
+        }
+        Ok(first)
     }
 }
 
@@ -121,26 +190,42 @@ impl GuardSet {
         self.guards.iter().try_for_each(Guard::check)
     }
 
-    /// Gives them all back, the last one first, and waits until the store knows.
+    /// Gives them all back at once, and waits until the store knows: the requests leave together.
     ///
-    /// Errors: the first that came up; the others are released all the same.
+    /// Errors: the first in the order of names; the others are released all the same.
+    /// Cancellation: the background finishes the release.
     pub async fn release(&self) -> Result<()> {
-        let mut result = Ok(());
-        for guard in self.guards.iter().rev() {
-            let released = guard.release().await;
-            if result.is_ok() {
-                result = released;
-            }
-        }
-        result
+        self.release_together().await.into_iter().collect()
     }
 
     async fn give_back(&self) {
-        for guard in self.guards.iter().rev() {
-            if let Err(error) = guard.release().await {
+        for (guard, result) in self.guards.iter().zip(self.release_together().await) {
+            if let Err(error) = result {
                 // The caller is told why not all could be had; this one ends with its lease.
                 tracing::debug!(lock = guard.name(), %error, "could not give back at once");
             }
         }
+    }
+
+    /// What came of each release, in the order of the guards.
+    async fn release_together(&self) -> Vec<Result<()>> {
+        type Releasing<'g> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'g>>;
+        let releasing = |guard| -> (Option<Releasing<'_>>, Option<Result<()>>) {
+            (Some(Box::pin(Guard::release(guard))), None)
+        };
+        let mut all: Vec<_> = self.guards.iter().map(releasing).collect();
+        poll_fn(|context| {
+            for (under_way, result) in &mut all {
+                if let Some(release) = under_way
+                    && let Poll::Ready(done) = release.as_mut().poll(context)
+                {
+                    (*under_way, *result) = (None, Some(done));
+                }
+            }
+            let pending = all.iter().any(|(under_way, _)| under_way.is_some());
+            if pending { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        all.into_iter().filter_map(|(_, result)| result).collect()
     }
 }

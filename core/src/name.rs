@@ -110,6 +110,10 @@ pub(crate) fn unescape_field(text: &str) -> String {
 
 #[cfg(feature = "redis")]
 fn encode(text: &str, set: &'static AsciiSet) -> String {
+    // Most names have nothing to escape.
+    if utf8_percent_encode(text, set).next() == Some(text) {
+        return text.to_owned();
+    }
     // utf8_percent_encode escapes every non-ASCII byte; names should stay readable in a store.
     let mut out = String::with_capacity(text.len());
     for part in text.split_inclusive(|c: char| !c.is_ascii()) {

@@ -15,16 +15,23 @@ use crate::error::{Effect, Error, ErrorKind, Result};
 /// How long the thread goes on with unfinished background work after its client was dropped.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Counts work under way, for whoever has to wait for its end.
 #[derive(Default)]
-struct Jobs {
+pub(crate) struct Jobs {
     running: AtomicUsize,
     one_ended: Notify,
     stop: Notify,
 }
 
 impl Jobs {
+    /// Counts a job until the value is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> Running {
+        self.running.fetch_add(1, Ordering::SeqCst);
+        Running(Arc::clone(self))
+    }
+
     /// Completes when no job runs. Jobs that start meanwhile are waited for too.
-    async fn idle(&self) {
+    pub(crate) async fn idle(&self) {
         loop {
             let ended = self.one_ended.notified();
             if self.running.load(Ordering::SeqCst) == 0 {
@@ -32,6 +39,16 @@ impl Jobs {
             }
             ended.await;
         }
+    }
+}
+
+/// A job under way.
+pub(crate) struct Running(Arc<Jobs>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+        self.0.one_ended.notify_waiters();
     }
 }
 
@@ -85,15 +102,7 @@ impl Service {
 
     /// Starts work that closing the client waits for.
     pub(crate) fn spawn_job(&self, work: impl Future<Output = ()> + Send + 'static) {
-        struct Running(Arc<Jobs>);
-        impl Drop for Running {
-            fn drop(&mut self) {
-                self.0.running.fetch_sub(1, Ordering::SeqCst);
-                self.0.one_ended.notify_waiters();
-            }
-        }
-        self.jobs.running.fetch_add(1, Ordering::SeqCst);
-        let running = Running(Arc::clone(&self.jobs));
+        let running = self.jobs.begin();
         self.handle.spawn(async move {
             work.await;
             drop(running);

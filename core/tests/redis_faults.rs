@@ -49,6 +49,7 @@ impl Scene {
         eventually("it is renewed", || guard.renewals() >= 1);
         block_on(scene.hurt.lock("warm").wait(millis(20)).acquire()).unwrap_err();
         block_on(guard.release()).unwrap();
+        drop(block_on(scene.hurt.lock_all(["warm", "warmer"]).acquire()).unwrap());
         scene
     }
 
@@ -62,8 +63,13 @@ impl Scene {
 }
 
 /// Parts of the scripts' texts by which the proxy knows them.
-const VERBS: [&str; 4] =
-    ["-- Acquire, confirm", "-- Extends leases", "-- Frees the lock", "-- Leaves the line"];
+const VERBS: [&str; 5] = [
+    "-- Acquire, confirm",
+    "-- Takes several locks",
+    "-- Extends leases",
+    "-- Frees the lock",
+    "-- Leaves the line",
+];
 
 /// Acquires and gives back, waits and gives up, so that every verb is used; the lock must be right.
 fn use_all_verbs(scene: &Scene) {
@@ -85,6 +91,11 @@ fn use_all_verbs(scene: &Scene) {
     assert!(next.fencing_token() > fence);
     block_on(next.release()).unwrap();
     eventually("nobody is left in line", || scene.nobody_waits("a"));
+    let all = block_on(scene.hurt.lock_all(["a", "b"]).wait(millis(3_000)).acquire()).unwrap();
+    assert!(block_on(scene.other.lock_all(["b", "c"]).try_acquire()).unwrap().is_none(), "one is held");
+    all.check().unwrap();
+    block_on(all.release()).unwrap();
+    eventually("all are free", || ["a", "b", "c"].iter().all(|name| scene.is_free(name)));
 }
 
 #[test]

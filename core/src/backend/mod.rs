@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client_info::ClientInfo;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
@@ -43,6 +43,8 @@ pub struct Capability {
     pub push: bool,
     /// A lease ends by itself when its holder is gone.
     pub expiry: bool,
+    /// Several locks can be taken in one step: all of them, or none and nobody sees a part.
+    pub atomic_sets: bool,
     /// How far the order of fencing tokens can be relied on.
     pub fencing: FenceQuality,
     /// Shortest lease that this store can keep.
@@ -134,6 +136,20 @@ pub(crate) enum Answer {
     Withheld { left: Duration },
 }
 
+/// What a store says to contenders that want several locks at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AnswerAll {
+    /// All are theirs, each for at least its `first_lease` from when this was carried out; the fences in
+    /// the order of the contenders.
+    Held { fences: Vec<FencingToken> },
+    /// Not all can be had now, and none was taken.
+    Refused,
+    /// Somebody holds or waits for the name of this contender as another kind of lock.
+    OtherKind { at: usize, present: Kind },
+    /// The store restarted or was promoted; no new grants before this time has passed.
+    Withheld { left: Duration },
+}
+
 /// One lease to extend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RenewItem {
@@ -191,6 +207,26 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// - then, if not the owner and asked to wait: stand in line (once, keeping the place).
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer>;
 
+    /// Takes several locks of different names in one atomic step, or none: nobody ever sees a part of
+    /// them taken by a step that takes not all.
+    ///
+    /// Each is taken as by `poll` with [`Ask::Try`], so none if a live waiter stands before one of the
+    /// contenders. One that is owned already by its contender counts as taken, and is extended: a lost
+    /// answer is asked again.
+    ///
+    /// Only where the capability says `atomic_sets`.
+    fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
+        let _ = contenders;
+        let error = Error::new(ErrorKind::Unsupported, "this store cannot take several locks in one step");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// Whether a granted lock is found by a snapshot of all locks only after its first renewal, which
+    /// then comes soon ([`LIST_WITHIN`]): so a lock held for less than that costs nothing for it.
+    fn lists_late(&self) -> bool {
+        false
+    }
+
     /// Extends leases that are still exactly (owner, fence). Answers in the order of the items.
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>>;
 
@@ -221,6 +257,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Lets go of connections and threads. Nothing is called afterwards.
     fn close(&self) -> Reply<()>;
 }
+
+/// When a lock is renewed first where that is what lists it.
+pub(crate) const LIST_WITHIN: Duration = Duration::from_millis(50);
 
 /// How often a client that holds or waits says who it is.
 pub(crate) const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);

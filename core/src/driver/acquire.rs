@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Answer, Ask, Contender, HolderHint};
+use crate::backend::{Answer, Ask, Contender, HolderHint, LIST_WITHIN};
 use crate::clock::BootInstant;
 use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::{Error, ErrorKind, Result, Retry};
-use crate::mode::other_kind;
+use crate::mode::{Mode, other_kind};
 use crate::observe::{self, InLine, WaitOutcome};
 use crate::options::{AcquireOptions, Wait};
 use crate::policy::backoff::Backoff;
@@ -27,8 +27,7 @@ pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<
         return Acquisition::new(core, options)?.observed().await;
     };
     // One acquisition at a time for one owner of one lock: the others re-enter when it holds.
-    // One who reads does not enter again to write: the way of holding is part of whose turn it is.
-    let slot = core.owner_slot(&options.name, &format!("{owner}\n{:?}", options.mode));
+    let slot = core.owner_slot(&options.name, &owner, options.mode);
     let started = core.clock.now();
     let mut place = match options.wait {
         Wait::Forever => slot.lock().await,
@@ -64,10 +63,10 @@ pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<
 }
 
 /// One acquisition under way.
-struct Acquisition {
+pub(super) struct Acquisition {
     core: Arc<Core>,
-    options: AcquireOptions,
-    contender: Arc<Contender>,
+    pub(super) options: AcquireOptions,
+    pub(super) contender: Arc<Contender>,
     started: BootInstant,
     polls: u32,
     seed: u64,
@@ -84,7 +83,7 @@ struct LastSeen {
 }
 
 impl Acquisition {
-    fn new(core: Arc<Core>, options: AcquireOptions) -> Result<Self> {
+    pub(super) fn new(core: Arc<Core>, options: AcquireOptions) -> Result<Self> {
         let owner = OwnerToken::random()?;
         let contender = Arc::new(Contender {
             name: options.name.clone(),
@@ -103,21 +102,9 @@ impl Acquisition {
 
     /// Runs, and tells the metrics what came of it; also if the caller drops the future.
     async fn observed(self) -> Result<Option<Arc<HeldLease>>> {
-        struct Outcome(Arc<Core>, BootInstant, WaitOutcome);
-        impl Drop for Outcome {
-            fn drop(&mut self) {
-                let waited = self.0.clock.now().since(self.1);
-                observe::waited(self.0.backend.capability().backend, self.2, waited);
-            }
-        }
-        let mut outcome = Outcome(Arc::clone(&self.core), self.started, WaitOutcome::Cancelled);
+        let mut outcome = Outcome::of(&self);
         let result = self.run().await;
-        outcome.2 = match &result {
-            Ok(Some(_)) => WaitOutcome::Acquired,
-            Ok(None) => WaitOutcome::Refused,
-            Err(error) if error.kind() == ErrorKind::WaitTimeout => WaitOutcome::TimedOut,
-            Err(_) => WaitOutcome::Failed,
-        };
+        outcome.is(&result);
         result
     }
 
@@ -134,8 +121,9 @@ impl Acquisition {
         } else {
             Ask::Try
         };
-        // The undo is declared first, so that it is dropped last: after the place in the wake list.
-        let mut undo = Undo::new(Arc::clone(&self.core), Arc::clone(&self.contender));
+        let _under_way = self.core.acquiring.begin();
+        // The undo is declared early, so that it is dropped late: after the place in the wake list.
+        let mut undo = Undo::new(Arc::clone(&self.core), vec![Arc::clone(&self.contender)]);
         let place = waits.then(|| self.core.wakeups.register(self.contender.owner));
         self.core.watchdog.somebody_is_active();
         let mut waiting = Waiting::new(times, self.options.plan.first, deadline, self.started, self.seed);
@@ -235,7 +223,7 @@ impl Acquisition {
         }
     }
 
-    fn held(
+    pub(super) fn held(
         &self,
         fence: FencingToken,
         sent_at: BootInstant,
@@ -248,16 +236,20 @@ impl Acquisition {
             waited_ms = now.since(self.started).as_millis() as u64, pushed = at_once,
         );
         let plan = LeasePlan { phase: self.core.renewal_phase, ..self.options.plan };
-        let machine = Lease::granted(plan, sent_at, now, at_once, self.seed);
+        let mut machine = Lease::granted(plan, sent_at, now, at_once, self.seed);
+        // Where the first lease is the whole one, the grant has listed it already.
+        if plan.first != plan.lease && self.options.mode == Mode::Mutex && self.core.backend.lists_late() {
+            machine.renew_early(now + LIST_WITHIN);
+        }
         HeldLease::start(Arc::clone(&self.core), Arc::clone(&self.contender), fence, machine)
     }
 
-    fn in_context(&self, error: Error) -> Error {
+    pub(super) fn in_context(&self, error: Error) -> Error {
         let elapsed = self.core.clock.now().since(self.started);
         error
             .during(self.core.backend.capability().backend, "acquire")
             .on_lock(self.options.name.as_str())
-            .after(self.polls, elapsed)
+            .after(self.polls.max(1), elapsed)
     }
 
     fn give_up(&mut self) -> Error {
@@ -282,7 +274,37 @@ impl Acquisition {
     }
 }
 
-fn withheld(left: Duration) -> Error {
+/// Tells the metrics what came of an acquisition; also if the caller drops the future.
+pub(super) struct Outcome {
+    core: Arc<Core>,
+    started: BootInstant,
+    outcome: WaitOutcome,
+}
+
+impl Outcome {
+    pub(super) fn of(acquisition: &Acquisition) -> Self {
+        let core = Arc::clone(&acquisition.core);
+        Self { core, started: acquisition.started, outcome: WaitOutcome::Cancelled }
+    }
+
+    pub(super) fn is<T>(&mut self, result: &Result<Option<T>>) {
+        self.outcome = match result {
+            Ok(Some(_)) => WaitOutcome::Acquired,
+            Ok(None) => WaitOutcome::Refused,
+            Err(error) if error.kind() == ErrorKind::WaitTimeout => WaitOutcome::TimedOut,
+            Err(_) => WaitOutcome::Failed,
+        };
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        let waited = self.core.clock.now().since(self.started);
+        observe::waited(self.core.backend.capability().backend, self.outcome, waited);
+    }
+}
+
+pub(super) fn withheld(left: Duration) -> Error {
     Error::new(
         ErrorKind::BackendUnavailable,
         format!(
@@ -293,7 +315,7 @@ fn withheld(left: Duration) -> Error {
     )
 }
 
-fn too_slow(lease: Duration) -> Error {
+pub(super) fn too_slow(lease: Duration) -> Error {
     Error::new(
         ErrorKind::BackendUnavailable,
         format!("the store answered later than the lease of {lease:?} lasts; use a longer lease"),

@@ -180,8 +180,13 @@ impl HeldLease {
         match answer {
             Conversion::Refused => Ok(None),
             Conversion::NotHeld => {
-                self.finish(Some(LostReason::Superseded));
-                Err(self.lost_error(LostReason::Superseded))
+                // Its time may have run out while the answer was on its way.
+                let reason = match self.judge() {
+                    LeaseState::Lost(reason) => reason,
+                    _ => LostReason::Superseded,
+                };
+                self.finish(Some(reason));
+                Err(self.lost_error(reason))
             }
             Conversion::Done { fence } => {
                 self.finish(None);

@@ -9,22 +9,29 @@ use crate::backend::{Backend, Contender};
 use crate::client_info::ClientInfo;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::Settings;
-use crate::service::Service;
+use crate::service::{Jobs, Service};
 use crate::wakeups::{Wakeups, unpoisoned};
 
 mod acquire;
+mod acquire_all;
 mod held;
 mod undo;
 mod watchdog;
 
 pub(crate) use acquire::acquire;
+pub(crate) use acquire_all::try_acquire_all;
 pub(crate) use held::HeldLease;
 use watchdog::Watchdog;
 
 /// How long closing a client waits for releases and cancellations that are under way.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long closing a client waits for acquisitions to notice it. Not longer: a caller that holds one
+/// which it does not await would keep the client open.
+const NOTICE_LIMIT: Duration = Duration::from_millis(500);
 
 /// The lease that an owner id holds, or the place of the acquisition that is under way for it.
 type OwnerSlot = Arc<tokio::sync::Mutex<Weak<HeldLease>>>;
@@ -40,7 +47,9 @@ pub(crate) struct Core {
     /// See [`crate::policy::lease::LeasePlan::phase`].
     renewal_phase: Duration,
     watchdog: Arc<Watchdog>,
-    owners: Mutex<HashMap<(LockName, String), OwnerSlot>>,
+    owners: Mutex<HashMap<(LockName, String, Mode), OwnerSlot>>,
+    /// Acquisitions under way, with what they may have to undo.
+    acquiring: Arc<Jobs>,
     closed: AtomicBool,
 }
 
@@ -80,6 +89,7 @@ impl Core {
             settings,
             watchdog,
             owners: Mutex::default(),
+            acquiring: Arc::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -102,6 +112,12 @@ impl Core {
         for lease in self.watchdog.leases() {
             lease.release_in_background();
         }
+        // Whoever waits leaves the line before the store is closed under it.
+        let left = async {
+            self.acquiring.idle().await;
+            Ok(())
+        };
+        let _ = self.service.within(NOTICE_LIMIT, left).await;
         let _ = self
             .service
             .within(CLOSE_LIMIT, async {
@@ -113,16 +129,17 @@ impl Core {
 
     /// Ends whatever this contender has at the store, in the background.
     fn cancel_in_background(self: &Arc<Self>, contender: Arc<Contender>) {
-        self.service.spawn_job(undo::undo(Arc::clone(self), contender, None));
+        self.service.spawn_job(undo::undo(Arc::clone(self), contender));
     }
 
-    fn owner_slot(&self, name: &LockName, owner: &str) -> OwnerSlot {
+    /// One who reads does not enter again to write: the way of holding is part of whose turn it is.
+    fn owner_slot(&self, name: &LockName, owner: &str, mode: Mode) -> OwnerSlot {
         let mut owners = unpoisoned(&self.owners);
         // A slot that only this map knows belongs to nobody any more.
         owners.retain(|_, slot| {
             Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|lease| lease.strong_count() > 0)
         });
-        Arc::clone(owners.entry((name.clone(), owner.to_owned())).or_default())
+        Arc::clone(owners.entry((name.clone(), owner.to_owned(), mode)).or_default())
     }
 }
 

@@ -3,27 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Answer, Contender, Reply};
+use crate::backend::{Contender, Reply};
 use crate::driver::Core;
 use crate::error::{Result, Retry};
 use crate::policy::backoff::Backoff;
 
-/// Owns the request in flight of one acquisition, and sees to it that a contender which goes away
-/// neither keeps a place in line nor becomes a holder that nobody knows of.
-pub(super) struct Undo {
+/// Owns the request in flight of one acquisition, of one lock or of several in one step, and sees to it
+/// that contenders which go away neither keep a place in line nor become holders that nobody knows of.
+pub(super) struct Undo<A: Send + 'static> {
     core: Arc<Core>,
-    contender: Arc<Contender>,
-    in_flight: Option<Reply<Answer>>,
+    contenders: Vec<Arc<Contender>>,
+    in_flight: Option<Reply<A>>,
     armed: bool,
 }
 
-impl Undo {
-    pub(super) fn new(core: Arc<Core>, contender: Arc<Contender>) -> Self {
-        Self { core, contender, in_flight: None, armed: false }
+impl<A: Send + 'static> Undo<A> {
+    pub(super) fn new(core: Arc<Core>, contenders: Vec<Arc<Contender>>) -> Self {
+        Self { core, contenders, in_flight: None, armed: false }
     }
 
     /// Sends a request whose effect would have to be undone.
-    pub(super) async fn ask(&mut self, request: Reply<Answer>) -> Result<Answer> {
+    pub(super) async fn ask(&mut self, request: Reply<A>) -> Result<A> {
         // Armed before the request can leave, so that no await lies between its effect and us.
         self.armed = true;
         let request = self.in_flight.insert(request);
@@ -32,30 +32,34 @@ impl Undo {
         answer
     }
 
-    /// Nothing is left to undo: the contender holds the lock, or the store remembers nothing of it.
+    /// Nothing is left to undo: the contenders hold, or the store remembers nothing of them.
     pub(super) fn disarm(&mut self) {
         self.armed = false;
     }
 }
 
-impl Drop for Undo {
+impl<A: Send + 'static> Drop for Undo<A> {
     fn drop(&mut self) {
         if self.armed {
             let core = Arc::clone(&self.core);
-            let contender = Arc::clone(&self.contender);
+            let contenders = std::mem::take(&mut self.contenders);
             let in_flight = self.in_flight.take();
-            self.core.service.spawn_job(undo(core, contender, in_flight));
+            self.core.service.spawn_job(async move {
+                if let Some(request) = in_flight {
+                    // First let the request arrive: a cancellation that overtakes it would find nothing,
+                    // and the request would then leave an orphan in line.
+                    let _ = core.service.within(core.settings.timeout, request).await;
+                }
+                for contender in contenders {
+                    core.cancel_in_background(contender);
+                }
+            });
         }
     }
 }
 
 /// Cancels at the store until it has answered, or until the lease would have ended by itself.
-pub(super) async fn undo(core: Arc<Core>, contender: Arc<Contender>, in_flight: Option<Reply<Answer>>) {
-    if let Some(request) = in_flight {
-        // First let the request arrive: a cancellation that overtakes it would find nothing, and the
-        // request would then leave an orphan in line.
-        let _ = core.service.within(core.settings.timeout, request).await;
-    }
+pub(super) async fn undo(core: Arc<Core>, contender: Arc<Contender>) {
     let end = core.clock.now() + contender.lease.max(contender.first_lease);
     let mut backoff =
         Backoff::new(Duration::from_millis(20), Duration::from_secs(1), u64::from(core.client.pid));

@@ -99,6 +99,8 @@ pub(crate) struct Lease {
     anchored: Duration,
     valid_until: BootInstant,
     next_renewal: BootInstant,
+    /// The first renewal comes early, for another reason than to extend the lease.
+    early: bool,
     in_flight: bool,
     /// The holder gave it back; the store's word is still out.
     releasing: bool,
@@ -129,6 +131,7 @@ impl Lease {
             anchored: plan.first,
             valid_until: valid_until(sent_at, plan.first),
             next_renewal,
+            early: false,
             in_flight: false,
             releasing: false,
             failures: 0,
@@ -138,6 +141,15 @@ impl Lease {
         };
         lease.valid_until = lease.valid_until.min(lease.limit().0);
         lease
+    }
+
+    /// Lets the first renewal come at `at`, if it would come later. It asks for the first lease once
+    /// more: a holder that ends soon after still blocks others no longer than that.
+    pub(crate) fn renew_early(&mut self, at: BootInstant) {
+        if at < self.next_renewal {
+            self.next_renewal = at;
+            self.early = true;
+        }
     }
 
     /// A lease that goes on in another way: confirmed by a request that left at `sent_at`, for the
@@ -176,11 +188,11 @@ impl Lease {
         if self.state == LeaseState::Held {
             next = next.min(self.endangered_at());
         }
-        if !self.plan.renew || self.in_flight || self.releasing {
+        if self.in_flight || self.releasing || !(self.plan.renew || self.early) {
             return Due::Nothing(next);
         }
         // What ends the lease now is its limit; a renewal would change nothing.
-        if self.is_at_limit() {
+        if self.is_at_limit() && !self.early {
             return Due::Nothing(next);
         }
         let wanted = self.wanted(now);
@@ -210,6 +222,7 @@ impl Lease {
         }
         match outcome {
             RenewalOutcome::Extended => {
+                self.early = false;
                 self.failures = 0;
                 self.renewals += 1;
                 if sent_at > self.anchor {
@@ -306,7 +319,8 @@ impl Lease {
         // `valid_until` of the result must not pass the limit, and the server's lease should end
         // soon after it: ask for just so much that drift and margin land on the limit.
         let reach = limit.since(now) + MARGIN;
-        self.plan.lease.min(reach.div_f64(1.0 - DRIFT))
+        let length = if self.early { self.plan.first } else { self.plan.lease };
+        length.min(reach.div_f64(1.0 - DRIFT))
     }
 
     /// Says whether the lease reaches as far as its limits let it, but for drift, margin and batching.
@@ -388,6 +402,23 @@ mod tests {
     fn a_grant_by_push_is_renewed_at_once() {
         let mut lease = Lease::granted(plan(), at(0), at(900), true, 1);
         assert_eq!(lease.due(at(910)), Due::Renew(15 * SECOND));
+    }
+
+    #[test]
+    fn an_early_renewal_asks_for_the_first_lease_and_the_next_for_the_full_one() {
+        let mut lease = Lease::granted(plan(), at(0), at(0), false, 1);
+        lease.renew_early(at(50));
+        assert!(matches!(lease.due(at(40)), Due::Nothing(_)));
+        assert_eq!(lease.due(at(50)), Due::Renew(3 * SECOND));
+        renewed(&mut lease, 50);
+        assert_eq!(lease.valid_until(), valid_until(at(50), 3 * SECOND));
+        assert!(matches!(lease.due(at(800)), Due::Nothing(_)));
+        assert_eq!(lease.due(at(1_100)), Due::Renew(15 * SECOND));
+        let unrenewed = LeasePlan { lease: 9 * SECOND, first: SECOND, renew: false, ..plan() };
+        let mut lease = Lease::granted(unrenewed, at(0), at(0), false, 1);
+        lease.renew_early(at(50));
+        renewed(&mut lease, 50);
+        assert!(matches!(lease.due(at(900)), Due::Nothing(_)), "it is renewed no more");
     }
 
     #[test]

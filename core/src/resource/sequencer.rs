@@ -6,11 +6,10 @@ use std::str::FromStr;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::parse_token;
-use crate::client::Polylatch;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::Guard;
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
+use crate::token::ClientId;
 
 /// Longest printed sequencer: a name of 512 bytes and a holder of 128, all of them escaped.
 const MAX_BYTES: usize = 2_048;
@@ -61,9 +60,9 @@ impl Sequencer {
         Ok(Self { name: LockName::new(name)?, holder: None, token })
     }
 
-    /// Describes a held lock, with this client as its holder.
-    pub fn of(client: &Polylatch, guard: &Guard) -> Result<Self> {
-        Self::new(guard.name(), guard.fencing_token())?.with_holder(client.id().as_str())
+    /// Describes a held lock; see [`crate::Guard::sequencer`].
+    pub(crate) fn of(name: &LockName, holder: &ClientId, token: FencingToken) -> Self {
+        Self { name: name.clone(), holder: Some(holder.as_str().to_owned()), token }
     }
 
     /// Adds who holds it, for people.

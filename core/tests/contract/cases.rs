@@ -201,3 +201,12 @@ pub fn blocking_calls_do_the_same(store: &impl Store) {
     guard.release().unwrap();
     client.close();
 }
+
+pub fn a_guard_prints_what_the_resource_needs(store: &impl Store) {
+    let client = store.connect();
+    let guard = block_on(client.lock("orders/42").acquire()).unwrap();
+    let (id, token) = (client.id(), guard.fencing_token());
+    let text = guard.sequencer().to_string();
+    assert_eq!(text, format!("name=orders/42; holder={id}; token={token}"));
+    assert_eq!(text.parse::<polylatch::resource::Sequencer>().unwrap(), guard.sequencer());
+}

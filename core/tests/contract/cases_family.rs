@@ -183,8 +183,6 @@ pub fn impossible_permits_are_errors_before_anything_is_sent(store: &impl Store)
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(part), "{error}");
     }
-    let nothing: [&str; 0] = [];
-    assert_eq!(block_on(client.lock_all(nothing).acquire()).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
 pub fn a_writer_steps_down_without_letting_a_writer_in(store: &impl Store) {
@@ -316,38 +314,72 @@ pub fn live_permits_never_exceed_the_capacity_under_load(store: &impl Store) {
     }
 }
 
-pub fn several_locks_are_had_together_or_not_at_all(store: &impl Store) {
-    let (one, two) = (store.connect(), store.connect());
-    let all = block_on(one.lock_all(["b", "a", "c", "a"]).acquire()).unwrap();
-    let names: Vec<_> = all.guards().iter().map(Guard::name).collect();
-    assert_eq!(names, ["a", "b", "c"]);
-    assert!(block_on(two.lock_all(["c", "d"]).try_acquire()).unwrap().is_none());
-    assert!(block_on(two.lock("d").try_acquire()).unwrap().is_some(), "nothing of a refused set is kept");
-    let error = block_on(two.lock_all(["d", "c"]).wait(millis(100)).acquire()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WaitTimeout);
-    all.check().unwrap();
-    block_on(all.release()).unwrap();
-    assert!(block_on(two.lock_all(["a", "b", "c", "d"]).wait(millis(5_000)).acquire()).is_ok());
-}
-
-pub fn sets_of_locks_do_not_deadlock(store: &impl Store) {
+/// 64 readers and 4 writers. However often the readers come, a writer that stands in line lets at most
+/// those in who came before it: one section of each reader.
+pub fn a_writer_waits_for_the_readers_before_it_and_no_others(store: &impl Store) {
+    const READERS: usize = 64;
+    const WRITERS: usize = 4;
+    const ROUNDS: usize = 3;
     let clients = [store.connect(), store.connect()];
-    let sets = [["a", "b"], ["b", "a"], ["b", "c"], ["c", "a"]];
-    let threads: Vec<_> = sets
-        .into_iter()
-        .enumerate()
-        .map(|(number, names)| {
-            let client = clients[number % 2].clone();
+    let inside = Arc::new(AtomicI64::new(0));
+    let writing_goes_on = Arc::new(AtomicU32::new(WRITERS as u32));
+    // How many acquisitions each reader has begun.
+    let begun: Arc<Vec<AtomicU32>> = Arc::new((0..READERS).map(|_| AtomicU32::new(0)).collect());
+    let readers: Vec<_> = (0..READERS)
+        .map(|number| {
+            let (inside, begun) = (Arc::clone(&inside), Arc::clone(&begun));
+            let (writing_goes_on, lock) =
+                (Arc::clone(&writing_goes_on), clients[number % 2].rw_lock("a").read());
             thread::spawn(move || {
-                for _ in 0..15 {
-                    let all = block_on(client.lock_all(names).wait(millis(30_000)).acquire()).unwrap();
-                    all.check().unwrap();
-                    block_on(all.release()).unwrap();
+                let mut tokens = Vec::new();
+                while writing_goes_on.load(Ordering::SeqCst) > 0 {
+                    begun[number].fetch_add(1, Ordering::SeqCst);
+                    let guard = block_on(lock.clone().wait(millis(60_000)).acquire()).unwrap();
+                    assert!(inside.fetch_add(1, Ordering::SeqCst) >= 0, "a reader met a writer");
+                    tokens.push(guard.fencing_token());
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    block_on(guard.release()).unwrap();
                 }
+                tokens
             })
         })
         .collect();
-    for thread in threads {
-        thread.join().unwrap();
+    eventually("every reader has read", || begun.iter().all(|count| count.load(Ordering::SeqCst) > 1));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|number| {
+            let (inside, begun) = (Arc::clone(&inside), Arc::clone(&begun));
+            let (writing_goes_on, client) = (Arc::clone(&writing_goes_on), clients[number % 2].clone());
+            thread::spawn(move || {
+                let mut waits = Vec::new();
+                for round in 0..ROUNDS {
+                    let label = format!("writer {number}.{round}");
+                    let lock = client.rw_lock("a").write().label(&label).wait(millis(60_000));
+                    let entering = thread::spawn(move || block_on(lock.acquire()).unwrap());
+                    eventually("it stands in line or is in", || {
+                        let view = seen(&client, "a");
+                        view.waiters.iter().any(|waiter| waiter.label == label)
+                            || view.holders.iter().any(|holder| holder.label == label)
+                    });
+                    // Whatever a reader begins from now on comes after it.
+                    let before: Vec<_> = begun.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+                    let guard = entering.join().unwrap();
+                    assert_eq!(inside.fetch_sub(1_000, Ordering::SeqCst), 0, "a writer was not alone");
+                    waits.push((guard.fencing_token(), before));
+                    inside.fetch_add(1_000, Ordering::SeqCst);
+                    block_on(guard.release()).unwrap();
+                }
+                writing_goes_on.fetch_sub(1, Ordering::SeqCst);
+                waits
+            })
+        })
+        .collect();
+    let waits: Vec<_> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+    let sections: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+    for (writer, before) in &waits {
+        for (tokens, begun) in sections.iter().zip(before) {
+            let late = tokens.iter().skip(*begun as usize).find(|token| *token < writer);
+            assert_eq!(late, None, "a reader that came later entered before the writer {writer}");
+        }
     }
+    assert_eq!(waits.len(), WRITERS * ROUNDS);
 }

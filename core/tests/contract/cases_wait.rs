@@ -158,3 +158,40 @@ pub fn many_waiters_are_all_served(store: &impl Store) {
     }
     assert!(started.elapsed() < millis(8_000), "40 hand-offs took {:?}", started.elapsed());
 }
+
+/// More waiters fall silent than one step of a store drops, and a live one stands behind them.
+pub fn a_newcomer_does_not_overtake_a_live_waiter_behind_many_silent_ones(store: &impl Store) {
+    const SILENT: usize = 140;
+    let (holder, dead) = (store.connect(), store.connect_with("poll=200ms"));
+    let held = block_on(holder.lock("a").acquire()).unwrap();
+    let lock = dead.lock("a");
+    let mut silent: Vec<_> = (0..SILENT).map(|_| Box::pin(lock.acquire())).collect();
+    eventually("all stand in line", || {
+        silent.iter_mut().for_each(|one| assert!(poll_at_most(1, one.as_mut()).is_none()));
+        seen(&holder, "a").waiters.len() == SILENT
+    });
+    // Nobody cancels them, and nobody gives a sign of life for them any more.
+    silent.into_iter().for_each(std::mem::forget);
+    let live = store.connect();
+    let lock = live.lock("a").wait(millis(30_000));
+    let (tell, told) = mpsc::channel::<()>();
+    let waiter = thread::spawn(move || {
+        let guard = block_on(lock.acquire()).unwrap();
+        let _ = told.recv();
+        guard
+    });
+    eventually("all but the last are silent", || {
+        let waiters = seen(&holder, "a").waiters;
+        waiters.len() == SILENT + 1 && waiters.iter().filter(|waiter| waiter.silent).count() == SILENT
+    });
+    block_on(held.release()).unwrap();
+    let live = live.id().clone();
+    loop {
+        assert!(block_on(holder.lock("a").try_acquire()).unwrap().is_none(), "it was overtaken");
+        if seen(&holder, "a").holders.first().is_some_and(|holder| holder.client.as_ref() == Some(&live)) {
+            break;
+        }
+    }
+    drop(tell);
+    block_on(waiter.join().unwrap().release()).unwrap();
+}

@@ -17,6 +17,7 @@ pub mod cases;
 pub mod cases_family;
 pub mod cases_inspect;
 pub mod cases_lease;
+pub mod cases_sets;
 pub mod cases_wait;
 
 /// A fresh store for one case.
@@ -53,6 +54,7 @@ macro_rules! contract {
                 bad_arguments_are_errors_before_anything_is_sent,
                 closing_a_client_releases_what_it_holds_and_ends_its_waits,
                 blocking_calls_do_the_same,
+                a_guard_prints_what_the_resource_needs,
             }
             cases_wait::{
                 waiters_enter_in_the_order_in_which_they_came,
@@ -64,6 +66,7 @@ macro_rules! contract {
                 a_release_cancelled_at_any_point_still_frees_the_lock,
                 two_holders_never_meet_under_load,
                 many_waiters_are_all_served,
+                a_newcomer_does_not_overtake_a_live_waiter_behind_many_silent_ones,
             }
             cases_lease::{
                 a_held_lock_is_renewed_beyond_its_lease,
@@ -91,9 +94,22 @@ macro_rules! contract {
                 one_holder_of_a_shared_lock_can_be_broken,
                 shared_holders_and_waiters_are_visible,
                 readers_never_meet_a_writer_under_load,
+                a_writer_waits_for_the_readers_before_it_and_no_others,
                 live_permits_never_exceed_the_capacity_under_load,
+            }
+            cases_sets::{
                 several_locks_are_had_together_or_not_at_all,
                 sets_of_locks_do_not_deadlock,
+                nobody_sees_a_part_of_a_set_that_could_not_be_had,
+                sets_that_are_tried_by_many_are_had_by_one_at_a_time,
+                every_lock_of_a_set_is_a_lease_of_its_own,
+                a_set_may_mix_kinds,
+                a_name_in_use_as_another_kind_refuses_the_whole_set,
+                a_set_does_not_overtake_who_waits_for_one_of_its_locks,
+                a_set_waits_in_order_and_holds_nothing_after_it_gave_up,
+                an_owner_id_enters_again_through_a_set,
+                impossible_sets_are_errors_before_anything_is_sent,
+                a_set_cancelled_at_any_point_leaves_nothing,
             }
             cases_inspect::{
                 holders_waiters_and_clients_are_visible,

@@ -23,6 +23,10 @@ impl Samples {
         }
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }

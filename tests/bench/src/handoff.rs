@@ -1,57 +1,56 @@
-//! From the call of release to the return of the next acquire in another contender.
+//! From the call of release to the return of the next acquire in another process.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use polylatch::Polylatch;
 use polylatch_test_services::redis::RedisServer;
-use tokio::runtime::Builder;
 
+use crate::contender::{Note, PASS_ON, STAND, now};
 use crate::figures::{Samples, heading, row};
 use crate::raw::Wire;
 
-/// Clients that contend; waiters are spread over them.
-const CLIENTS: usize = 8;
+/// Processes that contend; waiters are spread over them.
+const PROCESSES: usize = 8;
 const ROUNDS: usize = 3;
 const SECTIONS: usize = 2_000;
-
-/// What a push hand-off needs at the least: stand in line (or take a free lock), and pass on.
-const STAND: &str = "if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SET', KEYS[1], ARGV[1], 'PX', 10000) return 1 end redis.call('RPUSH', KEYS[2], ARGV[1]) return 0";
-const PASS_ON: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end redis.call('DEL', KEYS[1]) local next = redis.call('LPOP', KEYS[2]) if next then redis.call('SET', KEYS[1], next, 'PX', 10000) redis.call('PUBLISH', next, 'yours') end return 1";
 
 pub fn run() {
     let server = RedisServer::start();
     heading("hand-off of a contended lock (µs)");
     for waiters in [2, 8, 64, 1000] {
-        let (mut floor, mut ours) = (Samples::default(), Samples::default());
-        let mut commands = Samples::default();
-        let mut starved = 0;
+        let parties = waiters.min(PROCESSES);
+        let (mut threads, mut processes, mut ours) =
+            (Samples::default(), Samples::default(), Samples::default());
+        let (mut commands, mut sections) = (0, Samples::default());
         for round in 0..ROUNDS {
-            floor.extend(raw_round(&server, waiters.min(64)));
+            threads.extend(between_threads(&server, parties));
+            processes.extend(between_processes(&server, parties));
             let outcome = our_round(&server, &format!("handoff-{waiters}-{round}"), waiters);
-            ours.extend(outcome.latencies);
-            commands.add(outcome.commands);
-            starved += outcome.starved;
+            commands += outcome.commands;
+            sections.extend(outcome.latencies.iter().map(|latencies| latencies.len() as f64));
+            ours.extend(outcome.latencies.concat());
         }
-        row(&format!("floor: push over blocking sockets, {} waiters", waiters.min(64)), "µs", &floor, &[]);
-        row(&format!("polylatch, {waiters} waiters"), "µs", &ours, &[("floor", floor.median())]);
+        row(&format!("floor: bare push, {parties} threads of a process"), "µs", &threads, &[]);
+        row(&format!("floor: push hand-off, {parties} processes (M3)"), "µs", &processes, &[]);
+        let floors = [("processes", processes.median()), ("threads", threads.median())];
+        row(&format!("polylatch, {waiters} waiters in {parties} processes"), "µs", &ours, &floors);
         println!(
-            "    commands per critical section {:.2}; contenders that never got it: {starved}",
-            commands.median()
+            "    commands per critical section {:.2}; sections of a contender: at least {}, in the middle {}",
+            commands as f64 / ours.len() as f64,
+            sections.quantile(0.0),
+            sections.median(),
         );
     }
 }
 
-fn now(start: Instant) -> u64 {
-    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// The floor: the same contention over blocking sockets, a thread for each contender, without fences,
-/// heartbeats, provisional leases or anything else that makes it safe.
-fn raw_round(server: &RedisServer, parties: usize) -> Vec<f64> {
-    let start = Instant::now();
+/// The same contention over blocking sockets, without fences, heartbeats, provisional leases or anything
+/// else that makes it safe: a thread for each contender.
+fn between_threads(server: &RedisServer, parties: usize) -> Vec<f64> {
     let passed_at = Arc::new(AtomicU64::new(0));
     let left = Arc::new(AtomicUsize::new(SECTIONS));
     let ready = Arc::new(Barrier::new(parties));
@@ -71,11 +70,11 @@ fn raw_round(server: &RedisServer, parties: usize) -> Vec<f64> {
                     let free = wire.ask(&["EVALSHA", &stand, "2", "raw", "raw-line", &me]);
                     if free != ":1" {
                         inbox.message();
-                        latencies.push((now(start) - passed_at.load(Ordering::SeqCst)) as f64 / 1e3);
+                        latencies.push((now() - passed_at.load(Ordering::SeqCst)) as f64 / 1e3);
                     }
                     let _ = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-                    passed_at.store(now(start), Ordering::SeqCst);
-                    wire.ask(&["EVALSHA", &pass_on, "2", "raw", "raw-line", &me]);
+                    passed_at.store(now(), Ordering::SeqCst);
+                    wire.ask(&["EVALSHA", &pass_on, "2", "raw", "raw-line", &me, "yours"]);
                 }
                 latencies
             })
@@ -84,98 +83,84 @@ fn raw_round(server: &RedisServer, parties: usize) -> Vec<f64> {
     threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
 }
 
+/// The same with a process for each contender, as the library's own figure is taken.
+fn between_processes(server: &RedisServer, parties: usize) -> Vec<f64> {
+    server.command(&["DEL", "raw", "raw-line"]);
+    server.command(&["SET", "raw", "bench"]);
+    let address = server.address().to_string();
+    let children: Vec<_> =
+        (0..parties).map(|party| contender(&["raw", &address, &format!("raw-{party}"), "700"])).collect();
+    until(|| server.command(&["LLEN", "raw-line"]).int() == Some(parties as i64));
+    let mut wire = Wire::connect(server.address());
+    let pass_on = wire.load(PASS_ON);
+    wire.ask(&["EVALSHA", &pass_on, "2", "raw", "raw-line", "bench", &now().to_string()]);
+    latencies_of(children).concat()
+}
+
 struct Outcome {
-    latencies: Vec<f64>,
-    commands: f64,
-    starved: usize,
+    /// Of each contender.
+    latencies: Vec<Vec<f64>>,
+    commands: u64,
 }
 
 fn our_round(server: &RedisServer, name: &str, waiters: usize) -> Outcome {
-    let start = Instant::now();
-    let sections = SECTIONS.max(3 * waiters);
-    let shared = Arc::new(Shared {
-        released_at: AtomicU64::new(0),
-        done: AtomicUsize::new(0),
-        stop: AtomicBool::new(false),
-        latencies: Mutex::default(),
-        starved: AtomicUsize::new(0),
-    });
-    let in_line = Arc::new(Barrier::new(waiters.min(CLIENTS) + 1));
+    let file = std::env::temp_dir().join(format!("polylatch-bench-{}", std::process::id()));
+    let path = file.to_str().expect("a UTF-8 path");
+    let note = Note::at(path);
     let blocker = polylatch::blocking::Polylatch::connect(&server.url()).expect("it connects");
     let held = blocker.lock(name).acquire().expect("it is free");
-    let threads: Vec<_> = (0..waiters.min(CLIENTS))
-        .map(|client| {
-            let mine = waiters / CLIENTS.min(waiters) + usize::from(client < waiters % CLIENTS.min(waiters));
-            let (shared, in_line) = (Arc::clone(&shared), Arc::clone(&in_line));
-            let (url, name) = (server.url(), name.to_owned());
+    let parties = waiters.min(PROCESSES);
+    // Long enough for everybody to have it several times.
+    let millis = (700 + 3 * waiters).to_string();
+    let children: Vec<_> = (0..parties)
+        .map(|party| {
+            let mine = waiters / parties + usize::from(party < waiters % parties);
+            contender(&["ours", &server.url(), name, &mine.to_string(), &millis, path])
+        })
+        .collect();
+    let query = polylatch::inspect::Query { name: Some(name.to_owned()), ..Default::default() };
+    until(|| blocker.list(&query).expect("it answers").locks[0].waiters.len() == waiters);
+    let before = scripts_run(server);
+    note.write();
+    held.release().expect("it is held");
+    let latencies = latencies_of(children);
+    let commands = scripts_run(server) - before;
+    let _ = std::fs::remove_file(&file);
+    Outcome { latencies, commands }
+}
+
+fn contender(args: &[&str]) -> Child {
+    Command::new(std::env::current_exe().expect("this program has a path"))
+        .arg("--contender")
+        .args(args)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("another process starts")
+}
+
+/// Of each contender.
+fn latencies_of(children: Vec<Child>) -> Vec<Vec<f64>> {
+    // All at once: a process whose output nobody reads does not end.
+    let readers: Vec<_> = children
+        .into_iter()
+        .map(|mut child| {
             thread::spawn(move || {
-                let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-                runtime.block_on(async {
-                    let client = Polylatch::connect(&url).await.expect("it connects");
-                    let tasks: Vec<_> = (0..mine)
-                        .map(|_| {
-                            tokio::spawn(contend(
-                                client.clone(),
-                                name.clone(),
-                                Arc::clone(&shared),
-                                start,
-                                sections,
-                            ))
-                        })
-                        .collect();
-                    in_line.wait();
-                    for task in tasks {
-                        task.await.expect("no panic");
-                    }
-                    client.close().await;
-                });
+                let mut text = String::new();
+                child.stdout.take().expect("it is piped").read_to_string(&mut text).expect("text");
+                assert!(child.wait().expect("it ends").success(), "a contender failed");
+                text
             })
         })
         .collect();
-    in_line.wait();
-    // Until everybody stands in line.
-    let query = polylatch::inspect::Query { name: Some(name.to_owned()), ..Default::default() };
-    while blocker.list(&query).expect("it answers").locks[0].waiters.len() < waiters {
+    let texts: Vec<_> = readers.into_iter().map(|reader| reader.join().expect("no panic")).collect();
+    let numbers = |line: &str| line.split(' ').map(|word| word.parse().expect("a number")).collect();
+    texts.iter().flat_map(|text| text.lines()).map(numbers).collect()
+}
+
+fn until(mut done: impl FnMut() -> bool) {
+    while !done() {
         thread::sleep(Duration::from_millis(5));
     }
-    let before = scripts_run(server);
-    shared.released_at.store(now(start), Ordering::SeqCst);
-    held.release().expect("it is held");
-    for thread in threads {
-        thread.join().expect("no panic");
-    }
-    let commands = (scripts_run(server) - before) as f64 / shared.done.load(Ordering::SeqCst) as f64;
-    let latencies = std::mem::take(&mut *shared.latencies.lock().expect("no panic"));
-    Outcome { latencies, commands, starved: shared.starved.load(Ordering::SeqCst) }
-}
-
-struct Shared {
-    released_at: AtomicU64,
-    done: AtomicUsize,
-    stop: AtomicBool,
-    latencies: Mutex<Vec<f64>>,
-    starved: AtomicUsize,
-}
-
-async fn contend(client: Polylatch, name: String, shared: Arc<Shared>, start: Instant, sections: usize) {
-    let lock = client.lock(name).wait(Duration::from_secs(60));
-    let mut mine = Vec::new();
-    while !shared.stop.load(Ordering::SeqCst) {
-        let guard = lock.acquire().await.expect("everybody gets it in time");
-        let entered = now(start);
-        let done = shared.done.fetch_add(1, Ordering::SeqCst) + 1;
-        if done <= sections {
-            mine.push((entered - shared.released_at.load(Ordering::SeqCst)) as f64 / 1e3);
-        } else {
-            shared.stop.store(true, Ordering::SeqCst);
-        }
-        shared.released_at.store(now(start), Ordering::SeqCst);
-        guard.release().await.expect("it is held");
-    }
-    if mine.is_empty() {
-        shared.starved.fetch_add(1, Ordering::SeqCst);
-    }
-    shared.latencies.lock().expect("no panic").extend(mine);
 }
 
 fn scripts_run(server: &RedisServer) -> u64 {

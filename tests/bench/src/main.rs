@@ -1,11 +1,15 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
-//! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`.
+//! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
+//! `family`.
 //!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.
 
 use std::process::ExitCode;
 
+mod companion;
+mod contender;
+mod family;
 mod figures;
 mod handoff;
 mod raw;
@@ -13,10 +17,18 @@ mod renewal;
 mod throughput;
 mod uncontended;
 
-const NAMES: [&str; 4] = ["uncontended", "throughput", "handoff", "renewal"];
+const NAMES: [&str; 5] = ["uncontended", "throughput", "handoff", "renewal", "family"];
 
 fn main() -> ExitCode {
     let asked: Vec<_> = std::env::args().skip(1).collect();
+    if contender::run(&asked) {
+        return ExitCode::SUCCESS;
+    }
+    if let [word, url] = asked.as_slice()
+        && word == "companion"
+    {
+        return companion::run(url);
+    }
     if let Some(unknown) = asked.iter().find(|name| !NAMES.contains(&name.as_str())) {
         eprintln!("there is no benchmark {unknown:?}; there are {}", NAMES.join(", "));
         return ExitCode::from(2);
@@ -36,6 +48,9 @@ fn main() -> ExitCode {
     }
     if wanted("renewal") {
         renewal::run();
+    }
+    if wanted("family") {
+        family::run();
     }
     ExitCode::SUCCESS
 }

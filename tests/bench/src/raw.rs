@@ -18,11 +18,20 @@ impl Wire {
         Self(BufReader::new(stream))
     }
 
-    pub fn send(&mut self, words: &[&str]) {
+    /// A command as it stands on the wire.
+    pub fn text(words: &[&str]) -> String {
         let mut text = format!("*{}\r\n", words.len());
         for word in words {
             text.push_str(&format!("${}\r\n{word}\r\n", word.len()));
         }
+        text
+    }
+
+    pub fn send(&mut self, words: &[&str]) {
+        self.send_text(&Self::text(words));
+    }
+
+    pub fn send_text(&mut self, text: &str) {
         self.0.get_mut().write_all(text.as_bytes()).expect("the server reads");
     }
 

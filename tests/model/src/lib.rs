@@ -27,6 +27,8 @@
 //! - Renewal and polling follow no schedule. A client that never renews is as possible as one that
 //!   renews in every tick, so no result here rests on the renewal that follows an entry by push.
 //!
+//! Locks that several can hold have a model of their own: [`shared`].
+//!
 //! # What is not modelled
 //!
 //! Order in the queue and progress (only safety is checked), loss of the server's data, failover,
@@ -64,6 +66,7 @@
 mod explore;
 mod message;
 mod rules;
+pub mod shared;
 mod state;
 mod step;
 mod store;

@@ -1,4 +1,5 @@
-//! The judge of histories: sections never overlap, tokens only grow, a loss is always told.
+//! The judge of histories: sections that exclude each other never overlap, permits are never more than
+//! there are, tokens only grow, a loss is always told.
 //!
 //! Every rule is applied to what is certain. A section certainly lasts from its entry to the earliest
 //! of: the moment before its guard was asked for the last time, the end of its validity, the moment
@@ -7,8 +8,11 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use polylatch::Mode;
+
 use crate::record::{Record, Verdict};
 use crate::resource::Write;
+use crate::sharing::{Lasting, Newest};
 
 /// One stay inside a lock, as its worker told it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +20,9 @@ pub struct Section {
     pub who: String,
     pub lock: u32,
     pub token: u64,
+    pub mode: Mode,
+    /// When its acquisition began.
+    pub asked: u64,
     pub entered: u64,
     pub valid_at_entry: u64,
     pub left: Option<Leaving>,
@@ -46,6 +53,10 @@ impl Section {
         end.min(self.killed.unwrap_or(u64::MAX))
     }
 
+    fn was_converted(&self) -> bool {
+        self.released.as_ref().is_some_and(|(_, result)| result == CONVERTED)
+    }
+
     fn was_ever_valid(&self) -> bool {
         self.entered < self.valid_at_entry
     }
@@ -54,8 +65,13 @@ impl Section {
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |nanos: u64| format!("{:.3}", nanos as f64 / 1e6);
-        write!(f, "lock {} token {} by {:<8} entered {}", self.lock, self.token, self.who, ms(self.entered))?;
-        write!(f, " (valid until {})", ms(self.valid_at_entry))?;
+        write!(f, "lock {} token {} by {:<8} ", self.lock, self.token, self.who)?;
+        match self.mode {
+            Mode::Mutex => {}
+            Mode::Permits { count, capacity } => write!(f, "{count} of {capacity} permits ")?,
+            mode => write!(f, "{} ", mode.code())?,
+        }
+        write!(f, "entered {} (valid until {})", ms(self.entered), ms(self.valid_at_entry))?;
         match &self.left {
             Some(left) => {
                 let (before, verdict, until) = (ms(left.before), &left.verdict, ms(left.valid_until));
@@ -79,11 +95,16 @@ impl fmt::Display for Section {
 /// The rule that a history breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rule {
-    /// Two guards were valid by their own account at the same time.
+    /// Two guards that exclude each other were valid by their own account at the same time.
     Overlap,
+    /// Guards were valid at the same time that have more permits together than there are.
+    TooManyPermits,
+    /// One lock was held as two kinds, or with two capacities, at the same time.
+    KindsMixed,
     /// Two entries have the same token.
     TokenTwice,
-    /// A later entry has a smaller token.
+    /// A later entry has a smaller token, of two that exclude each other or of which the later one
+    /// began after the first had entered.
     TokenOrder,
     /// A guard said that it was held, or was released with success, after its validity had ended.
     LossNotTold,
@@ -132,12 +153,14 @@ impl History {
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines() {
             let record: Record = line.parse().map_err(|error| format!("{who}: {error}"))?;
-            if let Record::Entered { lock, token, at, valid_until } = record {
+            if let Record::Entered { lock, token, at, valid_until, mode, asked } = record {
                 open.insert((lock, token), self.sections.len());
                 self.sections.push(Section {
                     who: who.to_owned(),
                     lock,
                     token,
+                    mode,
+                    asked,
                     entered: at,
                     valid_at_entry: valid_until,
                     left: None,
@@ -199,34 +222,28 @@ impl History {
     }
 
     fn check_locks(&self, found: &mut Vec<Violation>) {
-        let mut lasting: HashMap<u32, &Section> = HashMap::new();
-        let mut newest: HashMap<u32, &Section> = HashMap::new();
+        let mut lasting: HashMap<u32, Lasting<'_>> = HashMap::new();
+        let mut newest: HashMap<u32, Newest<'_>> = HashMap::new();
         let mut tokens: HashMap<(u32, u64), &Section> = HashMap::new();
         for section in &self.sections {
             let mut broken = |rule, other: &Section| {
                 let story = format!("\n    {other}\n    {section}");
                 found.push(Violation { rule, lock: section.lock, at: section.entered, story });
             };
-            if let Some(first) = tokens.insert((section.lock, section.token), section) {
+            // A step down from writing to reading keeps the token.
+            let twin = tokens.insert((section.lock, section.token), section);
+            if let Some(first) = twin.filter(|first| !(first.was_converted() && first.who == section.who)) {
                 broken(Rule::TokenTwice, first);
             }
             // Dead on arrival: the guard was over before the worker could look at it.
             if !section.was_ever_valid() {
                 continue;
             }
-            if let Some(before) = lasting.get(&section.lock).filter(|before| section.entered < before.end()) {
-                broken(Rule::Overlap, before);
+            if let Some((rule, before)) = lasting.entry(section.lock).or_default().enter(section) {
+                broken(rule, before);
             }
-            if let Some(before) = newest.get(&section.lock).filter(|before| section.token < before.token) {
+            if let Some(before) = newest.entry(section.lock).or_default().enter(section) {
                 broken(Rule::TokenOrder, before);
-            }
-            let longest = lasting.entry(section.lock).or_insert(section);
-            if section.end() > longest.end() {
-                *longest = section;
-            }
-            let largest = newest.entry(section.lock).or_insert(section);
-            if section.token > largest.token {
-                *largest = section;
             }
         }
     }
@@ -234,7 +251,8 @@ impl History {
     fn check_writes(&self, found: &mut Vec<Violation>) {
         let entered: HashMap<_, _> =
             self.sections.iter().map(|section| ((section.lock, section.token), section)).collect();
-        let mut largest: HashMap<u32, &Write> = HashMap::new();
+        // What the resource has accepted under its largest token: of all, and of those that wrote alone.
+        let mut largest: HashMap<(u32, bool), &Write> = HashMap::new();
         for write in &self.writes {
             let section = entered.get(&(write.lock, write.token));
             let mut broken =
@@ -253,12 +271,19 @@ impl History {
             if section.is_none() {
                 broken(Rule::WriteByNobody, write.to_string());
             }
-            if let Some(before) = largest.get(&write.lock).filter(|before| write.token < before.token) {
+            // What is shared need only be newer than what was done alone.
+            let before = largest.get(&(write.lock, !write.alone));
+            if let Some(before) = before.filter(|before| write.token < before.token) {
                 broken(Rule::WriteOrder, format!("{before}, then {write}"));
             }
-            let slot = largest.entry(write.lock).or_insert(write);
-            if write.token > slot.token {
-                *slot = write;
+            for only_alone in [false, true] {
+                if only_alone && !write.alone {
+                    continue;
+                }
+                let slot = largest.entry((write.lock, only_alone)).or_insert(write);
+                if write.token > slot.token {
+                    *slot = write;
+                }
             }
         }
     }
@@ -270,6 +295,9 @@ const EXPLAINED: [&str; 3] = ["backend_unavailable", "wait_timeout", "canceled"]
 /// The loss that a fault explains. `superseded` would mean that a store which lost no data gave a
 /// lock away while its holder was still valid.
 const LOSSES: [&str; 1] = ["expired"];
+
+/// What came of a section that went on in another way, between reading and writing.
+pub const CONVERTED: &str = "converted";
 
 /// What a guard says after its client was closed, which gives everything back: not held any more, but
 /// not lost either.
@@ -297,13 +325,16 @@ fn check_told(section: &Section, found: &mut Vec<Violation>) {
                 Verdict::Lost(reason) => reason != GIVEN_BACK,
                 Verdict::Held => left.before >= left.valid_until,
             };
-            if was_lost && result == "ok" {
+            if was_lost && (result == "ok" || result == CONVERTED) {
                 broken(Rule::LossNotTold, *at, "released with success after its loss");
             }
         }
     }
     if let Some((at, result)) = &section.released
-        && !(result == "ok" || LOSSES.contains(&result.as_str()) || EXPLAINED.contains(&result.as_str()))
+        && !(result == "ok"
+            || result == CONVERTED
+            || LOSSES.contains(&result.as_str())
+            || EXPLAINED.contains(&result.as_str()))
     {
         broken(Rule::Unexplained, *at, "its release failed for a reason that nobody gave");
     }

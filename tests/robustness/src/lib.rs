@@ -4,7 +4,8 @@
 //! - The worker program (`src/bin/worker`) takes locks through the public API and writes down, by
 //!   the boot clock that all processes of a machine share, when it entered and left ([`record`]).
 //! - [`resource`] is what the locks protect: it keeps the largest fencing token and refuses others.
-//! - [`history`] is the judge: sections never overlap, tokens only grow, a loss is always told.
+//! - [`history`] is the judge: sections that exclude each other ([`sharing`]) never overlap, tokens only
+//!   grow, a loss is always told. [`watcher`] looks into the store meanwhile for the same.
 //! - [`load`] runs many workers under a seeded plan of faults; [`scenarios`] and [`crowd`] drive
 //!   single workers step by step, the same way on every store; [`evidence`] says what a person needs
 //!   to know when something went wrong.
@@ -24,7 +25,9 @@ pub mod random;
 pub mod record;
 pub mod resource;
 pub mod scenarios;
+pub mod sharing;
 pub mod stage;
+pub mod watcher;
 
 use polylatch::{Clock, SystemClock};
 

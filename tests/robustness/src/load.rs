@@ -15,6 +15,8 @@ use crate::history::History;
 use crate::random::Random;
 use crate::record::Verdict;
 use crate::resource::Resource;
+use crate::sharing::Family;
+use crate::watcher::Watcher;
 
 /// No section of any worker within this time means that the locks are stuck.
 const STUCK: Duration = Duration::from_secs(30);
@@ -32,11 +34,14 @@ pub type Hurt<'store> = Box<dyn Fn(&mut Random) -> (String, Option<Healing<'stor
 pub struct Plan<'store> {
     /// The worker program.
     pub program: &'static str,
+    pub family: Family,
     pub seed: u64,
     pub sections: u64,
     pub faults: u64,
     /// URLs of the workers; there are as many processes as URLs.
     pub urls: Vec<String>,
+    /// A way to look into the store that is not hurt.
+    pub looks: String,
     pub threads: u64,
     pub locks: u64,
     /// Length of a long section: more than the first lease.
@@ -47,6 +52,29 @@ pub struct Plan<'store> {
     pub kills: u64,
     pub pauses: u64,
     pub others: Vec<(u64, Hurt<'store>)>,
+}
+
+impl Plan<'_> {
+    /// The usual run: short locks that all want, sections and pauses beyond a lease of 600 ms. The caller
+    /// says how much, and what is hurt.
+    pub fn usual(program: &'static str, family: Family, seed: u64, urls: Vec<String>, looks: String) -> Self {
+        Self {
+            program,
+            family,
+            seed,
+            sections: 0,
+            faults: 0,
+            urls,
+            looks,
+            threads: 3,
+            locks: 6,
+            long: Duration::from_millis(450),
+            pause: Duration::from_millis(1100),
+            kills: 1,
+            pauses: 0,
+            others: Vec::new(),
+        }
+    }
 }
 
 impl fmt::Debug for Plan<'_> {
@@ -80,6 +108,11 @@ pub struct Figures {
     pub releases: BTreeMap<String, u64>,
     /// Longest time during which nobody entered a lock that all want.
     pub longest_gap: Duration,
+    /// Most sections that certainly lasted at one time inside one lock.
+    pub most_together: usize,
+    /// How often somebody looked into the store meanwhile, and the most holders of one lock that it had.
+    pub looks: u64,
+    pub most_holders: usize,
 }
 
 impl fmt::Display for Figures {
@@ -89,7 +122,12 @@ impl fmt::Display for Figures {
         writeln!(f, "writes: {} accepted, {} refused", self.writes_accepted, self.writes_refused)?;
         writeln!(f, "faults: {} {:?}", self.faults.values().sum::<u64>(), self.faults)?;
         writeln!(f, "losses told: {:?}; releases: {:?}", self.losses, self.releases)?;
-        write!(f, "longest time without an entry into a lock: {:?}", self.longest_gap)
+        writeln!(f, "longest time without an entry into a lock: {:?}", self.longest_gap)?;
+        write!(
+            f,
+            "at one time in one lock: {} sections for certain, {} holders in {} looks into the store",
+            self.most_together, self.most_holders, self.looks
+        )
     }
 }
 
@@ -120,6 +158,7 @@ enum Due<'store> {
 #[track_caller]
 pub fn run(plan: &Plan<'_>, evidence: &Evidence) -> Outcome {
     let resource = Resource::start(evidence.dir());
+    let watcher = Watcher::start(&plan.looks);
     let started = Instant::now();
     let mut fleet = Fleet {
         plan,
@@ -143,6 +182,7 @@ pub fn run(plan: &Plan<'_>, evidence: &Evidence) -> Outcome {
     fleet.progress(plan.sections);
     fleet.end();
     let elapsed = started.elapsed();
+    let seen = watcher.stop();
 
     let mut history = History { writes: resource.writes(), ..History::default() };
     for (who, killed) in &fleet.lives {
@@ -150,8 +190,25 @@ pub fn run(plan: &Plan<'_>, evidence: &Evidence) -> Outcome {
         let text = fs::read_to_string(&path).unwrap_or_default();
         history.add(who, &text, *killed).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
-    let figures = figures(&history, elapsed, std::mem::take(&mut fleet.faults));
+    let mut figures = figures(&history, elapsed, std::mem::take(&mut fleet.faults));
+    (figures.looks, figures.most_holders) = (seen.looks, seen.most_holders);
     Outcome { history, figures }
+}
+
+/// Runs a plan and judges the history. A run that hurt too little would prove too little.
+#[track_caller]
+pub fn run_and_judge(what: &str, plan: &Plan<'_>, evidence: &Evidence) -> Figures {
+    let mut outcome = run(plan, evidence);
+    let figures = outcome.figures;
+    println!("{what}, {} (seed {}):\n{figures}", plan.family.code(), plan.seed);
+    evidence.judge(&mut outcome.history);
+    assert!(figures.sections as u64 >= plan.sections, "{figures}");
+    assert!(figures.faults.values().sum::<u64>() >= plan.faults, "{figures}");
+    assert!(figures.looks > 0, "nobody could look into the store: {figures}");
+    if plan.family != Family::Mutex {
+        assert!(figures.most_together > 1, "nothing was shared: {figures}");
+    }
+    figures
 }
 
 impl<'store> Fleet<'_, 'store> {
@@ -165,7 +222,7 @@ impl<'store> Fleet<'_, 'store> {
             .args(["load", &plan.urls[place]])
             .args([self.resource.path(), &file("history")])
             .args([seed, plan.locks, plan.threads].map(|number| number.to_string()))
-            .arg(plan.long.as_millis().to_string())
+            .args([&plan.long.as_millis().to_string(), plan.family.code()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(File::create(file("stderr")).expect("the folder is ours"))
@@ -324,8 +381,15 @@ fn figures(history: &History, elapsed: Duration, faults: BTreeMap<String, u64>) 
     figures.writes_accepted = history.writes.iter().filter(|write| write.accepted).count();
     figures.writes_refused = history.writes.len() - figures.writes_accepted;
     let mut entries: HashMap<u32, Vec<u64>> = HashMap::new();
+    let mut changes: HashMap<u32, Vec<(u64, bool)>> = HashMap::new();
     for section in &history.sections {
         entries.entry(section.lock).or_default().push(section.entered);
+        if section.entered < section.end() {
+            changes
+                .entry(section.lock)
+                .or_default()
+                .extend([(section.entered, true), (section.end(), false)]);
+        }
         if section.entered >= section.valid_at_entry {
             *figures.losses.entry("dead on arrival".into()).or_default() += 1;
         }
@@ -339,6 +403,15 @@ fn figures(history: &History, elapsed: Duration, faults: BTreeMap<String, u64>) 
         times.sort_unstable();
         let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         figures.longest_gap = figures.longest_gap.max(Duration::from_nanos(longest));
+    }
+    for changes in changes.values_mut() {
+        // Ends before entries of the same moment.
+        changes.sort_unstable();
+        let mut inside = 0;
+        for (_, enters) in changes {
+            inside = if *enters { inside + 1 } else { inside - 1 };
+            figures.most_together = figures.most_together.max(inside);
+        }
     }
     figures
 }

@@ -70,6 +70,10 @@ impl Worker {
         }
     }
 
+    pub fn who(&self) -> &str {
+        &self.who
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

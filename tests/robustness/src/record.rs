@@ -6,6 +6,8 @@
 use std::fmt;
 use std::str::{FromStr, SplitWhitespace};
 
+use polylatch::Mode;
+
 /// What a guard said about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -26,8 +28,8 @@ impl fmt::Display for Verdict {
 /// One event in the life of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// The lock was acquired; `valid_until` was read after `at`.
-    Entered { lock: u32, token: u64, at: u64, valid_until: u64 },
+    /// The lock was acquired, in this way and begun at `asked`; `valid_until` was read after `at`.
+    Entered { lock: u32, token: u64, at: u64, valid_until: u64, mode: Mode, asked: u64 },
     /// The section ended. The clock was read, then the guard was asked, then the clock was read
     /// again, then `valid_until`.
     Left { lock: u32, token: u64, before: u64, after: u64, verdict: Verdict, valid_until: u64 },
@@ -63,8 +65,13 @@ impl Record {
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Entered { lock, token, at, valid_until } => {
-                write!(f, "entered {lock} {token} {at} {valid_until}")
+            Self::Entered { lock, token, at, valid_until, mode, asked } => {
+                write!(f, "entered {lock} {token} {at} {valid_until}")?;
+                match mode {
+                    Mode::Mutex if asked == at => Ok(()),
+                    Mode::Permits { count, capacity } => write!(f, " permits:{count}/{capacity} {asked}"),
+                    mode => write!(f, " {} {asked}", mode.code()),
+                }
             }
             Self::Left { lock, token, before, after, verdict, valid_until } => {
                 write!(f, "left {lock} {token} {before} {after} {verdict} {valid_until}")
@@ -103,11 +110,28 @@ fn read(words: &mut SplitWhitespace<'_>) -> Option<Record> {
             reason => Verdict::Lost(reason.to_owned()),
         })
     }
+    fn mode(word: &str) -> Option<Mode> {
+        Some(match word {
+            "mutex" => Mode::Mutex,
+            "read" => Mode::Read,
+            "write" => Mode::Write,
+            _ => {
+                let (count, capacity) = word.strip_prefix("permits:")?.split_once('/')?;
+                Mode::Permits { count: count.parse().ok()?, capacity: capacity.parse().ok()? }
+            }
+        })
+    }
     let kind = words.next()?;
     let lock = number(words)?;
     let record = match kind {
         "entered" => {
-            Record::Entered { lock, token: number(words)?, at: number(words)?, valid_until: number(words)? }
+            let (token, at, valid_until) = (number(words)?, number(words)?, number(words)?);
+            // Without more it is a mutex, begun no earlier than it was entered.
+            let (mode, asked) = match words.next() {
+                None => (Mode::Mutex, at),
+                Some(word) => (mode(word)?, number(words)?),
+            };
+            Record::Entered { lock, token, at, valid_until, mode, asked }
         }
         "left" => Record::Left {
             lock,
@@ -158,8 +182,14 @@ mod tests {
     #[test]
     fn every_record_reads_back_as_it_was_written() {
         let lost = Verdict::Lost("expired".into());
+        let permits = Mode::Permits { count: 2, capacity: 5 };
+        let entered = |mode, asked| Record::Entered { lock: 1, token: 2, at: 3, valid_until: 4, mode, asked };
         for record in [
-            Record::Entered { lock: 1, token: 2, at: 3, valid_until: 4 },
+            entered(Mode::Mutex, 3),
+            entered(Mode::Mutex, 1),
+            entered(Mode::Read, 1),
+            entered(Mode::Write, 3),
+            entered(permits, 1),
             Record::Left { lock: 1, token: 2, before: 3, after: 4, verdict: Verdict::Held, valid_until: 5 },
             Record::Left { lock: 1, token: 2, before: 3, after: 4, verdict: lost.clone(), valid_until: 5 },
             Record::Lost { lock: 1, token: 2, at: 3, reason: "superseded".into() },
@@ -173,6 +203,9 @@ mod tests {
             assert_eq!(record.to_string().parse(), Ok(record));
         }
         for bad in ["", "entered", "entered 1 2 3", "entered 1 2 3 4 5", "entered 1 2 x 4", "slept 1"] {
+            assert!(bad.parse::<Record>().is_err(), "{bad}");
+        }
+        for bad in ["entered 1 2 3 4 read", "entered 1 2 3 4 permits:2 1", "entered 1 2 3 4 read 1 2"] {
             assert!(bad.parse::<Record>().is_err(), "{bad}");
         }
     }

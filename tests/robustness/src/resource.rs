@@ -1,4 +1,5 @@
-//! What the locks protect: a server that accepts a write only under the largest token it has seen.
+//! What the locks protect: a server that accepts a write only under the largest token it has seen, and
+//! what readers or holders of permits do only under a token that no write has outrun.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,22 +21,31 @@ pub struct Write {
     pub pid: u32,
     pub at: u64,
     pub accepted: bool,
+    /// A write, of somebody who is alone. Otherwise others may be there too.
+    pub alone: bool,
 }
 
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let answer = if self.accepted { "accepted" } else { "refused" };
         let (lock, token, pid, ms) = (self.lock, self.token, self.pid, self.at as f64 / 1e6);
-        write!(f, "write to {lock} under token {token} by process {pid} at {ms:.3} {answer}")
+        let what = if self.alone { "write to" } else { "shared use of" };
+        write!(f, "{what} {lock} under token {token} by process {pid} at {ms:.3} {answer}")
     }
 }
 
 #[derive(Debug, Default)]
 struct State {
-    largest: HashMap<u32, u64>,
+    largest: HashMap<u32, Largest>,
     writes: Vec<Write>,
-    /// How many tokens were written under.
+    /// How many sections were accepted.
     sections: u64,
+}
+
+#[derive(Debug, Default)]
+struct Largest {
+    of_all: u64,
+    alone: u64,
 }
 
 #[derive(Debug, Default)]
@@ -49,16 +59,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, lock: u32, token: u64, pid: u32) -> (bool, u64) {
+    fn write(&self, lock: u32, token: u64, pid: u32, alone: bool, is_first: bool) -> (bool, u64) {
         let mut state = self.lock();
-        let largest = state.largest.entry(lock).or_default();
-        let accepted = token >= *largest;
-        let is_new = token > *largest;
-        *largest = token.max(*largest);
-        let largest = *largest;
+        let seen = state.largest.entry(lock).or_default();
+        let accepted = token >= if alone { seen.of_all } else { seen.alone };
+        seen.of_all = token.max(seen.of_all);
+        if alone {
+            seen.alone = token.max(seen.alone);
+        }
+        let largest = seen.of_all;
         // Inside the mutex, so that the order of the list is the order of the times.
-        state.writes.push(Write { lock, token, pid, at: boot_nanos(), accepted });
-        state.sections += u64::from(is_new);
+        state.writes.push(Write { lock, token, pid, at: boot_nanos(), accepted, alone });
+        state.sections += u64::from(accepted && is_first);
         drop(state);
         self.written.notify_all();
         (accepted, largest)
@@ -72,8 +84,9 @@ pub struct Resource {
     path: PathBuf,
 }
 
-/// A request: lock, process id, token. The answer: 1 or 0, and the largest token.
-const REQUEST: usize = 16;
+/// A request: lock, process id, token, whether it is alone, whether it is the first of its section. The
+/// answer: 1 or 0, and the largest token.
+const REQUEST: usize = 18;
 const ANSWER: usize = 9;
 
 impl Resource {
@@ -129,10 +142,11 @@ fn serve(mut stream: UnixStream, shared: &Shared) {
     let mut request = [0; REQUEST];
     while stream.read_exact(&mut request).is_ok() {
         let (lock, rest) = request.split_at(4);
-        let (pid, token) = rest.split_at(4);
+        let (pid, rest) = rest.split_at(4);
+        let (token, flags) = rest.split_at(8);
         let small = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
         let token = u64::from_le_bytes(token.try_into().expect("eight bytes"));
-        let (accepted, largest) = shared.write(small(lock), token, small(pid));
+        let (accepted, largest) = shared.write(small(lock), token, small(pid), flags[0] == 1, flags[1] == 1);
         let mut answer = [0; ANSWER];
         answer[0] = u8::from(accepted);
         answer[1..].copy_from_slice(&largest.to_le_bytes());
@@ -151,12 +165,14 @@ impl Writer {
         UnixStream::connect(path).map(Self)
     }
 
-    /// Writes under a token; answers whether it was accepted, and the largest token.
-    pub fn write(&mut self, lock: u32, token: u64) -> io::Result<(bool, u64)> {
+    /// Writes under a token, or uses the resource beside others; answers whether it was accepted, and the
+    /// largest token. `is_first`: the section has not been here before.
+    pub fn write(&mut self, lock: u32, token: u64, alone: bool, is_first: bool) -> io::Result<(bool, u64)> {
         let mut request = [0; REQUEST];
         request[..4].copy_from_slice(&lock.to_le_bytes());
         request[4..8].copy_from_slice(&std::process::id().to_le_bytes());
-        request[8..].copy_from_slice(&token.to_le_bytes());
+        request[8..16].copy_from_slice(&token.to_le_bytes());
+        request[16..].copy_from_slice(&[u8::from(alone), u8::from(is_first)]);
         self.0.write_all(&request)?;
         let mut answer = [0; ANSWER];
         self.0.read_exact(&mut answer)?;

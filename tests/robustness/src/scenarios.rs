@@ -16,6 +16,28 @@ pub const C: Duration = Duration::from_secs(3);
 pub const P: Duration = Duration::from_secs(1);
 pub const SLACK: Duration = Duration::from_millis(250);
 
+/// A test for every scenario. The function given runs one on a stage of its own.
+#[macro_export]
+macro_rules! scenarios {
+    ($on_stage:ident) => {
+        $crate::scenarios!(@each $on_stage;
+            the_next_waiter_follows_a_holder_killed_under_its_first_lease
+            the_next_waiter_follows_a_holder_killed_after_a_renewal
+            a_holder_paused_beyond_its_lease_is_told_at_once_and_refused
+            a_dead_waiter_at_the_head_of_the_line_is_passed_over
+            a_waiter_that_was_granted_during_a_pause_does_not_enter_late
+        );
+    };
+    (@each $on_stage:ident; $($scenario:ident)*) => {
+        $(
+            #[test]
+            fn $scenario() {
+                $on_stage($crate::scenarios::$scenario);
+            }
+        )*
+    };
+}
+
 /// The time between two moments of the boot clock.
 pub fn since(earlier: u64, later: u64) -> Duration {
     Duration::from_nanos(later.saturating_sub(earlier))
@@ -126,15 +148,7 @@ pub fn a_holder_paused_beyond_its_lease_is_told_at_once_and_refused(stage: &Stag
 /// The first waiter was killed before the lock became free.
 #[track_caller]
 pub fn a_dead_waiter_at_the_head_of_the_line_is_passed_over(stage: &Stage) {
-    let mut holder = stage.worker("holder", "");
-    let mut dead = stage.worker("dead", "");
-    let mut next = stage.worker("next", "");
-    holder.order("acquire 0 holder");
-    let _ = holder.entered(0, SOON);
-    dead.order("acquire 0 dead");
-    wait_for_line(&stage.client, 0, &["dead"]);
-    next.order("acquire 0 next");
-    wait_for_line(&stage.client, 0, &["dead", "next"]);
+    let [mut holder, mut dead, mut next] = stage.lined_up(stage.worker("dead", ""));
     dead.kill();
     let released = boot_nanos();
     holder.order("leave 0");
@@ -149,15 +163,7 @@ pub fn a_dead_waiter_at_the_head_of_the_line_is_passed_over(stage: &Stage) {
 /// A waiter is granted while it is paused, and resumes when somebody else holds.
 #[track_caller]
 pub fn a_waiter_that_was_granted_during_a_pause_does_not_enter_late(stage: &Stage) {
-    let mut holder = stage.worker("holder", "");
-    let mut paused = stage.worker("paused", "");
-    let mut next = stage.worker("next", "");
-    holder.order("acquire 0 holder");
-    let _ = holder.entered(0, SOON);
-    paused.order("acquire 0 paused");
-    wait_for_line(&stage.client, 0, &["paused"]);
-    next.order("acquire 0 next");
-    wait_for_line(&stage.client, 0, &["paused", "next"]);
+    let [mut holder, mut paused, mut next] = stage.lined_up(stage.worker("paused", ""));
     paused.pause();
     holder.order("leave 0");
     assert_eq!(holder.released(), "ok");

@@ -4,7 +4,8 @@ use polylatch::blocking::Polylatch;
 
 use crate::evidence::Evidence;
 use crate::history::History;
-use crate::process::Worker;
+use crate::look::wait_for_line;
+use crate::process::{SOON, Worker};
 use crate::resource::Resource;
 
 /// Where a scenario with single workers takes place.
@@ -37,6 +38,21 @@ impl Stage {
     #[track_caller]
     pub fn worker_at(&self, who: &str, url: &str) -> Worker {
         Worker::start(self.program, who, url, &self.resource, &self.evidence)
+    }
+
+    /// A holder, the worker given at the head of the line, and another one behind it.
+    #[track_caller]
+    pub fn lined_up(&self, mut first: Worker) -> [Worker; 3] {
+        let mut holder = self.worker("holder", "");
+        let mut next = self.worker("next", "");
+        holder.order("acquire 0 holder");
+        let _ = holder.entered(0, SOON);
+        let who = first.who().to_owned();
+        first.order(&format!("acquire 0 {who}"));
+        wait_for_line(&self.client, 0, &[&who]);
+        next.order("acquire 0 next");
+        wait_for_line(&self.client, 0, &[&who, "next"]);
+        [holder, first, next]
     }
 
     /// Ends the workers and judges what they told and what the resource saw.

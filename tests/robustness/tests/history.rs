@@ -17,8 +17,12 @@ const GOOD: [Life<'_>; 2] = [
 ];
 
 fn history(lives: &[Life<'_>], writes: &[(u64, u64, bool)]) -> History {
-    let writes = writes.iter().map(|&(token, at, accepted)| Write { lock: 0, token, pid: 1, at, accepted });
-    let mut history = History { writes: writes.collect(), ..History::default() };
+    let write = |&(token, at, accepted): &_| Write { lock: 0, token, pid: 1, at, accepted, alone: true };
+    judged(lives, writes.iter().map(write).collect())
+}
+
+fn judged(lives: &[Life<'_>], writes: Vec<Write>) -> History {
+    let mut history = History { writes, ..History::default() };
     for (who, text, killed) in lives {
         history.add(who, text, *killed).expect("well-formed records");
     }
@@ -93,6 +97,99 @@ fn a_loss_that_is_not_told_is_refused() {
 fn an_expiry_told_too_early_is_refused() {
     let early = ("early", "entered 0 5 100 400\nleft 0 5 200 201 expired 400\n", None);
     assert_eq!(rules(&[early], &[]), [Rule::LossTooEarly]);
+}
+
+#[test]
+fn sections_that_may_share_are_accepted() {
+    let readers = [
+        ("one", "entered 0 5 100 400 read 90\nleft 0 5 300 301 held 400\nreleased 0 5 310 ok\n", None),
+        // Granted second, looked at first.
+        ("two", "entered 0 4 110 400 read 95\nleft 0 4 300 301 held 400\nreleased 0 4 310 ok\n", None),
+        ("writer", "entered 0 9 300 600 write 120\nleft 0 9 320 321 held 600\nreleased 0 9 330 ok\n", None),
+    ];
+    assert_eq!(rules(&readers, &[]), []);
+    let permits = [
+        ("one", "entered 0 5 100 400 permits:2/5 90\nleft 0 5 300 301 held 400\n", None),
+        ("two", "entered 0 6 110 400 permits:3/5 95\nleft 0 6 200 201 held 400\n", None),
+        ("three", "entered 0 7 200 600 permits:3/5 120\nleft 0 7 320 321 held 600\n", None),
+    ];
+    assert_eq!(rules(&permits, &[]), []);
+    // Stepped down from writing to reading: the token stays.
+    let step = "entered 0 5 100 400 write 90\nleft 0 5 150 151 held 400\nreleased 0 5 160 converted\n\
+                entered 0 5 165 400 read 151\nleft 0 5 200 201 held 400\nreleased 0 5 210 ok\n";
+    let reader = ("reader", "entered 0 6 170 400 read 95\nleft 0 6 180 181 held 400\n", None);
+    assert_eq!(rules(&[("step", step, None), reader], &[]), []);
+}
+
+#[test]
+fn a_reader_beside_a_writer_is_an_overlap() {
+    let reader = ("reader", "entered 0 5 100 400 read 90\nleft 0 5 300 301 held 400\n", None);
+    let writer = ("writer", "entered 0 6 200 400 write 90\nleft 0 6 250 251 held 400\n", None);
+    let late = ("late", "entered 0 7 220 400 read 90\nleft 0 7 300 301 held 400\n", None);
+    assert_eq!(rules(&[reader, writer], &[]), [Rule::Overlap]);
+    assert_eq!(rules(&[writer, late], &[]), [Rule::Overlap]);
+    // The writer that a short reader met is not forgotten over a longer one.
+    let long = ("long", "entered 0 4 90 400 read 80\nleft 0 4 190 191 held 400\n", None);
+    assert_eq!(rules(&[long, writer, late], &[]), [Rule::Overlap]);
+    // A killed reader was inside until it was about to be killed.
+    let killed = ("killed", "entered 0 5 100 400 read 90\n", Some(210));
+    assert_eq!(rules(&[killed, writer], &[]), [Rule::Overlap]);
+    let killed = ("killed", "entered 0 5 100 400 read 90\n", Some(199));
+    assert_eq!(rules(&[killed, writer], &[]), []);
+}
+
+#[test]
+fn more_permits_than_there_are_are_refused() {
+    let permits = |token, at, count| {
+        let left = at + 100;
+        format!("entered 0 {token} {at} 900 permits:{count}/5 90\nleft 0 {token} {left} {left} held 900\n")
+    };
+    let (one, two, three) = (permits(5, 100, 2), permits(6, 110, 2), permits(7, 120, 2));
+    let lives = [("one", one.as_str(), None), ("two", two.as_str(), None), ("three", three.as_str(), None)];
+    assert_eq!(rules(&lives, &[]), [Rule::TooManyPermits], "no two of them alone are too many");
+    assert_eq!(rules(&lives[..2], &[]), []);
+}
+
+#[test]
+fn two_kinds_of_one_lock_at_one_time_are_refused() {
+    let reader = ("reader", "entered 0 5 100 400 read 90\nleft 0 5 300 301 held 400\n", None);
+    for other in ["", " permits:1/5 90"] {
+        let other = format!("entered 0 6 200 400{other}\nleft 0 6 250 251 held 400\n");
+        assert_eq!(rules(&[reader, ("other", &other, None)], &[]), [Rule::KindsMixed]);
+    }
+    let three = ("three", "entered 0 5 100 400 permits:1/3 90\nleft 0 5 300 301 held 400\n", None);
+    let four = ("four", "entered 0 6 200 400 permits:1/4 90\nleft 0 6 250 251 held 400\n", None);
+    assert_eq!(rules(&[three, four], &[]), [Rule::KindsMixed]);
+}
+
+#[test]
+fn tokens_of_shared_sections_that_shrink_are_refused() {
+    let first = ("first", "entered 0 5 100 400 read 90\nleft 0 5 300 301 held 400\n", None);
+    let begun_after = ("after", "entered 0 4 120 400 read 101\nleft 0 4 300 301 held 400\n", None);
+    assert_eq!(rules(&[first, begun_after], &[]), [Rule::TokenOrder]);
+    // Between a writer and a reader the order of entry decides, whenever they began.
+    let writer = ("writer", "entered 0 4 310 400 write 90\nleft 0 4 320 321 held 400\n", None);
+    assert_eq!(rules(&[first, writer], &[]), [Rule::TokenOrder]);
+    let old = ("old", "entered 0 9 50 400 write 40\nleft 0 9 60 61 held 400\n", None);
+    assert_eq!(rules(&[old, first], &[]), [Rule::TokenOrder]);
+    let twin = ("twin", "entered 0 5 120 400 read 95\nleft 0 5 300 301 held 400\n", None);
+    assert_eq!(rules(&[first, twin], &[]), [Rule::TokenTwice]);
+}
+
+#[test]
+fn a_loss_on_the_way_from_one_mode_to_another_is_told() {
+    let silent = "entered 0 5 100 400 write 90\nleft 0 5 420 421 expired 400\nreleased 0 5 430 converted\n";
+    assert_eq!(rules(&[("silent", silent, None)], &[]), [Rule::LossNotTold]);
+}
+
+#[test]
+fn shared_use_may_be_older_than_other_shared_use_but_not_than_a_write() {
+    let of = |token, at, alone| Write { lock: 0, token, pid: 1, at, accepted: true, alone };
+    let (good, read) = ([GOOD[0], GOOD[1]], |token, at| of(token, at, false));
+    let found = |writes| judged(&good, writes).check().iter().map(|found| found.rule).collect::<Vec<_>>();
+    assert_eq!(found(vec![read(7, 160), read(5, 170)]), []);
+    assert_eq!(found(vec![of(7, 160, true), read(5, 170)]), [Rule::WriteOrder]);
+    assert_eq!(found(vec![read(7, 160), of(5, 170, true)]), [Rule::WriteOrder]);
 }
 
 #[test]

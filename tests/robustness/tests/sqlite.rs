@@ -1,12 +1,11 @@
 //! Robustness on one SQLite file.
 #![cfg(unix)]
 
-use std::time::Duration;
-
 use polylatch_robustness::evidence::Evidence;
-use polylatch_robustness::load::{Plan, run};
+use polylatch_robustness::load::{Plan, run_and_judge};
+use polylatch_robustness::sharing::Family;
 use polylatch_robustness::stage::Stage;
-use polylatch_robustness::{crowd, scenarios, size};
+use polylatch_robustness::{crowd, size};
 
 /// The worker program.
 const WORKER: &str = env!("CARGO_BIN_EXE_polylatch-robustness-worker");
@@ -32,59 +31,42 @@ fn expect_an_intact_file(evidence: &Evidence) {
     assert_eq!(answers, ["ok"]);
 }
 
-#[test]
-fn sections_never_overlap_while_processes_are_killed_and_paused() {
-    let seed = size("POLYLATCH_ROBUSTNESS_SEED", 20_260_103);
-    let sections = size("POLYLATCH_ROBUSTNESS_SECTIONS", 200_000) / 5;
-    let faults = size("POLYLATCH_ROBUSTNESS_FAULTS", (sections / 500).max(12));
+/// Processes are killed and paused; every kind of lock keeps its rules.
+#[track_caller]
+fn under_kills_and_pauses(family: Family, seed: u64, sections: u64) {
+    let seed = size("POLYLATCH_ROBUSTNESS_SEED", seed);
+    let sections = size("POLYLATCH_ROBUSTNESS_SECTIONS", sections * 5) / 5;
     let evidence = Evidence::new(Some(seed));
+    let workers = vec![format!("{}?lease=600ms&provisional=300ms&poll=50ms", url(&evidence)); 8];
     let plan = Plan {
-        program: WORKER,
-        seed,
         sections,
-        faults,
-        urls: vec![format!("{}?lease=600ms&provisional=300ms&poll=50ms", url(&evidence)); 8],
-        threads: 3,
-        locks: 6,
-        long: Duration::from_millis(450),
-        pause: Duration::from_millis(1100),
+        faults: size("POLYLATCH_ROBUSTNESS_FAULTS", (sections / 500).max(12)),
         kills: 5,
         pauses: 1,
-        others: Vec::new(),
+        ..Plan::usual(WORKER, family, seed, workers, url(&evidence))
     };
-    let mut outcome = run(&plan, &evidence);
-    println!("sqlite under load (seed {seed}):\n{}", outcome.figures);
-    evidence.judge(&mut outcome.history);
+    let figures = run_and_judge("sqlite under load", &plan, &evidence);
     expect_an_intact_file(&evidence);
-    assert!(outcome.figures.sections as u64 >= sections);
-    let kills = outcome.figures.faults.get("kill").copied().unwrap_or(0);
-    assert!(kills >= faults * 5 / 8, "only {kills} of {faults} faults were kills");
+    let kills = figures.faults.get("kill").copied().unwrap_or(0);
+    assert!(kills >= plan.faults * 5 / 8, "only {kills} of {} faults were kills", plan.faults);
 }
 
 #[test]
-fn the_next_waiter_follows_a_holder_killed_under_its_first_lease() {
-    on_stage(scenarios::the_next_waiter_follows_a_holder_killed_under_its_first_lease);
+fn sections_never_overlap_while_processes_are_killed_and_paused() {
+    under_kills_and_pauses(Family::Mutex, 20_260_103, 40_000);
 }
 
 #[test]
-fn the_next_waiter_follows_a_holder_killed_after_a_renewal() {
-    on_stage(scenarios::the_next_waiter_follows_a_holder_killed_after_a_renewal);
+fn readers_never_meet_a_writer_while_processes_are_killed_and_paused() {
+    under_kills_and_pauses(Family::ReadWrite, 20_260_108, 6_000);
 }
 
 #[test]
-fn a_holder_paused_beyond_its_lease_is_told_at_once_and_refused() {
-    on_stage(scenarios::a_holder_paused_beyond_its_lease_is_told_at_once_and_refused);
+fn permits_are_never_more_than_there_are_while_processes_are_killed_and_paused() {
+    under_kills_and_pauses(Family::Semaphore, 20_260_109, 6_000);
 }
 
-#[test]
-fn a_dead_waiter_at_the_head_of_the_line_is_passed_over() {
-    on_stage(scenarios::a_dead_waiter_at_the_head_of_the_line_is_passed_over);
-}
-
-#[test]
-fn a_waiter_that_was_granted_during_a_pause_does_not_enter_late() {
-    on_stage(scenarios::a_waiter_that_was_granted_during_a_pause_does_not_enter_late);
-}
+polylatch_robustness::scenarios!(on_stage);
 
 #[test]
 fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_line() {

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::backend::{
-    Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem, Renewal, Reply,
+    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem,
+    Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::{Clock, SystemClock};
@@ -37,18 +38,22 @@ pub(crate) struct MemoryBackend {
     capability: Capability,
 }
 
+/// A forked child has a copy of its parent's stores; nobody there renews or releases.
+type ProcessAndName = (u32, String);
+
 /// Opens the store of this name, or a private one if the name is empty.
 pub(crate) fn open(name: &str, context: &OpenContext) -> Arc<dyn Backend> {
-    static NAMED: OnceLock<Mutex<HashMap<String, Weak<Shared>>>> = OnceLock::new();
+    static NAMED: OnceLock<Mutex<HashMap<ProcessAndName, Weak<Shared>>>> = OnceLock::new();
     let shared = if name.is_empty() {
         Arc::default()
     } else {
+        let name = (std::process::id(), name.to_owned());
         let mut named = unpoisoned(NAMED.get_or_init(Mutex::default));
-        match named.get(name).and_then(Weak::upgrade) {
+        match named.get(&name).and_then(Weak::upgrade) {
             Some(shared) => shared,
             None => {
                 let shared = Arc::<Shared>::default();
-                named.insert(name.to_owned(), Arc::downgrade(&shared));
+                named.insert(name, Arc::downgrade(&shared));
                 shared
             }
         }
@@ -61,6 +66,7 @@ pub(crate) fn open(name: &str, context: &OpenContext) -> Arc<dyn Backend> {
             fifo: true,
             push: true,
             expiry: true,
+            atomic_sets: true,
             fencing: FenceQuality::Strict,
             min_lease: crate::options::MIN_LEASE,
             max_lease: crate::options::MAX_LEASE,
@@ -105,6 +111,10 @@ impl Backend for MemoryBackend {
 
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
         ready(Ok(self.step(|store, now| store.poll(now, contender, ask))))
+    }
+
+    fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
+        ready(Ok(self.step(|store, now| store.take_all(now, contenders))))
     }
 
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {

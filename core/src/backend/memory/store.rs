@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, Ask, Contender, Conversion, HolderHint, Released, RenewItem, Renewal,
-    is_renewed,
+    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, AnswerAll, Ask, Contender, Conversion, Released, RenewItem, Renewal,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::BootInstant;
-use crate::inspect::{
-    AuditEntry, BreakOutcome, BreakRequest, ClientView, HolderView, LockView, Query, Snapshot, WaiterView,
-};
+use crate::inspect::{AuditEntry, BreakOutcome, BreakRequest, ClientView, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::policy::fencing::FencingToken;
 use crate::policy::sharing::admits;
 use crate::policy::waiting::WaitAnswer;
 use crate::token::OwnerToken;
+
+mod view;
+
+use view::millis;
 
 /// How many silent waiters one step drops at most, so that no step is long.
 const REAPED_PER_STEP: usize = 64;
@@ -87,16 +88,13 @@ impl Store {
         let mut lock = self.take(&name, now);
 
         let answer = 'answer: {
-            let head = lock.live_head(now);
+            let my_turn = lock.is_turn_of(contender, now);
             if let Some(present) = lock.kind(now).filter(|kind| *kind != contender.mode.kind()) {
                 break 'answer Answer::OtherKind { present };
             }
-            if let Some(holder) = lock.held_by(contender.owner) {
-                // Never shorten: a poll that arrives late must not undo a renewal.
-                holder.ends_at = holder.ends_at.max(now.boot + contender.first_lease);
-                break 'answer Answer::Held { fence: FencingToken::new(holder.fence) };
+            if let Some(fence) = lock.confirm(contender, now) {
+                break 'answer Answer::Held { fence };
             }
-            let my_turn = contender.barge || head.is_none_or(|owner| owner == contender.owner);
             if my_turn && lock.admits(contender.mode) {
                 lock.leave_line(contender.owner);
                 let fence = self.grant(&mut lock, contender, now);
@@ -125,6 +123,47 @@ impl Store {
             }
         };
         self.put(name, lock);
+        (answer, pushes)
+    }
+
+    /// Takes several locks of different names, or none: see `Backend::take_all`.
+    pub(crate) fn take_all(&mut self, now: Now, contenders: &[Arc<Contender>]) -> (AnswerAll, Vec<Push>) {
+        let mut pushes = Vec::new();
+        let mut locks: Vec<_> =
+            contenders.iter().map(|contender| self.take(contender.name.as_str(), now)).collect();
+
+        let answer = 'answer: {
+            // All are looked at before the first one is touched.
+            for (at, (lock, contender)) in locks.iter_mut().zip(contenders).enumerate() {
+                let my_turn = lock.is_turn_of(contender, now);
+                if let Some(present) = lock.kind(now).filter(|kind| *kind != contender.mode.kind()) {
+                    break 'answer AnswerAll::OtherKind { at, present };
+                }
+                let is_held = lock.held_by(contender.owner).is_some();
+                let can_be_had = is_held || (my_turn && lock.admits(contender.mode));
+                if !can_be_had {
+                    break 'answer AnswerAll::Refused;
+                }
+            }
+            let mut fences = Vec::with_capacity(locks.len());
+            for (lock, contender) in locks.iter_mut().zip(contenders) {
+                fences.push(match lock.confirm(contender, now) {
+                    Some(fence) => fence,
+                    None => {
+                        lock.leave_line(contender.owner);
+                        FencingToken::new(self.grant(lock, contender, now))
+                    }
+                });
+            }
+            // Those whom one of them overtook may share its lock with it.
+            for lock in &mut locks {
+                pushes.extend(self.grant_next(lock, now));
+            }
+            AnswerAll::Held { fences }
+        };
+        for (lock, contender) in locks.into_iter().zip(contenders) {
+            self.put(contender.name.as_str().to_owned(), lock);
+        }
         (answer, pushes)
     }
 
@@ -376,6 +415,24 @@ impl Lock {
         self.holders.iter_mut().find(|holder| holder.contender.owner == owner)
     }
 
+    /// Extends the lease that this contender has, if it has one, to at least a first lease.
+    fn confirm(&mut self, contender: &Contender, now: Now) -> Option<FencingToken> {
+        let holder = self.held_by(contender.owner)?;
+        // Never shorten: a poll that arrives late must not undo a renewal.
+        holder.ends_at = holder.ends_at.max(now.boot + contender.first_lease);
+        Some(FencingToken::new(holder.fence))
+    }
+
+    /// Says whether nobody live stands before a contender, or it does not mind. Drops silent waiters from
+    /// the front; of those whom one step leaves there nobody knows, so they count as live.
+    fn is_turn_of(&mut self, contender: &Contender, now: Now) -> bool {
+        match self.live_head(now) {
+            _ if contender.barge => true,
+            Some(owner) => owner == contender.owner,
+            None => self.line.is_empty(),
+        }
+    }
+
     /// Takes out the first lease of which this is so.
     fn end(&mut self, so: impl Fn(&Holder) -> bool) -> Option<Holder> {
         let at = self.holders.iter().position(so)?;
@@ -393,7 +450,7 @@ impl Lock {
         held.or(wanted).map(Mode::kind)
     }
 
-    /// Drops silent waiters from the front and returns the first live one.
+    /// Drops silent waiters from the front, at most [`REAPED_PER_STEP`], and returns the first live one.
     fn live_head(&mut self, now: Now) -> Option<OwnerToken> {
         for _ in 0..REAPED_PER_STEP {
             let first = self.line.front()?;
@@ -412,69 +469,10 @@ impl Lock {
     fn leave_line(&mut self, owner: OwnerToken) -> Option<Waiter> {
         self.line.remove(self.position(owner)?)
     }
-
-    fn view(&self, name: &str, now: Now) -> LockView {
-        LockView {
-            name: name.to_owned(),
-            mode: self.kind(now).map_or("mutex", Kind::code).into(),
-            capacity: self.kind(now).and_then(Kind::capacity),
-            holders: self.live_holders(now).map(|holder| holder.view(now)).collect(),
-            waiters: self.line.iter().enumerate().map(|(at, waiter)| waiter.view(at as u32, now)).collect(),
-            details: Vec::new(),
-        }
-    }
 }
 
 impl Holder {
     fn is(&self, owner: OwnerToken, fence: u64) -> bool {
         self.contender.owner == owner && self.fence == fence
     }
-
-    fn hint(&self, now: Now) -> HolderHint {
-        HolderHint {
-            client: Some(self.contender.client.clone()),
-            label: self.contender.label.clone(),
-            held_for: Some(now.boot.since(self.acquired.boot)),
-            left: Some(self.ends_at.since(now.boot)),
-        }
-    }
-
-    fn view(&self, now: Now) -> HolderView {
-        HolderView {
-            client: Some(self.contender.client.clone()),
-            label: self.contender.label.clone(),
-            mode: self.contender.mode.code().into(),
-            permits: self.contender.mode.permits(),
-            owner_digest: self.contender.owner.digest(),
-            fencing_token: Some(FencingToken::new(self.fence)),
-            acquired_at_ms: Some(self.acquired.wall_us / 1000),
-            held_for_ms: Some(millis(now.boot.since(self.acquired.boot))),
-            lease_ms: Some(millis(self.contender.lease)),
-            remaining_ms: Some(millis(self.ends_at.since(now.boot))),
-            renewals: Some(self.renewals),
-            renewed_ago_ms: self.renewed_at.map(|at| millis(now.boot.since(at))),
-            renewed: is_renewed(self.renewals, self.contender.first_lease, self.contender.lease),
-            details: Vec::new(),
-        }
-    }
-}
-
-impl Waiter {
-    fn view(&self, position: u32, now: Now) -> WaiterView {
-        WaiterView {
-            client: self.contender.client.clone(),
-            label: self.contender.label.clone(),
-            mode: self.contender.mode.code().into(),
-            permits: self.contender.mode.permits(),
-            owner_digest: self.contender.owner.digest(),
-            position,
-            since_ms: self.since.wall_us / 1000,
-            waited_ms: millis(now.boot.since(self.since.boot)),
-            silent: now.boot >= self.silent_at,
-        }
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -95,7 +95,11 @@ impl Driven {
         let hub = Arc::new(Hub::default());
         // Never polled so far, so it has woken nobody: the first poll is due.
         hub.woken.store(true, Ordering::SeqCst);
-        Self { driver: Arc::new(Mutex::new(Some(Box::pin(driver)))), hub, socket }
+        // Without tokio's budget for cooperation, which is that of the task that happens to drive: the
+        // driver does the work of others, too, and with a budget that is used up it would only wake
+        // itself, in the midst of a task that does not return before the driver rests.
+        let driver: Driver = Box::pin(tokio::task::unconstrained(driver));
+        Self { driver: Arc::new(Mutex::new(Some(driver))), hub, socket }
     }
 
     /// Says whether the connection is known to have ended.

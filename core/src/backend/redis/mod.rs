@@ -4,22 +4,18 @@
 //! file only turns verbs into script calls and answers into words.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
-
 use crate::backend::{
-    ANNOUNCE_TTL, Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
-    RenewItem, Renewal, Reply,
+    ANNOUNCE_TTL, Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose,
+    Released, RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 use crate::mode::Mode;
-use crate::name::LockName;
 use crate::policy::fencing::{FenceQuality, FencingToken};
-use crate::token::{ClientId, OwnerToken};
+use crate::token::ClientId;
 use crate::wakeups::Wakeups;
 
 pub(crate) mod config;
@@ -28,24 +24,26 @@ mod differential;
 mod driven;
 mod examine;
 pub(crate) mod foreign;
+mod inbox;
 mod native;
 pub(crate) mod port;
 mod reading;
 pub(crate) mod records;
 mod replies;
 pub(crate) mod scripts;
+mod sets;
 mod socket;
 mod stream;
+mod unlisted;
 mod verbs;
 
 use config::Guarantee;
 pub(crate) use config::RedisConfig;
+use inbox::Inboxes;
 use native::NativePort;
-use port::{Acknowledge, Call, ChannelEvent, Data, Port, ServerFacts};
+use port::{Acknowledge, Call, Data, Port, ServerFacts};
 use records::Keys;
-
-/// How long a first waiter lets the subscription come up before it stands in line without it.
-const SUBSCRIBE_LIMIT: Duration = Duration::from_millis(500);
+use unlisted::Unlisted;
 
 /// One client's view of one Redis server.
 pub(crate) struct RedisBackend {
@@ -56,24 +54,18 @@ pub(crate) struct RedisBackend {
 struct Inner {
     port: Box<dyn Port>,
     keys: Keys,
+    /// The first arguments of scripts that can grant, where they come in one: every argument costs
+    /// time at the server, and the usual cases need none of these.
+    packed_args: String,
     guarantee: Guarantee,
     max_lease: Duration,
     acknowledge: Option<Acknowledge>,
     runtime: tokio::runtime::Handle,
     wakeups: Arc<Wakeups>,
     client: ClientId,
-    inbox: watch::Sender<Inbox>,
-    subscribing: AtomicBool,
+    inboxes: Inboxes,
+    unlisted: Unlisted,
     own: examine::Own,
-}
-
-/// Whether pushes reach this client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Inbox {
-    Opening,
-    Open,
-    /// The server refuses it for good: waiters are marked as not listening.
-    Refused,
 }
 
 /// Connects, looks at the server, and refuses what cannot keep the declared guarantee.
@@ -139,6 +131,12 @@ impl RedisBackend {
     pub(crate) fn new(config: RedisConfig, context: OpenContext, port: Box<dyn Port>) -> Self {
         let inner = Inner {
             own: examine::Own::of(&config),
+            packed_args: format!(
+                "{} {} {}",
+                config.keys.inbox_before(),
+                config.max_lease.as_millis(),
+                if config.guarantee == Guarantee::Strict { 's' } else { '-' }
+            ),
             port,
             keys: config.keys,
             guarantee: config.guarantee,
@@ -147,14 +145,15 @@ impl RedisBackend {
             runtime: context.runtime,
             wakeups: context.wakeups,
             client: context.client,
-            inbox: watch::Sender::new(Inbox::Opening),
-            subscribing: AtomicBool::new(false),
+            inboxes: Inboxes::default(),
+            unlisted: Unlisted::default(),
         };
         let capability = Capability {
             backend: "redis",
             fifo: true,
             push: true,
             expiry: true,
+            atomic_sets: true,
             fencing: FenceQuality::TimeFloored,
             min_lease: crate::options::MIN_LEASE,
             max_lease: inner.max_lease,
@@ -164,76 +163,14 @@ impl RedisBackend {
 }
 
 impl Inner {
-    /// Subscribes to this client's inbox, once, and waits a moment for the server's confirmation: a
-    /// push from before the subscription would be missed.
-    async fn listens(self: &Arc<Self>) -> bool {
-        if !self.subscribing.swap(true, Ordering::SeqCst) {
-            let weak = Arc::downgrade(self);
-            let channel = format!("{}{}", self.keys.inbox_before(), self.client);
-            self.port.subscribe(
-                channel,
-                Arc::new(move |event| {
-                    if let Some(inner) = weak.upgrade() {
-                        inner.heard(event);
-                    }
-                }),
-            );
-        }
-        let mut inbox = self.inbox.subscribe();
-        if *inbox.borrow_and_update() == Inbox::Opening {
-            let limit = {
-                let _context = self.runtime.enter();
-                tokio::time::sleep(SUBSCRIBE_LIMIT)
-            };
-            tokio::select! {
-                _ = inbox.wait_for(|inbox| *inbox != Inbox::Opening) => {}
-                () = limit => {}
-            }
-        }
-        *self.inbox.borrow() != Inbox::Refused
-    }
-
-    fn heard(&self, event: ChannelEvent) {
-        match event {
-            ChannelEvent::Subscribed => {
-                self.inbox.send_replace(Inbox::Open);
-                // Whatever was pushed before now is lost: everybody asks.
-                self.wakeups.hint_all();
-            }
-            ChannelEvent::Interrupted => {}
-            ChannelEvent::Refused(why) => {
-                tracing::warn!(why, "pushes are refused, so waiters poll; allow the channel in the ACL");
-                self.inbox.send_replace(Inbox::Refused);
-            }
-            ChannelEvent::Message(message) => self.pushed(&message),
-        }
-    }
-
-    fn pushed(&self, message: &[u8]) {
-        let Ok(message) = std::str::from_utf8(message) else { return };
-        let mut fields = message.split('|');
-        let (Some(what), Some(owner), Some(fence)) = (fields.next(), fields.next(), fields.next()) else {
-            return;
-        };
-        let (Some(owner), Ok(fence)) = (OwnerToken::from_hex(owner), fence.parse()) else { return };
-        match what {
-            // A push skips the replicas' acknowledgement, so it is only a reason to ask.
-            "granted" if self.acknowledge.is_some() => self.wakeups.hint(owner),
-            "granted" => self.wakeups.grant(owner, fence),
-            "revoked" => self.wakeups.revoked(owner, fence),
-            "echo" => drop(self.own.echo.send_replace(Some(owner))),
-            _ => {}
-        }
-    }
-
     /// The first arguments of every script that can grant.
-    fn granting_args(&self, name: &LockName) -> Vec<String> {
-        vec![
-            self.keys.inbox_before(),
-            name.escaped_for_redis(),
-            if self.guarantee == Guarantee::Strict { "strict".into() } else { String::new() },
-            self.max_lease.as_millis().to_string(),
-        ]
+    fn granting_args(&self, escaped: String) -> Vec<String> {
+        let mut args = Vec::with_capacity(13);
+        args.push(self.keys.inbox_before());
+        args.push(escaped);
+        args.push(if self.guarantee == Guarantee::Strict { "strict".into() } else { String::new() });
+        args.push(self.max_lease.as_millis().to_string());
+        args
     }
 
     async fn one(&self, call: Call, acknowledge: Option<Acknowledge>) -> Result<Data> {
@@ -270,6 +207,14 @@ impl Backend for RedisBackend {
         Box::pin(Arc::clone(&self.inner).poll(Arc::clone(contender), ask))
     }
 
+    fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
+        Box::pin(Arc::clone(&self.inner).take_all(contenders.to_vec()))
+    }
+
+    fn lists_late(&self) -> bool {
+        true
+    }
+
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
         Box::pin(Arc::clone(&self.inner).renew(items))
     }
@@ -295,7 +240,8 @@ impl Backend for RedisBackend {
         let query = query.clone();
         Box::pin(async move {
             let started = Instant::now();
-            let mut snapshot = reading::read(&*inner.port, &inner.keys, &query).await?;
+            let unlisted = inner.unlisted.names();
+            let mut snapshot = reading::read(&*inner.port, &inner.keys, &query, unlisted).await?;
             snapshot.round_trip = started.elapsed();
             Ok(snapshot)
         })

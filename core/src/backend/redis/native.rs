@@ -37,12 +37,19 @@ struct Shared {
     runtime: Handle,
     /// The present connections. A socket belongs to the event queue of one runtime, so that a caller
     /// inside a runtime is woken there, without a detour over another thread.
-    present: Mutex<HashMap<runtime::Id, Connection>>,
+    present: Mutex<HashMap<Line, Connection>>,
+    /// Grants wait for replicas, and `WAIT` holds up what is sent after it.
+    acknowledges: bool,
     /// Held while connecting, so that callers share one attempt.
     connecting: tokio::sync::Mutex<u64>,
     most_replicas: AtomicU32,
     closed: Notify,
 }
+
+/// Which connection: that of a runtime, and there the one for renewals or the one for all else.
+/// Renewals have their own only where others wait for replicas. All else stays in order: a cancellation
+/// must not overtake the request that it undoes.
+type Line = (runtime::Id, bool);
 
 /// One connection for commands.
 #[derive(Clone)]
@@ -72,6 +79,7 @@ impl NativePort {
             timeout: config.timeout,
             runtime,
             present: Mutex::default(),
+            acknowledges: config.acknowledge.is_some(),
             connecting: tokio::sync::Mutex::new(0),
             most_replicas: AtomicU32::new(0),
             closed: Notify::new(),
@@ -80,10 +88,10 @@ impl NativePort {
 }
 
 impl Shared {
-    async fn connection(self: &Arc<Self>) -> Result<(runtime::Id, Connection)> {
+    async fn connection(self: &Arc<Self>, renews: bool) -> Result<(Line, Connection)> {
         // A thread without a runtime uses the client's own.
         let runtime = Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
-        let id = runtime.id();
+        let id = (runtime.id(), renews && self.acknowledges);
         let present = || {
             let connection = unpoisoned(&self.present).get(&id).cloned();
             connection.filter(|connection| !connection.driven.has_ended())
@@ -188,15 +196,15 @@ impl Shared {
     }
 
     /// Drops a connection that turned out to be dead, unless it was replaced already.
-    fn discard(&self, id: runtime::Id, number: u64) {
+    fn discard(&self, id: Line, number: u64) {
         let mut present = unpoisoned(&self.present);
         if present.get(&id).is_some_and(|connection| connection.number == number) {
             present.remove(&id);
         }
     }
 
-    async fn send(self: &Arc<Self>, commands: Vec<Cmd>) -> Result<Vec<Value>> {
-        let (id, mut connection) = self.connection().await?;
+    async fn send(self: &Arc<Self>, commands: Vec<Cmd>, renews: bool) -> Result<Vec<Value>> {
+        let (id, mut connection) = self.connection(renews).await?;
         let driven = connection.driven.clone();
         let sent = match <[Cmd; 1]>::try_from(commands) {
             Ok([command]) => {
@@ -236,7 +244,8 @@ impl Shared {
         if let Some((ack, needed)) = needed {
             commands.push(wait_command(ack, needed));
         }
-        let mut replies = self.send(commands).await?;
+        let renews = calls.iter().all(|call| call.script.renews());
+        let mut replies = self.send(commands, renews).await?;
         let mut acknowledged = needed.map(|_| replies.pop());
         let unknown: Vec<_> = (0..calls.len()).filter(|at| is_unknown_script(&replies[*at])).collect();
         if !unknown.is_empty() {
@@ -246,7 +255,7 @@ impl Shared {
             if let Some((ack, needed)) = needed {
                 again.push(wait_command(ack, needed));
             }
-            let mut answers = self.send(again).await?;
+            let mut answers = self.send(again, renews).await?;
             if needed.is_some() {
                 acknowledged = Some(answers.pop());
             }
@@ -310,10 +319,10 @@ impl Shared {
     }
 
     async fn ask_for_facts(self: Arc<Self>) -> Result<ServerFacts> {
-        let mut replies = self.send(vec![redis::cmd("INFO")]).await?;
+        let mut replies = self.send(vec![redis::cmd("INFO")], false).await?;
         let facts = match replies.pop() {
             Some(Value::ServerError(error)) if error.code() == "NOPERM" => {
-                self.send(vec![redis::cmd("PING")])
+                self.send(vec![redis::cmd("PING")], false)
                     .await?
                     .into_iter()
                     .try_for_each(|reply| data(reply).map(drop))?;
@@ -334,7 +343,7 @@ impl Shared {
         command.arg(words);
         let limit = {
             let _context = self.runtime.enter();
-            tokio::time::timeout(self.timeout, self.send(vec![command]))
+            tokio::time::timeout(self.timeout, self.send(vec![command], false))
         };
         let mut replies = limit.await.unwrap_or_else(|_| Err(self.silent()))?;
         Ok(match replies.pop() {
@@ -356,7 +365,11 @@ impl Shared {
             subscriber.subscribe(channel).await.map_err(|error| classify(&error))?;
             Ok(subscriber)
         };
-        let mut subscriber = tokio::time::timeout(self.timeout, opening).await.unwrap_or_else(|_| {
+        let limit = {
+            let _context = self.runtime.enter();
+            tokio::time::timeout(self.timeout, opening)
+        };
+        let mut subscriber = limit.await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::BackendUnavailable, "subscribing was not answered in time"))
         })?;
         listener(ChannelEvent::Subscribed);
@@ -375,14 +388,16 @@ impl Port for NativePort {
 
     fn subscribe(&self, channel: String, listener: Listener) {
         let shared = Arc::clone(&self.0);
-        self.0.runtime.spawn(async move {
+        let ended = Ended(Arc::clone(&listener));
+        let runtime = Handle::try_current().unwrap_or_else(|_| self.0.runtime.clone());
+        runtime.spawn(async move {
+            let _ended = ended;
             let listening = async {
-                let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1), 1);
+                let new_backoff = || Backoff::new(Duration::from_millis(20), Duration::from_secs(1), 1);
+                let mut backoff = new_backoff();
                 loop {
                     match shared.listen(&channel, &listener).await {
-                        Ok(()) => {
-                            backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1), 1)
-                        }
+                        Ok(()) => backoff = new_backoff(),
                         Err(error) if error.kind() == ErrorKind::BackendRejected => {
                             listener(ChannelEvent::Refused(error.to_string()));
                             return;
@@ -390,7 +405,12 @@ impl Port for NativePort {
                         Err(error) => tracing::debug!(%error, "subscription interrupted; subscribing again"),
                     }
                     listener(ChannelEvent::Interrupted);
-                    tokio::time::sleep(backoff.delay()).await;
+                    // The caller's runtime may have no timers.
+                    let pause = {
+                        let _context = shared.runtime.enter();
+                        tokio::time::sleep(backoff.delay())
+                    };
+                    pause.await;
                 }
             };
             tokio::select! {
@@ -420,6 +440,15 @@ impl Drop for NativePort {
     }
 }
 
+/// Tells a listener that nothing comes any more, also if its runtime ends.
+struct Ended(Listener);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        (self.0)(ChannelEvent::Ended);
+    }
+}
+
 /// A task that ends when nobody waits for it any more.
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 
@@ -430,8 +459,11 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 fn command(verb: &str, script: &str, call: &Call) -> Cmd {
-    let mut command = redis::cmd(verb);
-    command.arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
+    let words = || call.keys.iter().chain(&call.args);
+    // Room for the verb and the number of keys, too.
+    let bytes = words().map(String::len).sum::<usize>() + script.len() + 32;
+    let mut command = Cmd::with_capacity(words().count() + 3, bytes);
+    command.arg(verb).arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
     command
 }
 

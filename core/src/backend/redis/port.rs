@@ -120,6 +120,8 @@ pub(crate) enum ChannelEvent {
     Interrupted,
     /// The server refuses this subscription for good.
     Refused(String),
+    /// Nothing comes any more: it was refused, the port was closed, or the runtime has ended.
+    Ended,
     Message(Vec<u8>),
 }
 
@@ -131,7 +133,7 @@ pub(crate) struct Refusal {
     pub detail: String,
 }
 
-/// Hears what happens on a channel. Called on the client's service thread; must not block.
+/// Hears what happens on a channel. Called on the runtime that subscribed; must not block.
 pub(crate) type Listener = Arc<dyn Fn(ChannelEvent) + Send + Sync>;
 
 /// A connection to one Redis server.
@@ -142,7 +144,8 @@ pub(crate) trait Port: Send + Sync + 'static {
     /// is `maybe`. A script that the server does not know yet is loaded.
     fn run(&self, calls: Vec<Call>, acknowledge: Option<Acknowledge>) -> Reply<Vec<Result<Data>>>;
 
-    /// Subscribes for the life of the port, and subscribes again after every interruption.
+    /// Subscribes for the life of the port, and subscribes again after every interruption. Listens on
+    /// the caller's runtime, or on the client's own if the caller has none.
     fn subscribe(&self, channel: String, listener: Listener);
 
     /// Asks the server what it is. Connects if need be.

@@ -23,12 +23,18 @@ const LOCKS_PER_PAGE: usize = 100;
 /// Waiters read of one lock.
 const WAITERS: usize = 1000;
 
-pub(super) async fn read(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Snapshot> {
+/// `unlisted` are names that may not stand in the index so far.
+pub(super) async fn read(
+    port: &dyn Port,
+    keys: &Keys,
+    query: &Query,
+    unlisted: Vec<LockName>,
+) -> Result<Snapshot> {
     let mut locks = Vec::new();
     let mut truncated = false;
     let (names, pages) = match &query.name {
         Some(name) => (vec![LockName::new(name)?], 0),
-        None => names(port, keys, query).await?,
+        None => names(port, keys, query, unlisted).await?,
     };
     let mut looked_at = 0;
     for page in names.chunks(LOCKS_PER_PAGE) {
@@ -94,9 +100,14 @@ fn add_foreign(locks: &mut Vec<LockView>, found: Vec<LockView>) {
 }
 
 /// Returns the names that are asked for, in order, and how many pages of the index were read.
-async fn names(port: &dyn Port, keys: &Keys, query: &Query) -> Result<(Vec<LockName>, usize)> {
+async fn names(
+    port: &dyn Port,
+    keys: &Keys,
+    query: &Query,
+    unlisted: Vec<LockName>,
+) -> Result<(Vec<LockName>, usize)> {
     // A set, because entries that move between two pages may be read twice.
-    let mut names = BTreeSet::new();
+    let mut names: BTreeSet<_> = unlisted.into_iter().filter(|name| query.wants(name.as_str())).collect();
     let mut first = 0;
     loop {
         let call = Call {

@@ -51,21 +51,34 @@ impl Keys {
     }
 
     pub(crate) fn lock(&self, name: &LockName) -> String {
-        format!("{}{}{}", self.lock_before, name.escaped_for_redis(), self.lock_after)
+        [&self.lock_before, name.escaped_for_redis().as_str(), &self.lock_after].concat()
     }
 
     /// The six keys of every script that can grant, in its order.
     pub(crate) fn granting(&self, name: &LockName) -> Vec<String> {
-        let escaped = name.escaped_for_redis();
-        let prefix = &self.prefix;
-        vec![
-            self.lock(name),
-            format!("{prefix}:{{{escaped}}}:line"),
-            format!("{prefix}:{{{escaped}}}:life"),
-            self.counter(),
-            self.index(),
-            format!("{prefix}:epoch"),
-        ]
+        self.granting_escaped(&name.escaped_for_redis())
+    }
+
+    /// As [`Keys::granting`], for a name that is escaped already. There is room for the keys of holders
+    /// that share.
+    pub(crate) fn granting_escaped(&self, escaped: &str) -> Vec<String> {
+        let mut keys = Vec::with_capacity(9);
+        keys.push([&self.lock_before, escaped, &self.lock_after].concat());
+        keys.push(self.of_name(escaped, "line"));
+        keys.push(self.of_name(escaped, "life"));
+        keys.extend([self.counter(), self.index(), [&self.prefix, ":epoch"].concat()]);
+        keys
+    }
+
+    /// The three keys of the usual cases, from which their scripts spell the others.
+    pub(crate) fn usual(&self, escaped: &str) -> Vec<String> {
+        let lock = [&self.lock_before, escaped, &self.lock_after].concat();
+        vec![lock, self.of_name(escaped, "line"), self.counter()]
+    }
+
+    /// The key of what stands beside a lock under its name.
+    fn of_name(&self, escaped: &str, what: &str) -> String {
+        [&self.prefix, ":{", escaped, "}:", what].concat()
     }
 
     /// Says whether a key is one that this client, as it is set up, keeps or would keep.
@@ -78,22 +91,26 @@ impl Keys {
     }
 
     /// The key of holders that share.
-    pub(crate) fn holders(&self, name: &LockName) -> String {
-        format!("{}:{{{}}}:holders", self.prefix, name.escaped_for_redis())
+    pub(crate) fn holders(&self, escaped: &str) -> String {
+        self.of_name(escaped, "holders")
     }
 
     /// The keys of holders that share: who, and their details.
     pub(crate) fn sharing(&self, name: &LockName) -> [String; 2] {
-        let details = format!("{}:{{{}}}:details", self.prefix, name.escaped_for_redis());
-        [self.holders(name), details]
+        self.sharing_escaped(&name.escaped_for_redis())
+    }
+
+    /// As [`Keys::sharing`], for a name that is escaped already.
+    pub(crate) fn sharing_escaped(&self, escaped: &str) -> [String; 2] {
+        [self.holders(escaped), self.of_name(escaped, "details")]
     }
 
     pub(crate) fn counter(&self) -> String {
-        format!("{}:fence", self.prefix)
+        [&self.prefix, ":fence"].concat()
     }
 
     pub(crate) fn index(&self) -> String {
-        format!("{}:locks", self.prefix)
+        [&self.prefix, ":locks"].concat()
     }
 
     pub(crate) fn audit(&self) -> String {
@@ -109,7 +126,7 @@ impl Keys {
     }
 
     pub(crate) fn inbox_before(&self) -> String {
-        format!("{}:inbox:", self.prefix)
+        [&self.prefix, ":inbox:"].concat()
     }
 
     /// What stands before and after a name in the keys of a lock and of its line, and after it in the
@@ -163,13 +180,9 @@ pub(crate) fn waiter_record(contender: &Contender, listens: bool) -> String {
 
 /// The end of a lock value, from the first lease on.
 pub(crate) fn value_tail(contender: &Contender) -> String {
-    format!(
-        "|{}|{}|{}|{}",
-        contender.first_lease.as_millis(),
-        contender.lease.as_millis(),
-        contender.client,
-        escape_field(&contender.label),
-    )
+    let label = escape_field(&contender.label);
+    let (first, lease) = (millis(contender.first_lease), millis(contender.lease));
+    format!("|{first}|{lease}|{}|{label}", contender.client.as_str())
 }
 
 /// What a lock key of ours says.

@@ -22,6 +22,13 @@ impl Script {
     }
 }
 
+impl Script {
+    /// Whether it extends leases and does nothing else.
+    pub(crate) fn renews(&self) -> bool {
+        matches!(self.name, "renew" | "shared_renew")
+    }
+}
+
 macro_rules! scripts {
     ($($constant:ident = $name:literal $(after $($prelude:literal)+)?;)*) => {
         $(pub(crate) static $constant: LazyLock<Script> = LazyLock::new(|| {
@@ -35,16 +42,18 @@ macro_rules! scripts {
 }
 
 scripts! {
-    POLL = "poll" after "poll_free" "common" "line";
-    RELEASE = "release" after "release_unwaited" "common";
+    POLL = "poll" after "poll_free" "unpack_keys" "unpack_poll" "common" "line";
+    POLL_STRICT = "poll" after "unpack_keys" "unpack_poll" "common" "line";
+    RELEASE = "release" after "release_direct" "unpack_keys" "unpack_release" "common";
     CANCEL = "cancel" after "common";
     BREAK = "break" after "common" "shared_common";
     RENEW = "renew";
-    SHARED_POLL = "shared_poll" after "common" "line" "shared_common";
-    SHARED_RELEASE = "shared_release" after "common" "shared_common";
+    SHARED_POLL = "shared_poll" after "shared_free" "common" "line" "shared_common";
+    SHARED_RELEASE = "shared_release" after "shared_unwaited" "common" "shared_common";
     SHARED_CANCEL = "shared_cancel" after "common" "shared_common";
     SHARED_RENEW = "shared_renew";
     CONVERT = "convert" after "common" "shared_common";
+    TAKE_ALL = "take_all" after "common" "shared_common";
     ANNOUNCE = "announce";
     LIST = "list";
     SHOW = "show";

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Inner;
+use super::config::Guarantee;
 use super::port::{Acknowledge, Call, Data};
 use super::records::{LockValue, mode_code, parse_mode, value_tail, waiter_record};
 use super::scripts::{self, Script};
-use super::{Inbox, Inner};
 use crate::backend::{
     AUDIT_LENGTH, Answer, Ask, Contender, Conversion, HolderHint, Released, RenewItem, Renewal,
 };
@@ -22,7 +23,6 @@ use crate::token::ClientId;
 /// Which keys a script takes besides those of every script that can grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum More {
-    Nothing,
     Holders,
     HoldersAndDetails,
 }
@@ -36,13 +36,19 @@ fn one_of(
     if contender.mode == Mode::Mutex { mutex } else { (shared, More::HoldersAndDetails) }
 }
 
+/// Whether a grant lists the lock in the index of names. Others are listed by their first renewal, which
+/// comes soon, or because somebody waits for them: most sections are over before, and an index entry
+/// would cost the server a quarter of their time.
+pub(super) fn lists_at_once(contender: &Contender) -> bool {
+    contender.first_lease == contender.lease
+}
+
 impl Inner {
-    fn keys(&self, name: &LockName, more: More) -> Vec<String> {
-        let mut keys = self.keys.granting(name);
+    fn keys(&self, escaped: &str, more: More) -> Vec<String> {
+        let mut keys = self.keys.granting_escaped(escaped);
         match more {
-            More::Nothing => {}
-            More::Holders => keys.push(self.keys.holders(name)),
-            More::HoldersAndDetails => keys.extend(self.keys.sharing(name)),
+            More::Holders => keys.push(self.keys.holders(escaped)),
+            More::HoldersAndDetails => keys.extend(self.keys.sharing_escaped(escaped)),
         }
         keys
     }
@@ -55,9 +61,11 @@ impl Inner {
         args: impl IntoIterator<Item = String>,
         acknowledge: Option<Acknowledge>,
     ) -> Result<Data> {
-        let mut all = self.granting_args(name);
+        let escaped = name.escaped_for_redis();
+        let keys = self.keys(&escaped, more);
+        let mut all = self.granting_args(escaped);
         all.extend(args);
-        self.one(Call { script, keys: self.keys(name, more), args: all }, acknowledge).await
+        self.one(Call { script, keys, args: all }, acknowledge).await
     }
 
     pub(super) async fn poll(self: Arc<Self>, contender: Arc<Contender>, ask: Ask) -> Result<Answer> {
@@ -67,20 +75,46 @@ impl Inner {
             Ask::Try => (Duration::ZERO, Duration::ZERO),
             Ask::Wait { near_heartbeat, far_heartbeat } => (near_heartbeat, far_heartbeat),
         };
-        let flag = |yes: bool| u8::from(yes).to_string();
-        let args = [
-            contender.owner.to_hex(),
-            waiter_record(&contender, listens),
-            contender.first_lease.as_millis().to_string(),
-            flag(waits),
-            flag(contender.barge),
-            near.as_millis().to_string(),
-            far.as_millis().to_string(),
-            WaitTimes::NEAR_POSITIONS.to_string(),
-            value_tail(&contender),
-        ];
-        let script = one_of(&contender, (&scripts::POLL, More::Holders), &scripts::SHARED_POLL);
-        let answer = self.granting(script, &contender.name, args, self.acknowledge).await?.list()?;
+        let (waits, barge) = (u8::from(waits), u8::from(contender.barge));
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let (near, far) = (millis(near), millis(far));
+        let answer = if contender.mode == Mode::Mutex {
+            let escaped = contender.name.escaped_for_redis();
+            let rest = format!(
+                "{} {waits} {barge} {near} {far} {} {} {escaped}",
+                self.packed_args,
+                WaitTimes::NEAR_POSITIONS,
+                u8::from(listens)
+            );
+            let keys = self.keys.usual(&escaped);
+            let first_lease = millis(contender.first_lease).to_string();
+            let mut args = vec![contender.owner.to_hex(), value_tail(&contender), first_lease, rest];
+            args.extend(lists_at_once(&contender).then_some(escaped));
+            let strict = self.guarantee == Guarantee::Strict;
+            let script = if strict { &*scripts::POLL_STRICT } else { &*scripts::POLL };
+            self.one(Call { script, keys, args }, self.acknowledge).await?
+        } else {
+            let args = [
+                contender.owner.to_hex(),
+                waiter_record(&contender, listens),
+                contender.first_lease.as_millis().to_string(),
+                waits.to_string(),
+                barge.to_string(),
+                near.to_string(),
+                far.to_string(),
+                WaitTimes::NEAR_POSITIONS.to_string(),
+            ];
+            let script = (&*scripts::SHARED_POLL, More::HoldersAndDetails);
+            self.granting(script, &contender.name, args, self.acknowledge).await?
+        };
+        let answer = match answer {
+            Data::List(answer) => answer,
+            fence => {
+                let fence = FencingToken::new(fence.uint()?);
+                self.unlisted.add(&contender);
+                return Ok(Answer::Held { fence });
+            }
+        };
         let field = |at: usize| answer.get(at).ok_or_else(no_answer);
         match field(0)?.text()?.as_str() {
             "held" => Ok(Answer::Held { fence: FencingToken::new(field(1)?.uint()?) }),
@@ -122,8 +156,8 @@ impl Inner {
             return Ok(Vec::new());
         }
         let mut calls: [_; 2] = [&scripts::RENEW, &scripts::SHARED_RENEW].map(|script| {
-            let args = Vec::with_capacity(items.len() * 4);
-            Call { script, keys: Vec::with_capacity(items.len()), args }
+            let args = Vec::with_capacity(items.len() * 5);
+            Call { script, keys: Vec::with_capacity(items.len() + 1), args }
         });
         let is_shared = |item: &RenewItem| item.contender.mode != Mode::Mutex;
         for item in &items {
@@ -139,6 +173,13 @@ impl Inner {
             call.args.push(item.fence.get().to_string());
             call.args.push(item.lease.as_millis().to_string());
             call.args.push(format!("{:08}", item.renewals.min(99_999_999)));
+            if !is_shared(item) {
+                let to_list = item.renewals == 1;
+                call.args.push(if to_list { item.contender.name.escaped_for_redis() } else { String::new() });
+            }
+        }
+        if !calls[0].keys.is_empty() {
+            calls[0].keys.push(self.keys.index());
         }
         let used = calls.each_ref().map(|call| !call.keys.is_empty());
         let calls = calls.into_iter().filter(|call| !call.keys.is_empty()).collect();
@@ -153,6 +194,7 @@ impl Inner {
             .iter()
             .map(|item| {
                 let answer = of_each[usize::from(is_shared(item))].next().ok_or_else(no_answer)?;
+                self.unlisted.remove(&item.contender);
                 Ok(if answer.int()? == 1 { Renewal::Extended } else { Renewal::NotYours })
             })
             .collect()
@@ -186,24 +228,37 @@ impl Inner {
         contender: Arc<Contender>,
         fence: FencingToken,
     ) -> Result<Released> {
-        let args = [contender.owner.to_hex(), fence.get().to_string()];
-        let script = one_of(&contender, (&scripts::RELEASE, More::Nothing), &scripts::SHARED_RELEASE);
-        let answer = self.granting(script, &contender.name, args, None).await?;
+        let owner = contender.owner.to_hex();
+        let answer = if contender.mode == Mode::Mutex {
+            let escaped = contender.name.escaped_for_redis();
+            let keys = self.keys.usual(&escaped);
+            let mut args =
+                vec![owner, format!("|{}|", fence.get()), format!("{} {escaped}", self.packed_args)];
+            args.extend(lists_at_once(&contender).then_some(escaped));
+            self.one(Call { script: &scripts::RELEASE, keys, args }, None).await?
+        } else {
+            let script = (&*scripts::SHARED_RELEASE, More::HoldersAndDetails);
+            self.granting(script, &contender.name, [owner, fence.get().to_string()], None).await?
+        };
+        self.unlisted.remove(&contender);
         Ok(if answer.int()? == 1 { Released::Released } else { Released::NotHeld })
     }
 
     pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
-        let listens = *self.inbox.borrow() != Inbox::Refused;
+        let listens = self.inboxes.may_listen();
         let args = [contender.owner.to_hex(), waiter_record(&contender, listens)];
         let script = one_of(&contender, (&scripts::CANCEL, More::Holders), &scripts::SHARED_CANCEL);
-        self.granting(script, &contender.name, args, None).await.map(drop)
+        self.granting(script, &contender.name, args, None).await?;
+        self.unlisted.remove(&contender);
+        Ok(())
     }
 
     pub(super) async fn break_lease(self: Arc<Self>, request: BreakRequest) -> Result<BreakOutcome> {
         let name = LockName::new(&request.name)?;
-        let mut keys = self.keys(&name, More::HoldersAndDetails);
+        let escaped = name.escaped_for_redis();
+        let mut keys = self.keys(&escaped, More::HoldersAndDetails);
         keys.push(self.keys.audit());
-        let mut args = self.granting_args(&name);
+        let mut args = self.granting_args(escaped);
         args.extend([
             request.expected.get().to_string(),
             request.name.clone(),
@@ -234,7 +289,7 @@ pub(super) fn no_answer() -> Error {
         .with_effect(Effect::Maybe)
 }
 
-fn foreign_data(name: &LockName) -> Error {
+pub(super) fn foreign_data(name: &LockName) -> Error {
     Error::new(
         ErrorKind::NameConflict,
         format!(

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::backend::{
-    Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem, Renewal, Reply,
+    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem,
+    Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::{Clock, SystemClock};
@@ -32,6 +33,7 @@ use crate::policy::fencing::{FenceQuality, FencingToken};
 mod blocker;
 mod errors;
 mod examine;
+mod forked;
 mod host;
 mod open;
 mod read;
@@ -93,7 +95,8 @@ impl SqliteOptions {
 /// Errors: `invalid_config` if the path cannot name a lock file (a directory, a missing folder, a
 /// network file system); `backend_rejected` if it is read-only, damaged, no database, or of a newer
 /// version; `name_conflict` if it is another program's database; `backend_unavailable` if the disk is
-/// full or the file locked. A file that is not ours is left as it is.
+/// full or the file locked; `unsupported` in a process that was forked while a file was open. A file
+/// that is not ours is left as it is.
 pub(crate) async fn open(
     path: PathBuf,
     options: SqliteOptions,
@@ -131,6 +134,7 @@ pub(crate) async fn open(
             fifo: true,
             push: true,
             expiry: true,
+            atomic_sets: true,
             fencing: FenceQuality::Strict,
             min_lease: MIN_LEASE,
             max_lease: MAX_LEASE,
@@ -205,6 +209,11 @@ impl Backend for SqliteBackend {
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
         let contender = Arc::clone(contender);
         self.ask("acquire", true, move |store| store.poll(&contender, ask))
+    }
+
+    fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
+        let contenders = contenders.to_vec();
+        self.ask("acquire", true, move |store| store.take_all(&contenders))
     }
 
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {

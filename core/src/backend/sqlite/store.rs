@@ -2,6 +2,7 @@
 //!
 //! The caller holds the write lock, has checked the boot, and read the time after it got the lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
@@ -10,9 +11,11 @@ use super::host::Now;
 use super::rows::{Candidate, Holder};
 use super::tidy::SweepMark;
 use super::units::{ceil_ms, millis, signed, token, unsigned};
-use crate::backend::{AUDIT_LENGTH, Answer, Ask, Contender, Conversion, Released, RenewItem, Renewal};
+use crate::backend::{
+    AUDIT_LENGTH, Answer, AnswerAll, Ask, Contender, Conversion, Released, RenewItem, Renewal,
+};
 use crate::inspect::{BreakOutcome, BreakRequest};
-use crate::mode::Mode;
+use crate::mode::{Kind, Mode};
 use crate::policy::fencing::FencingToken;
 use crate::policy::sharing::admits;
 use crate::policy::waiting::{WaitAnswer, WaitTimes};
@@ -49,23 +52,14 @@ impl Store<'_> {
         let name = contender.name.as_str();
         let me = Candidate::from(contender);
         let mut holders = self.holders(name)?;
-        let head = self.live_head(name)?;
-        let present = match holders.first() {
-            Some(holder) => Some(holder.mode),
-            None => self.front(name)?.map(|(waiter, _)| waiter.mode),
-        };
-        if let Some(present) = present.map(Mode::kind).filter(|kind| *kind != me.mode.kind()) {
+        let my_turn = self.is_turn_of(contender, &me)?;
+        if let Some(present) = self.other_kind(name, &holders, &me)? {
             return Ok(Answer::OtherKind { present });
         }
         if let Some(held) = find(&holders, &me.owner) {
-            // max() never shortens: a poll that arrives late must not undo a renewal.
-            self.run(
-                "UPDATE lease SET ends_ms = max(ends_ms, ?3) WHERE name = ?1 AND owner = ?2",
-                params![name, me.owner, self.now.begun_ms + me.first_ms],
-            )?;
+            self.confirm(name, &me)?;
             return Ok(Answer::Held { fence: token(held.fence) });
         }
-        let my_turn = contender.barge || head.is_none_or(|head| head.owner == me.owner);
         if my_turn && admits(modes(&holders), me.mode) {
             self.leave_line(name, &me.owner)?;
             let fence = self.grant(name, &mut holders, me)?;
@@ -128,6 +122,77 @@ impl Store<'_> {
             self.pushes.push(Push::Revoked { owner: item.contender.owner, fence: item.fence.get() });
         }
         Ok(Renewal::NotYours)
+    }
+
+    /// Takes several locks of different names, or none: see `Backend::take_all`.
+    pub(super) fn take_all(&mut self, contenders: &[Arc<Contender>]) -> Sql<AnswerAll> {
+        let mut locks = Vec::with_capacity(contenders.len());
+        // All are looked at before the first one is touched.
+        for (at, contender) in contenders.iter().enumerate() {
+            let name = contender.name.as_str();
+            let me = Candidate::from(&**contender);
+            let holders = self.holders(name)?;
+            let my_turn = self.is_turn_of(contender, &me)?;
+            if let Some(present) = self.other_kind(name, &holders, &me)? {
+                return Ok(AnswerAll::OtherKind { at, present });
+            }
+            let is_held = find(&holders, &me.owner).is_some();
+            let can_be_had = is_held || (my_turn && admits(modes(&holders), me.mode));
+            if !can_be_had {
+                return Ok(AnswerAll::Refused);
+            }
+            locks.push((name, holders, me));
+        }
+        let mut fences = Vec::with_capacity(locks.len());
+        let mut taken = Vec::with_capacity(locks.len());
+        for (name, mut holders, me) in locks {
+            let held = find(&holders, &me.owner).map(|held| held.fence);
+            fences.push(token(match held {
+                Some(fence) => {
+                    self.confirm(name, &me)?;
+                    fence
+                }
+                None => {
+                    self.leave_line(name, &me.owner)?;
+                    self.grant(name, &mut holders, me)?
+                }
+            }));
+            taken.push((name, holders));
+        }
+        // Those whom one of them overtook may share its lock with it.
+        for (name, mut holders) in taken {
+            self.grant_next(name, &mut holders)?;
+        }
+        Ok(AnswerAll::Held { fences })
+    }
+
+    /// Extends the lease that this contender has to at least a first lease.
+    fn confirm(&mut self, name: &str, me: &Candidate) -> Sql<usize> {
+        // max() never shortens: a poll that arrives late must not undo a renewal.
+        self.run(
+            "UPDATE lease SET ends_ms = max(ends_ms, ?3) WHERE name = ?1 AND owner = ?2",
+            params![name, me.owner, self.now.begun_ms + me.first_ms],
+        )
+    }
+
+    /// As which other kind of lock somebody holds or waits for this name, if anybody does.
+    fn other_kind(&self, name: &str, holders: &[Holder], me: &Candidate) -> Sql<Option<Kind>> {
+        let present = match holders.first() {
+            Some(holder) => Some(holder.mode),
+            None => self.front(name)?.map(|(waiter, _)| waiter.mode),
+        };
+        Ok(present.map(Mode::kind).filter(|kind| *kind != me.mode.kind()))
+    }
+
+    /// Says whether nobody live stands before a contender, or it does not mind. Drops silent waiters from
+    /// the front; of those whom one step leaves there nobody knows, so they count as live.
+    fn is_turn_of(&mut self, contender: &Contender, me: &Candidate) -> Sql<bool> {
+        let name = contender.name.as_str();
+        Ok(match self.live_head(name)? {
+            _ if contender.barge => true,
+            Some(head) => head.owner == me.owner,
+            None => self.front(name)?.is_none(),
+        })
     }
 
     /// Changes the way in which a lease is held, between reading and writing.
@@ -239,7 +304,8 @@ impl Store<'_> {
         Ok(true)
     }
 
-    /// Drops silent waiters from the front of the line and returns the first live one.
+    /// Drops silent waiters from the front of the line, at most [`REAPED_PER_STEP`], and returns the first
+    /// live one.
     fn live_head(&mut self, name: &str) -> Sql<Option<Candidate>> {
         for _ in 0..REAPED_PER_STEP {
             let Some((candidate, silent_ms)) = self.front(name)? else { return Ok(None) };

@@ -10,6 +10,7 @@ use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 
 use super::errors::{Failure, two_hosts};
+use super::forked::InUse;
 use super::host::{Host, Now};
 use super::open::{self, BusyUntil, OpenFile, Opened};
 use super::store::{Sql, Store};
@@ -78,6 +79,8 @@ impl<T: Send, F: FnMut(&mut Store<'_>) -> Sql<T> + Send> Work for Asked<T, F> {
 /// Everything that the thread owns.
 pub(super) struct Database {
     conn: Connection,
+    /// Behind the connection, because it must be dropped after it.
+    _in_use: InUse,
     file: OpenFile,
     busy_until: BusyUntil,
     busy_timeout: Duration,
@@ -93,6 +96,7 @@ impl Database {
         client: &ClientId,
         wakeups: Arc<Wakeups>,
     ) -> Result<Self> {
+        let in_use = InUse::begin()?;
         let host = Host::of_this_process()?;
         let Opened { conn, file, busy_until } =
             open::open(&path, options, &host).map_err(|failure| failure.to_error())?;
@@ -100,6 +104,7 @@ impl Database {
             .map_err(|error| Failure::of_sqlite(&error, &path).to_error())?;
         Ok(Self {
             conn,
+            _in_use: in_use,
             file,
             busy_until,
             busy_timeout: options.busy_timeout,

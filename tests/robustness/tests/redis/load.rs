@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use polylatch_robustness::evidence::Evidence;
-use polylatch_robustness::load::{Figures, Healing, Hurt, Plan, run};
+use polylatch_robustness::load::{Healing, Hurt, Plan, run_and_judge};
 use polylatch_robustness::random::Random;
+use polylatch_robustness::sharing::Family;
 use polylatch_robustness::size;
 use polylatch_test_services::proxy::{Hold, Proxy};
 use polylatch_test_services::redis::RedisServer;
@@ -84,40 +85,30 @@ fn faults_of<'test>(server: &'test RedisServer, proxy: &'test Proxy) -> Vec<(u64
     ]
 }
 
-#[test]
-fn sections_never_overlap_while_workers_connections_and_server_are_hurt() {
-    let seed = size("POLYLATCH_ROBUSTNESS_SEED", 20_260_101);
-    let sections = size("POLYLATCH_ROBUSTNESS_SECTIONS", 200_000);
-    let faults = size("POLYLATCH_ROBUSTNESS_FAULTS", (sections / 1_700).max(20));
+/// Everything is hurt; every kind of lock keeps its rules.
+#[track_caller]
+fn under_all_faults(family: Family, seed: u64, sections: u64) {
+    let seed = size("POLYLATCH_ROBUSTNESS_SEED", seed);
+    let sections = size("POLYLATCH_ROBUSTNESS_SECTIONS", sections);
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address());
     let evidence = Evidence::new(Some(seed));
     let plan = Plan {
-        program: WORKER,
-        seed,
         sections,
-        faults,
-        urls: urls(&server, &proxy),
-        threads: 3,
-        locks: 6,
-        long: Duration::from_millis(450),
-        pause: Duration::from_millis(1100),
+        faults: size("POLYLATCH_ROBUSTNESS_FAULTS", (sections / 1_700).max(20)),
         kills: 35,
         pauses: 20,
         others: faults_of(&server, &proxy),
+        ..Plan::usual(WORKER, family, seed, urls(&server, &proxy), server.url())
     };
-    let mut outcome = run(&plan, &evidence);
-    println!("redis under load (seed {seed}):\n{}", outcome.figures);
-    evidence.judge(&mut outcome.history);
+    let _ = run_and_judge("redis under load", &plan, &evidence);
     assert!(proxy.malformed().is_empty(), "{:?}", proxy.malformed());
-    expect_enough(&outcome.figures, sections, faults);
 }
 
-#[test]
-fn sections_never_overlap_while_the_server_is_killed_and_comes_back_with_its_data() {
-    let seed = size("POLYLATCH_ROBUSTNESS_SEED", 20_260_102);
-    let sections = size("POLYLATCH_ROBUSTNESS_SECTIONS", 200_000) / 20;
-    let faults = 24;
+/// The server is killed again and again, and comes back with what it had written down.
+#[track_caller]
+fn under_restarts(family: Family, seed: u64, sections: u64, faults: u64) {
+    let seed = size("POLYLATCH_ROBUSTNESS_SEED", seed);
     let server = RedisServer::builder().append_only().start();
     let proxy = Proxy::start(server.address());
     let evidence = Evidence::new(Some(seed));
@@ -135,28 +126,40 @@ fn sections_never_overlap_while_the_server_is_killed_and_comes_back_with_its_dat
         (format!("kill of the server: back after {down:?}"), Some(back))
     });
     let plan = Plan {
-        program: WORKER,
-        seed,
-        sections,
+        sections: size("POLYLATCH_ROBUSTNESS_SECTIONS", sections * 20) / 20,
         faults,
-        urls: urls(&server, &proxy),
-        threads: 3,
-        locks: 6,
-        long: Duration::from_millis(450),
-        pause: Duration::from_millis(1100),
-        kills: 1,
-        pauses: 0,
         others: vec![(5, restart)],
+        ..Plan::usual(WORKER, family, seed, urls(&server, &proxy), server.url())
     };
-    let mut outcome = run(&plan, &evidence);
-    println!("redis killed under load (seed {seed}):\n{}", outcome.figures);
-    evidence.judge(&mut outcome.history);
-    expect_enough(&outcome.figures, sections, faults);
+    let _ = run_and_judge("redis killed under load", &plan, &evidence);
 }
 
-/// A run that hurt too little would prove too little.
-#[track_caller]
-fn expect_enough(figures: &Figures, sections: u64, faults: u64) {
-    assert!(figures.sections as u64 >= sections, "{figures}");
-    assert!(figures.faults.values().sum::<u64>() >= faults, "{figures}");
+#[test]
+fn sections_never_overlap_while_workers_connections_and_server_are_hurt() {
+    under_all_faults(Family::Mutex, 20_260_101, 200_000);
+}
+
+#[test]
+fn readers_never_meet_a_writer_while_workers_connections_and_server_are_hurt() {
+    under_all_faults(Family::ReadWrite, 20_260_104, 15_000);
+}
+
+#[test]
+fn permits_are_never_more_than_there_are_while_workers_connections_and_server_are_hurt() {
+    under_all_faults(Family::Semaphore, 20_260_105, 15_000);
+}
+
+#[test]
+fn sections_never_overlap_while_the_server_is_killed_and_comes_back_with_its_data() {
+    under_restarts(Family::Mutex, 20_260_102, 10_000, 24);
+}
+
+#[test]
+fn readers_never_meet_a_writer_while_the_server_is_killed_and_comes_back_with_its_data() {
+    under_restarts(Family::ReadWrite, 20_260_106, 2_500, 8);
+}
+
+#[test]
+fn permits_are_never_more_than_there_are_while_the_server_is_killed_and_comes_back() {
+    under_restarts(Family::Semaphore, 20_260_107, 2_500, 8);
 }

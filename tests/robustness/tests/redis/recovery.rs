@@ -4,9 +4,8 @@ use polylatch::blocking::Polylatch;
 use polylatch::inspect::Query;
 use polylatch_robustness::boot_nanos;
 use polylatch_robustness::evidence::Evidence;
-use polylatch_robustness::look::wait_for_line;
 use polylatch_robustness::process::SOON;
-use polylatch_robustness::scenarios::{self, C, P, SLACK, since};
+use polylatch_robustness::scenarios::{C, P, SLACK, since};
 use polylatch_robustness::stage::Stage;
 use polylatch_test_services::proxy::{Hold, Proxy};
 use polylatch_test_services::redis::RedisServer;
@@ -23,45 +22,15 @@ fn connect(url: &str) -> Polylatch {
     Polylatch::connect(url).unwrap_or_else(|error| panic!("{error:?}"))
 }
 
-#[test]
-fn the_next_waiter_follows_a_holder_killed_under_its_first_lease() {
-    on_stage(scenarios::the_next_waiter_follows_a_holder_killed_under_its_first_lease);
-}
-
-#[test]
-fn the_next_waiter_follows_a_holder_killed_after_a_renewal() {
-    on_stage(scenarios::the_next_waiter_follows_a_holder_killed_after_a_renewal);
-}
-
-#[test]
-fn a_holder_paused_beyond_its_lease_is_told_at_once_and_refused() {
-    on_stage(scenarios::a_holder_paused_beyond_its_lease_is_told_at_once_and_refused);
-}
-
-#[test]
-fn a_dead_waiter_at_the_head_of_the_line_is_passed_over() {
-    on_stage(scenarios::a_dead_waiter_at_the_head_of_the_line_is_passed_over);
-}
-
-#[test]
-fn a_waiter_that_was_granted_during_a_pause_does_not_enter_late() {
-    on_stage(scenarios::a_waiter_that_was_granted_during_a_pause_does_not_enter_late);
-}
+polylatch_robustness::scenarios!(on_stage);
 
 #[test]
 fn a_dead_waiter_that_still_seems_to_listen_costs_one_first_lease() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address());
     let stage = Stage::new(WORKER, &server.url(), Evidence::new(None));
-    let mut holder = stage.worker("holder", "");
-    let mut dead = stage.worker_at("dead", &proxy.url());
-    let mut next = stage.worker("next", "");
-    holder.order("acquire 0 holder");
-    let _ = holder.entered(0, SOON);
-    dead.order("acquire 0 dead");
-    wait_for_line(&stage.client, 0, &["dead"]);
-    next.order("acquire 0 next");
-    wait_for_line(&stage.client, 0, &["dead", "next"]);
+    let dead = stage.worker_at("dead", &proxy.url());
+    let [mut holder, mut dead, mut next] = stage.lined_up(dead);
     // A cut cable: the server does not hear that the process is gone.
     proxy.set_hold(Hold::Stall);
     dead.kill();

@@ -81,6 +81,11 @@ for _, key in ipairs(KEYS) do
     shown[#shown + 1] = show(keys, {'1000'})
   end
 end
-local listed = -1
-if #KEYS > 5 then listed = real.call('ZSCORE', KEYS[5], ARGV[2]) and 1 or 0 end
+local listed = {}
+-- A renewal names locks without their lines.
+local has_line = #KEYS >= 3 and string.match(KEYS[2], ':line$')
+for _, key in ipairs(has_line and KEYS or {}) do
+  local name = string.match(key, '^pl:{(.*)}:lock$')
+  if name then listed[#listed + 1] = real.call('ZSCORE', 'pl:locks', name) and 1 or 0 end
+end
 return {answer, pushes, shown, listed}

@@ -240,7 +240,7 @@ async fn time(port: &dyn Port) -> Result<(Option<ServerClock>, Vec<Duration>)> {
 
 async fn locks(inner: &Inner) -> Locks {
     let query = Query { limit: Some(LOCKS), ..Query::default() };
-    match reading::read(&*inner.port, &inner.keys, &query).await {
+    match reading::read(&*inner.port, &inner.keys, &query, Vec::new()).await {
         Ok(snapshot) => {
             let foreign = snapshot.locks.iter().filter(|lock| lock.mode == "foreign");
             let foreign = foreign.map(|lock| lock.name.clone()).collect();

@@ -100,13 +100,19 @@ fn after_failover(facts: &Facts) -> Promise {
         return promise;
     }
     match (facts.strict, facts.ack.is_some(), facts.min_replicas()) {
-        // What was renewed just before the cut-off primary stopped must end before the quarantine does.
-        (true, true, Some(1..)) => {
-            let lag = facts.setting("min-replicas-max-lag").unwrap_or("10");
-            let longest = facts.max_lease;
-            let why = "a cut-off primary stops, the next one waits; leases must be";
-            Promise::yes(ID, format!("{why} {lag} s shorter than max_lease={longest:?}"))
-        }
+        // What was renewed just before the cut-off primary stopped must end before the quarantine does,
+        // which allows for the default of this setting.
+        (true, true, Some(1..)) => match facts.setting("min-replicas-max-lag").map(str::parse::<u64>) {
+            Some(Ok(0)) => Promise::no(ID, "a primary that was cut off goes on (min-replicas-max-lag 0)"),
+            Some(Ok(11..)) => {
+                Promise::no(ID, "a cut-off primary stops too late (min-replicas-max-lag above 10)")
+            }
+            _ => {
+                let longest = facts.max_lease;
+                let why = "a cut-off primary stops within 10 s, and the next one waits";
+                Promise::yes(ID, format!("{why} for 10 s and max_lease={longest:?}"))
+            }
+        },
         (true, true, Some(0)) => {
             Promise::no(ID, "a primary that was cut off goes on (min-replicas-to-write 0)")
         }

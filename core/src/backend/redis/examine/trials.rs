@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::redis::port::{Data, Refusal};
-use crate::backend::redis::{Inbox, Inner, scripts};
+use crate::backend::redis::{Inner, scripts};
 use crate::error::Result;
 use crate::name::LockName;
 use crate::token::OwnerToken;
@@ -54,11 +54,10 @@ pub(super) enum Push {
 /// `NONE` for a key that does not exist, `CHANNEL` for a channel of this prefix that nobody hears.
 ///
 /// DEL comes first and SET next: without them nothing else is tried that could leave data behind.
-pub(super) const COMMANDS: [(&str, &[&str]); 34] = [
+pub(super) const COMMANDS: [(&str, &[&str]); 33] = [
     ("del", &["DEL", "NONE"]),
     ("set", &["SET", "KEY", "0", "PX", "10000"]),
     ("get", &["GET", "KEY"]),
-    ("mget", &["MGET", "KEY"]),
     ("setrange", &["SETRANGE", "KEY", "0", "0"]),
     ("exists", &["EXISTS", "KEY"]),
     ("pexpire", &["PEXPIRE", "KEY", "10000"]),
@@ -207,10 +206,10 @@ pub(super) async fn push(inner: &Arc<Inner>) -> Result<Push> {
     let mut echo = inner.own.echo.subscribe();
     let deadline = Instant::now() + ECHO_LIMIT;
     // The first subscription may still be coming up.
-    while *inner.inbox.borrow() == Inbox::Opening && Instant::now() < deadline {
+    while inner.is_opening() && Instant::now() < deadline {
         sleep(inner, Duration::from_millis(20)).await;
     }
-    if *inner.inbox.borrow() == Inbox::Refused {
+    if !inner.inboxes.may_listen() {
         return Ok(Push::NotSubscribed);
     }
     let channel = format!("{}{}", inner.keys.inbox_before(), inner.client);

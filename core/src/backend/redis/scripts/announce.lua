@@ -12,7 +12,7 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('ZADD', KEYS[2], now_ms + tonumber(ARGV[2]), ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now_ms)
 -- The index is ordered by when an entry was last found in use, so a few of the oldest suffice.
-local oldest = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms - 30000, 'LIMIT', 0, 32)
+local oldest = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms - 30000, 'LIMIT', 0, 128)
 for _, name in ipairs(oldest) do
   local line, holders = ARGV[5] .. name .. ARGV[6], ARGV[5] .. name .. ARGV[7]
   if redis.call('EXISTS', ARGV[3] .. name .. ARGV[4], line, holders) == 0 then

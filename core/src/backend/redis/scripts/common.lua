@@ -12,6 +12,8 @@ local LOCK, LINE, LIFE, COUNTER, INDEX, GATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4
 local INBOX, NAME, STRICT, LONGEST = ARGV[1], ARGV[2], ARGV[3] ~= '', tonumber(ARGV[4])
 local HOLDERS = KEYS[7]
 local REAPED, UNHEARD = 64, 4
+-- How long a cut-off master may go on after its replicas fell silent: Redis' own min-replicas-max-lag.
+local LAG = 10000
 
 local clock_us
 local function now_us()
@@ -37,23 +39,27 @@ local function holder_of(value)
 end
 
 -- Changes with every restart and every promotion. Read here, in the step that grants: what a client
--- remembers of it may be from before.
+-- remembers of it may be from before. Returns also whether this server was a replica before.
 local function epoch()
   local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-  local history = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-  return run .. ':' .. history
+  local replication = redis.call('INFO', 'replication')
+  local history = string.match(replication, 'master_replid:(%x+)')
+  return run .. ':' .. history, string.find(replication, 'master_replid2:0*[1-9a-f]') ~= nil
 end
 
 -- After a restart, a promotion or a loss of data (a new epoch) nothing is granted until every lease
--- from before has ended. Returns how many ms are left; 0 when grants are allowed.
+-- from before has ended. The master before a promotion may have extended leases until it noticed that it
+-- was cut off, so then it takes longer by that. Returns how many ms are left; 0 when grants are allowed.
 local function withheld_ms()
   if not STRICT then return 0 end
-  local now_is, gate = epoch(), redis.call('GET', GATE)
+  local now_is, promoted = epoch()
+  local gate = redis.call('GET', GATE)
   if gate == now_is .. '|open' then return 0 end
   local until_ms = gate and string.match(gate, '^' .. now_is .. '|(%d+)$')
   if not until_ms then
-    redis.call('SET', GATE, now_is .. '|' .. text(now_ms() + LONGEST))
-    return LONGEST
+    local length = LONGEST + (promoted and LAG or 0)
+    redis.call('SET', GATE, now_is .. '|' .. text(now_ms() + length))
+    return length
   end
   local left = tonumber(until_ms) - now_ms()
   if left > 0 then return left end
@@ -61,7 +67,8 @@ local function withheld_ms()
   return 0
 end
 
--- Drops silent waiters from the front; returns the first live one.
+-- Drops silent waiters from the front; returns the first live one, nil if nobody is left, and false if
+-- nobody knows whether the next one lives, because one step drops only so many.
 local function live_head()
   for _ = 1, REAPED do
     local first = redis.call('ZRANGE', LINE, 0, 0)[1]
@@ -71,7 +78,8 @@ local function live_head()
     redis.call('ZREM', LINE, first)
     redis.call('ZREM', LIFE, first)
   end
-  return nil
+  if redis.call('EXISTS', LINE) == 0 then return nil end
+  return false
 end
 
 -- A name has one kind as long as anybody holds or waits: whoever wants another is told.

@@ -1,10 +1,11 @@
 -- The end of every poll: stands in line once, keeping the place, and gives a sign of life. Who only tries
--- leaves no trace. Returns the place. The numbers of ARGV are those of poll.
+-- leaves no trace. Returns the place, and the number drawn if it is new in line. The numbers of ARGV are those of poll.
 local function place_in_line(waiter)
   if ARGV[8] ~= '1' then return redis.call('ZCARD', LINE) end
-  local position = redis.call('ZRANK', LINE, waiter)
+  local position, ticket = redis.call('ZRANK', LINE, waiter), nil
   if not position then
-    redis.call('ZADD', LINE, next_number(), waiter)
+    ticket = next_number()
+    redis.call('ZADD', LINE, ticket, waiter)
     redis.call('ZADD', INDEX, now_ms(), NAME)
     position = redis.call('ZRANK', LINE, waiter)
   end
@@ -15,6 +16,6 @@ local function place_in_line(waiter)
   redis.call('PEXPIRE', LINE, keep)
   redis.call('ZADD', LIFE, now_ms() + heartbeat, waiter)
   redis.call('PEXPIRE', LIFE, keep)
-  return position
+  return position, ticket
 end
 

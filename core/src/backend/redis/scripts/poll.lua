@@ -3,12 +3,12 @@
 -- from now; a confirmation never shortens a lease that a renewal made longer.
 -- ARGV: 5 owner, 6 waiter record, 7 first lease ms, 8 1 to stand in line, 9 1 to barge,
 --       10 near heartbeat ms, 11 far heartbeat ms, 12 how many positions count as near,
---       13 |first lease|lease|client|label, the end of a lock value
+--       13 not empty if a grant is to be listed now
 local OWNER, WAITER, FIRST = ARGV[5], ARGV[6], tonumber(ARGV[7])
 
 local value = redis.call('GET', LOCK)
 local head = live_head()
-local owner, fence
+local owner, fence, left
 if value then owner, fence = holder_of(value) end
 if not owner then
   local present = shared_mode() or wanted_mode(head)
@@ -19,22 +19,25 @@ if value then
     if redis.call('PTTL', LOCK) < FIRST then redis.call('PEXPIRE', LOCK, FIRST) end
     return {'held', fence}
   end
-  local left = redis.call('PTTL', LOCK)
+  left = redis.call('PTTL', LOCK)
   -- A string that expires is another library's lock: it excludes us, and we wait. One that never
   -- expires is somebody's data.
   if not owner and left == -1 then return {'foreign'} end
   -- A server clock that stepped back must not keep a lock for longer than any lease can last.
-  if owner and left > LONGEST then redis.call('PEXPIRE', LOCK, LONGEST) end
+  if owner and left > LONGEST then
+    redis.call('PEXPIRE', LOCK, LONGEST)
+    left = LONGEST
+  end
 else
-  if not head or head == WAITER or ARGV[9] == '1' then
+  if head == nil or head == WAITER or ARGV[9] == '1' then
     local withheld = withheld_ms()
     if withheld > 0 then return {'withheld', withheld} end
-    if head then
+    if head ~= nil then
       redis.call('ZREM', LINE, WAITER)
       redis.call('ZREM', LIFE, WAITER)
     end
     fence = hold(WAITER)
-    redis.call('ZADD', INDEX, now_ms(), NAME)
+    if ARGV[13] then redis.call('ZADD', INDEX, now_ms(), NAME) end
     live_head()
     return {'held', fence}
   end
@@ -47,5 +50,8 @@ else
   end
 end
 
-local position = place_in_line(WAITER)
-return {'wait', redis.call('GET', COUNTER) or '0', position, redis.call('PTTL', LOCK), value or '', text(now_ms())}
+local position, ticket = place_in_line(WAITER)
+return {
+  'wait', ticket or redis.call('GET', COUNTER) or '0', position, left or redis.call('PTTL', LOCK), value or '',
+  text(now_ms()),
+}

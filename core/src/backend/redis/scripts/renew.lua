@@ -1,12 +1,12 @@
 -- Extends leases that are still exactly (owner, fence).
--- Invariant: never creates a lock, touches no key but the locks named, and extends by a bare PEXPIRE
+-- Invariant: never creates a lock, touches no key but those named, and extends by a bare PEXPIRE
 -- before anything else, which works on a server whose memory is full. One lock whose key holds
 -- foreign data by now does not keep the others from being extended.
--- KEYS: the locks. ARGV: for each its 'owner|pl1|', its fence, the lease in ms, and the number of
--- this renewal in eight digits.
-local answers = {}
-for at, lock in ipairs(KEYS) do
-  local base = (at - 1) * 4
+-- KEYS: the locks, then the index of names. ARGV: for each lock its 'owner|pl1|', its fence, the lease
+-- in ms, the number of this renewal in eight digits, and its name in the index if it is to be listed.
+local answers, seen = {}, nil
+for at = 1, #KEYS - 1 do
+  local lock, base = KEYS[at], (at - 1) * 5
   local value = redis.pcall('GET', lock)
   if type(value) == 'table' then
     if not string.find(value.err, 'WRONGTYPE', 1, true) then return value end
@@ -18,6 +18,10 @@ for at, lock in ipairs(KEYS) do
     redis.call('PEXPIRE', lock, ARGV[base + 3])
     -- For people only, so a refusal (memory is full) does not matter.
     redis.pcall('SETRANGE', lock, #ARGV[base + 1], ARGV[base + 4])
+    if ARGV[base + 5] ~= '' then
+      seen = seen or redis.call('TIME')
+      redis.pcall('ZADD', KEYS[#KEYS], seen[1] .. string.sub('00000' .. seen[2], -6, -4), ARGV[base + 5])
+    end
     answer = 1
   end
   answers[at] = answer

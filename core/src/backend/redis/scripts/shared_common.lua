@@ -60,6 +60,14 @@ local function extend(member, ends)
   redis.call('ZADD', HOLDERS, 'XX', ends, member)
 end
 
+-- A server clock that stepped back must not keep a lease for longer than any can last.
+local function no_longer_than_longest()
+  local latest = now_ms() + LONGEST
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', HOLDERS, '(' .. text(latest), '+inf', 'LIMIT', 0, 64)) do
+    extend(member, latest)
+  end
+end
+
 -- Pre: end_leases; admits the waiter's mode.
 local function share(waiter)
   local owner, client, first, lease, listens, mode, label =

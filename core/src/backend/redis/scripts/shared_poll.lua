@@ -19,16 +19,12 @@ if value then
   if not holder_of(value) and redis.call('PTTL', LOCK) == -1 then return {'foreign'} end
   return {'other', 'm'}
 end
--- A server clock that stepped back must not keep a lease for longer than any can last.
-local latest = now_ms() + LONGEST
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', HOLDERS, '(' .. text(latest), '+inf', 'LIMIT', 0, 64)) do
-  extend(member, latest)
-end
+no_longer_than_longest()
 
-if (not head or head == WAITER or ARGV[9] == '1') and admits(MODE) then
+if (head == nil or head == WAITER or ARGV[9] == '1') and admits(MODE) then
   local withheld = withheld_ms()
   if withheld > 0 then return {'withheld', withheld} end
-  if head then leave_line(WAITER) end
+  if head ~= nil then leave_line(WAITER) end
   local _, _, fence = share(WAITER)
   redis.call('ZADD', INDEX, now_ms(), NAME)
   -- Those behind it may share the lock with it.

@@ -10,7 +10,7 @@ use crate::backend::sqlite::host::Now;
 use crate::backend::sqlite::read;
 use crate::backend::sqlite::store::{Push, Sql, Store};
 use crate::backend::sqlite::tidy::SweepMark;
-use crate::backend::{Answer, Ask, Contender, Conversion, RenewItem};
+use crate::backend::{Answer, AnswerAll, Ask, Contender, Conversion, RenewItem};
 use crate::client_info::ClientInfo;
 use crate::clock::BootInstant;
 use crate::inspect::{BreakRequest, Query};
@@ -99,7 +99,7 @@ fn compare(seed: u64) {
         let who = &contenders[at];
         let fence = FencingToken::new(fences[at]);
         let told = format!("seed {seed}, step {step}");
-        match dice.below(14) {
+        match dice.below(16) {
             0..=5 => {
                 let ask = match dice.below(4) {
                     0 => Ask::Try,
@@ -150,6 +150,23 @@ fn compare(seed: u64) {
                 assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
             }
             11 | 12 => {
+                // Of up to three names: the contenders of one name are four apart.
+                let all: Vec<_> = (0..1 + dice.below(3) as usize)
+                    .map(|next| (at + next) % 4 + 4 * dice.below(6) as usize)
+                    .map(|at| Arc::clone(&contenders[at]))
+                    .collect();
+                let (ours, pushes) = file.step(now, |store| store.take_all(&all));
+                let (theirs, expected) = spec.take_all(spec_now, &all);
+                assert_eq!(ours, theirs, "{told}: take all");
+                assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
+                if let AnswerAll::Held { fences: taken } = ours {
+                    for (who, fence) in all.iter().zip(taken) {
+                        let at = contenders.iter().position(|known| known.owner == who.owner).unwrap();
+                        fences[at] = fence.get();
+                    }
+                }
+            }
+            13 | 14 => {
                 let to = if dice.below(2) == 0 { Mode::Read } else { Mode::Write };
                 let (ours, pushes) = file.step(now, |store| store.convert(who, fence, to));
                 let (theirs, expected) = spec.convert(spec_now, who, fence.get(), to);

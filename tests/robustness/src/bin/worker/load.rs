@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use polylatch::blocking::{Guard, Polylatch};
+use polylatch::Mode;
+use polylatch::blocking::{Converted, Guard, Polylatch};
+use polylatch_robustness::history::CONVERTED;
 use polylatch_robustness::random::Random;
 use polylatch_robustness::record::Record;
 use polylatch_robustness::resource::Writer;
+use polylatch_robustness::sharing::Family;
 use polylatch_robustness::{boot_nanos, lock_name};
 
 use crate::{code, verdict};
@@ -25,6 +28,7 @@ pub struct Task {
     pub threads: u64,
     /// Now and then a section takes this long, beyond its first lease.
     pub long_ms: u64,
+    pub family: Family,
 }
 
 /// One in so many sections is long, and one in so many takes a few milliseconds.
@@ -33,6 +37,9 @@ const MEDIUM: u64 = 300;
 
 /// One in so many sections writes a second time at its end.
 const AGAIN: u64 = 3;
+
+/// One in so many sections of a read-write lock tries to go on in the other way.
+const CONVERTS: u64 = 8;
 
 /// How long a worker waits for a lock: under faults some give up, and leave the line.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -62,8 +69,8 @@ pub fn run(task: &Task) {
             let worker = Arc::clone(&worker);
             let writer = Writer::connect(&task.resource).expect("the resource is there");
             let random = Random::seeded(task.seed.wrapping_add(index));
-            let (locks, long) = (task.locks, Duration::from_millis(task.long_ms));
-            thread::spawn(move || worker.work(random, writer, locks, long))
+            let (locks, family, long) = (task.locks, task.family, Duration::from_millis(task.long_ms));
+            thread::spawn(move || Thread { worker: &worker, random, writer, long }.work(locks, family))
         })
         .collect();
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -87,50 +94,89 @@ fn connect(url: &str) -> Polylatch {
     panic!("no connection in {TRIES} tries")
 }
 
-impl Worker {
-    fn work(&self, mut random: Random, mut writer: Writer, locks: u64, long: Duration) {
-        while !self.stopping.load(Ordering::SeqCst) {
-            let lock = random.below(locks) as u32;
-            let wait = match random.once_in(HASTY) {
-                true => Duration::from_millis(random.below(8)),
+/// One of a worker's threads.
+struct Thread<'worker> {
+    worker: &'worker Worker,
+    random: Random,
+    writer: Writer,
+    long: Duration,
+}
+
+impl Thread<'_> {
+    fn work(&mut self, locks: u64, family: Family) {
+        while !self.worker.stopping.load(Ordering::SeqCst) {
+            let lock = self.random.below(locks) as u32;
+            let mode = family.mode(lock, &mut self.random);
+            let wait = match self.random.once_in(HASTY) {
+                true => Duration::from_millis(self.random.below(8)),
                 false => PATIENCE,
             };
-            match self.client.lock(lock_name(lock)).wait(wait).acquire() {
-                Ok(guard) => self.section(lock, &guard, &mut random, &mut writer, long),
+            let (client, name) = (&self.worker.client, lock_name(lock));
+            let wanted = match mode {
+                Mode::Mutex => client.lock(name),
+                Mode::Read => client.read_lock(name),
+                Mode::Write => client.write_lock(name),
+                Mode::Permits { count, capacity } => client.permits(name, capacity, count),
+            };
+            let asked = boot_nanos();
+            match wanted.wait(wait).acquire() {
+                Ok(guard) => self.section(lock, guard, mode, asked),
                 Err(error) => {
                     if error.code() != "wait_timeout" {
                         eprintln!("acquire: {error}");
                     }
-                    self.note(&Record::Failed { lock, at: boot_nanos(), code: code(&error) });
+                    self.worker.note(&Record::Failed { lock, at: boot_nanos(), code: code(&error) });
                 }
             }
         }
     }
 
-    fn section(&self, lock: u32, guard: &Guard, random: &mut Random, writer: &mut Writer, long: Duration) {
+    /// Everything from an entry to a release, or to going on in another way.
+    fn section(&mut self, lock: u32, guard: Guard, mode: Mode, asked: u64) {
         let token = guard.fencing_token().get();
-        let at = boot_nanos();
-        self.note(&Record::Entered { lock, token, at, valid_until: guard.valid_until().as_nanos() });
-        let mut write = || writer.write(lock, token).expect("the resource answers");
-        write();
-        if random.once_in(LONG) {
-            thread::sleep(long);
-        } else if random.once_in(MEDIUM) {
-            thread::sleep(Duration::from_millis(1 + random.below(8)));
+        let (at, valid_until) = (boot_nanos(), guard.valid_until().as_nanos());
+        self.worker.note(&Record::Entered { lock, token, at, valid_until, mode, asked });
+        let alone = matches!(mode, Mode::Mutex | Mode::Write);
+        self.writer.write(lock, token, alone, true).expect("the resource answers");
+        if self.random.once_in(LONG) {
+            thread::sleep(self.long);
+        } else if self.random.once_in(MEDIUM) {
+            thread::sleep(Duration::from_millis(1 + self.random.below(8)));
         }
-        if random.once_in(AGAIN) {
+        if self.random.once_in(AGAIN) {
             // Without a look at the guard: after a pause this comes too late, and is refused.
-            write();
+            self.writer.write(lock, token, alone, false).expect("the resource answers");
         }
         let before = boot_nanos();
-        let verdict = verdict(guard);
+        let verdict = verdict(&guard);
         let after = boot_nanos();
         let valid_until = guard.valid_until().as_nanos();
-        self.note(&Record::Left { lock, token, before, after, verdict, valid_until });
+        self.worker.note(&Record::Left { lock, token, before, after, verdict, valid_until });
+        let released = |result: String| Record::Released { lock, token, at: boot_nanos(), result };
+        let converts = matches!(mode, Mode::Read | Mode::Write) && self.random.once_in(CONVERTS);
+        let guard = match converts {
+            false => guard,
+            true => match convert(guard, mode) {
+                Ok((Converted::Done(guard), mode)) => {
+                    self.worker.note(&released(CONVERTED.to_owned()));
+                    return self.section(lock, guard, mode, after);
+                }
+                Ok((Converted::Refused(guard), _)) => guard,
+                Err(error) => return self.worker.note(&released(code(&error))),
+            },
+        };
         let result = match guard.release() {
             Ok(()) => "ok".to_owned(),
             Err(error) => code(&error),
         };
-        self.note(&Record::Released { lock, token, at: boot_nanos(), result });
+        self.worker.note(&released(result));
     }
+}
+
+/// Goes on in the other way, and says which that is.
+fn convert(guard: Guard, mode: Mode) -> polylatch::Result<(Converted, Mode)> {
+    Ok(match mode {
+        Mode::Write => (Converted::Done(guard.downgrade()?), Mode::Read),
+        _ => (guard.try_upgrade()?, Mode::Write),
+    })
 }

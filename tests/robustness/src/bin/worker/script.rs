@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use polylatch::Mode;
 use polylatch::blocking::{Guard, Polylatch};
 use polylatch_robustness::record::Record;
 use polylatch_robustness::resource::Writer;
@@ -88,13 +89,14 @@ impl Script {
     /// Waits for the lock. The guard is passed to `keep` before the test hears of it, because the
     /// next order may need it.
     fn enter<T>(&self, lock: u32, label: &str, keep: impl FnOnce(Guard) -> T) -> Option<T> {
+        let asked = boot_nanos();
         let result = self.client.lock(lock_name(lock)).label(label).acquire();
         let at = boot_nanos();
         match result {
             Ok(guard) => {
                 let (token, valid_until) = (guard.fencing_token().get(), guard.valid_until().as_nanos());
                 let kept = keep(guard);
-                tell(&Record::Entered { lock, token, at, valid_until });
+                tell(&Record::Entered { lock, token, at, valid_until, mode: Mode::Mutex, asked });
                 Some(kept)
             }
             Err(error) => {
@@ -116,8 +118,12 @@ impl Script {
 
     fn write(&self, lock: u32) {
         let token = self.guard(lock).fencing_token().get();
-        let (accepted, largest) =
-            self.writer.lock().expect("no thread panics").write(lock, token).expect("the resource answers");
+        let (accepted, largest) = self
+            .writer
+            .lock()
+            .expect("no thread panics")
+            .write(lock, token, true, true)
+            .expect("the resource answers");
         tell(&Record::Wrote { lock, token, at: boot_nanos(), accepted, largest });
     }
 

@@ -1,0 +1,267 @@
+//! Calls that a host's own event loop carries out.
+//!
+//! The usual way runs every call on a thread of its own and sends the result back: two wake-ups of a
+//! thread for each. Here the loop's thread polls the call itself when it is made, so the request has
+//! left before the call returns, and again when the loop is told that there is something to do: one
+//! wake-up, and none for what can be answered at once.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// How many polls one turn makes at most, so that the loop gets to its other work.
+const POLLS_PER_TURN: usize = 1_024;
+
+type Call<D> = Pin<Box<dyn Future<Output = D> + Send>>;
+
+/// The calls of one event loop. `D` is what the host needs to deliver a result.
+///
+/// Every method is called on the loop's thread; the notification comes from any thread. Dropping it
+/// ends the calls that are under way, as [`UnderWay::cancel`] does.
+pub struct HostLoop<D: Send + 'static> {
+    woken: Arc<Woken<D>>,
+}
+
+struct Woken<D> {
+    calls: Mutex<VecDeque<Arc<Running<D>>>>,
+    /// Every call that has not ended, by its number.
+    under_way: Mutex<HashMap<u64, Weak<Running<D>>>>,
+    next: AtomicU64,
+    /// The loop was told, and has not looked since.
+    told: AtomicBool,
+    notify: Box<dyn Fn() + Send + Sync>,
+}
+
+struct Running<D> {
+    number: u64,
+    call: Mutex<Option<Call<D>>>,
+    /// Stands among the woken.
+    queued: AtomicBool,
+    woken: Arc<Woken<D>>,
+}
+
+/// What came of the first poll of a call.
+#[derive(Debug)]
+pub enum Started<D> {
+    /// It is done.
+    Done(D),
+    /// It goes on; the result comes from [`HostLoop::turn`].
+    UnderWay(UnderWay<D>),
+}
+
+/// A call that waits for something. Dropping this does nothing.
+pub struct UnderWay<D>(Arc<Running<D>>);
+
+impl<D: Send + 'static> fmt::Debug for HostLoop<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostLoop").field("told", &self.woken.told).finish_non_exhaustive()
+    }
+}
+
+impl<D> fmt::Debug for UnderWay<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnderWay").finish_non_exhaustive()
+    }
+}
+
+impl<D: Send + 'static> HostLoop<D> {
+    /// Makes a loop's side. `notify` makes the loop call [`HostLoop::turn`] soon; it is called on any
+    /// thread, must not block and must not wait for an interpreter lock.
+    pub fn new(notify: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            woken: Arc::new(Woken {
+                calls: Mutex::default(),
+                under_way: Mutex::default(),
+                next: AtomicU64::new(0),
+                told: AtomicBool::new(false),
+                notify: Box::new(notify),
+            }),
+        }
+    }
+
+    /// Starts a call and polls it once.
+    pub fn start(&self, call: impl Future<Output = D> + Send + 'static) -> Started<D> {
+        let running = Arc::new(Running {
+            number: self.woken.next.fetch_add(1, Ordering::Relaxed),
+            call: Mutex::new(Some(Box::pin(call))),
+            queued: AtomicBool::new(false),
+            woken: Arc::clone(&self.woken),
+        });
+        match running.poll() {
+            Some(done) => Started::Done(done),
+            None => {
+                unpoisoned(&self.woken.under_way).insert(running.number, Arc::downgrade(&running));
+                Started::UnderWay(UnderWay(running))
+            }
+        }
+    }
+
+    /// Polls the calls that were woken, and hands over what is done.
+    pub fn turn(&self, mut done: impl FnMut(D)) {
+        self.woken.told.store(false, Ordering::SeqCst);
+        for _ in 0..POLLS_PER_TURN {
+            let Some(running) = unpoisoned(&self.woken.calls).pop_front() else { return };
+            // Before the poll, so that a wake-up during the poll counts.
+            running.queued.store(false, Ordering::SeqCst);
+            if let Some(output) = running.poll() {
+                unpoisoned(&self.woken.under_way).remove(&running.number);
+                done(output);
+            }
+        }
+        self.woken.tell();
+    }
+}
+
+impl<D: Send + 'static> Drop for HostLoop<D> {
+    fn drop(&mut self) {
+        // A call and what it waits for hold each other, so nothing else would end them.
+        let calls = std::mem::take(&mut *unpoisoned(&self.woken.under_way));
+        for running in calls.into_values().filter_map(|running| running.upgrade()) {
+            running.end();
+        }
+    }
+}
+
+impl<D> Running<D> {
+    fn end(&self) {
+        let call = unpoisoned(&self.call).take();
+        drop(call);
+    }
+}
+
+impl<D> Woken<D> {
+    fn tell(&self) {
+        if !self.told.swap(true, Ordering::SeqCst) {
+            (self.notify)();
+        }
+    }
+}
+
+impl<D: Send + 'static> Running<D> {
+    fn poll(self: &Arc<Self>) -> Option<D> {
+        let waker = Waker::from(Arc::clone(self));
+        let mut place = unpoisoned(&self.call);
+        let call = place.as_mut()?;
+        match call.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => None,
+            Poll::Ready(output) => {
+                let finished = place.take();
+                drop(place);
+                drop(finished);
+                Some(output)
+            }
+        }
+    }
+}
+
+impl<D: Send + 'static> Wake for Running<D> {
+    fn wake(self: Arc<Self>) {
+        if !self.queued.swap(true, Ordering::SeqCst) {
+            let woken = Arc::clone(&self.woken);
+            unpoisoned(&woken.calls).push_back(self);
+            woken.tell();
+        }
+    }
+}
+
+impl<D> UnderWay<D> {
+    /// Ends the call without a result: it is dropped, which undoes what it may have done. Does
+    /// nothing if it is done.
+    pub fn cancel(&self) {
+        unpoisoned(&self.0.woken.under_way).remove(&self.0.number);
+        self.0.end();
+    }
+}
+
+/// Every critical section here is one assignment or one queue operation, or a poll after whose panic
+/// nobody polls again.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use polylatch::{Guard, Polylatch, Result};
+
+    use super::*;
+
+    fn connect(url: &str) -> Polylatch {
+        crate::run_interruptible(Polylatch::connect(url), || Ok::<(), ()>(())).unwrap().unwrap()
+    }
+
+    fn loop_of() -> (HostLoop<Result<Guard>>, mpsc::Receiver<()>) {
+        let (tell, told) = mpsc::channel();
+        let notify = move || {
+            let _ = tell.send(());
+        };
+        (HostLoop::new(notify), told)
+    }
+
+    async fn acquire(lock: polylatch::Lock) -> Result<Guard> {
+        lock.acquire().await
+    }
+
+    #[test]
+    fn what_can_be_answered_at_once_is_done_by_the_first_poll() {
+        let client = connect("memory:");
+        let (host_loop, told) = loop_of();
+        let Started::Done(guard) = host_loop.start(acquire(client.lock("a"))) else {
+            panic!("memory answers at once");
+        };
+        drop(guard);
+        drop(host_loop);
+        assert!(told.recv_timeout(Duration::from_secs(30)).is_err(), "nobody was told");
+    }
+
+    #[test]
+    fn a_waiting_call_tells_the_loop_when_there_is_something_to_do() {
+        let client = connect("memory:");
+        let (host_loop, told) = loop_of();
+        let Started::Done(Ok(held)) = host_loop.start(acquire(client.lock("a"))) else {
+            panic!("it is free");
+        };
+        let Started::UnderWay(waiting) = host_loop.start(acquire(client.lock("a"))) else {
+            panic!("it is held");
+        };
+        drop(held);
+        let mut guard = None;
+        while guard.is_none() {
+            told.recv_timeout(Duration::from_secs(30)).expect("the release is told");
+            host_loop.turn(|done| guard = Some(done.unwrap()));
+        }
+        waiting.cancel();
+        assert!(guard.unwrap().is_held());
+    }
+
+    #[test]
+    fn a_cancelled_call_leaves_nothing_behind() {
+        let client = connect("memory:");
+        let (host_loop, _told) = loop_of();
+        let Started::Done(Ok(held)) = host_loop.start(acquire(client.lock("a"))) else {
+            panic!("it is free");
+        };
+        let Started::UnderWay(waiting) = host_loop.start(acquire(client.lock("a"))) else {
+            panic!("it is held");
+        };
+        waiting.cancel();
+        drop(held);
+        host_loop.turn(|_| panic!("a cancelled call has no result"));
+        let wait = Duration::from_secs(30);
+        let next = client.lock("a").wait(wait);
+        let guard = crate::run_interruptible(next.acquire(), || Ok::<(), ()>(())).unwrap().unwrap();
+        let Started::UnderWay(_) = host_loop.start(acquire(client.lock("a"))) else {
+            panic!("it is held");
+        };
+        drop(host_loop);
+        drop(guard);
+        let guard = crate::run_interruptible(next.acquire(), || Ok::<(), ()>(())).unwrap().unwrap();
+        assert!(guard.is_held(), "the loop took its calls with it");
+    }
+}

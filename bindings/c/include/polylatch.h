@@ -1,0 +1,375 @@
+/* Polylatch: distributed locks whose holder always knows whether it still holds them.
+ *
+ * Every function may be called from any thread. Text is UTF-8 and ends with a NUL byte. A function that
+ * can fail returns a PlStatus and, if `error` is not NULL, stores there what went wrong: a PlError to be
+ * given back with pl_error_free. Handles that a function stores belong to the caller, who gives each
+ * back once, with the pl_..._free of its kind; NULL is allowed there. No function throws or unwinds. */
+
+#ifndef POLYLATCH_H
+#define POLYLATCH_H
+
+/* Made from bindings/c/src by `bindings/c/header`; do not edit. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * A mutex: held alone.
+ */
+#define PL_MUTEX 0
+
+/**
+ * A read-write lock, beside other readers.
+ */
+#define PL_READ 1
+
+/**
+ * A read-write lock, as the only writer.
+ */
+#define PL_WRITE 2
+
+/**
+ * Some of a semaphore's permits; see `permits` and `capacity`.
+ */
+#define PL_PERMITS 3
+
+/**
+ * A length of time or a choice that was not given: the client's or the library's default.
+ */
+#define PL_DEFAULT -1
+
+/**
+ * How a call ended.
+ */
+typedef enum PlStatus {
+  /**
+   * Done.
+   */
+  PL_OK = 0,
+  /**
+   * Somebody else holds the lock or stands before you. Only from the calls that do not wait.
+   */
+  PL_BUSY = 1,
+  /**
+   * It failed; `error` says why.
+   */
+  PL_ERROR = 2,
+  /**
+   * The time given was over first. Only from pl_guard_wait_ended.
+   */
+  PL_TIMED_OUT = 3,
+} PlStatus;
+
+/**
+ * Ends calls that wait, from any thread. One may serve many calls.
+ */
+typedef struct PlCancel PlCancel;
+
+/**
+ * One client of one store: a connection, and a thread that renews leases. One per process is enough.
+ */
+typedef struct PlClient PlClient;
+
+/**
+ * What went wrong.
+ */
+typedef struct PlError PlError;
+
+/**
+ * A held lock: proof of a lease, and the way to give it back. It is renewed by the client's own thread
+ * until it is released, given back or lost. A forked child does not hold what its parent holds.
+ */
+typedef struct PlGuard PlGuard;
+
+/**
+ * A function that is told of a loss, with the pointer that was given for it and the reason, such as
+ * "expired", which lives until it returns.
+ */
+typedef void (*PlLost)(void *user, const char *reason);
+
+/**
+ * How to acquire. Fill it with pl_lock_options_init first, then change what you need.
+ */
+typedef struct PlLockOptions {
+  /**
+   * sizeof(PlLockOptions), as pl_lock_options_init was told: lets later versions add fields.
+   */
+  size_t size;
+  /**
+   * PL_MUTEX, PL_READ, PL_WRITE or PL_PERMITS.
+   */
+  uint32_t mode;
+  /**
+   * How many permits, 1 to the capacity. Only with PL_PERMITS.
+   */
+  uint32_t permits;
+  /**
+   * How many permits there are, 1 to 1000. Only with PL_PERMITS.
+   */
+  uint32_t capacity;
+  /**
+   * 1: renew while it is held. 0: the lease ends after its full length. Default: 1.
+   */
+  int32_t renew;
+  /**
+   * 1: first come, first served. 0: may take a free lock although others wait. Default: 1.
+   */
+  int32_t fifo;
+  /**
+   * Length of the lease, milliseconds: 100 to a day. Default: 15 s, or what the client says.
+   */
+  int64_t lease_ms;
+  /**
+   * How long to wait for a held lock, milliseconds. Default: as long as it takes.
+   */
+  int64_t wait_ms;
+  /**
+   * Never hold it for longer than this, milliseconds. Default: unlimited.
+   */
+  int64_t max_hold_ms;
+  /**
+   * Renew only while pl_guard_beat is called at least this often, milliseconds. Default: off.
+   */
+  int64_t beat_every_ms;
+  /**
+   * What the lock is wanted for, for people; at most 256 bytes, no secrets. NULL: nothing.
+   */
+  const char *label;
+  /**
+   * Makes the lock reentrant for this owner id within this client. NULL: not reentrant.
+   */
+  const char *owner;
+} PlLockOptions;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Makes a handle with which waiting calls can be ended.
+ */
+struct PlCancel *pl_cancel_new(void);
+
+/**
+ * Ends the calls that wait with this handle, now and from now on: they fail with "canceled", and what
+ * they may have done is undone. NULL is allowed.
+ */
+void pl_cancel_trigger(const struct PlCancel *cancel);
+
+/**
+ * Gives the handle back. No call may be using it.
+ */
+void pl_cancel_free(struct PlCancel *cancel);
+
+/**
+ * Returns the version of this library, such as "0.1.0".
+ */
+const char *pl_version(void);
+
+/**
+ * Connects to a store and asks it once.
+ *
+ * `url` is such as "redis://localhost" or "sqlite:locks.db"; NULL means POLYLATCH_URL, or the embedded
+ * default. `options` is NULL, or a list of keys and values in turn that ends with NULL:
+ * {"lease", "30s", "prefix", "shop", NULL}. They are the options of the URL; an unknown one is an error.
+ * `language` names the calling language for people, such as "go 1.22"; NULL means "c".
+ *
+ * Errors: "invalid_argument", "invalid_config", "backend_unavailable" within the time limit,
+ * "backend_rejected", "name_conflict".
+ */
+enum PlStatus pl_connect(const char *url,
+                         const char *const *options,
+                         const char *language,
+                         struct PlClient **client,
+                         struct PlError **error);
+
+/**
+ * Ends waiting, releases what the client holds, and waits at most 5 s until the store knows. Later
+ * calls fail with "canceled". Repeatable.
+ */
+enum PlStatus pl_client_close(const struct PlClient *client, struct PlError **error);
+
+/**
+ * Gives a client back. Guards that are still around keep their locks; pl_client_close releases them.
+ */
+void pl_client_free(struct PlClient *client);
+
+/**
+ * Gives a text back that a function handed out as `char *`.
+ */
+void pl_text_free(char *text);
+
+/**
+ * Returns the stable code, such as "lease_lost" or "wait_timeout". It lives as long as the error.
+ */
+const char *pl_error_code(const struct PlError *error);
+
+/**
+ * Returns the whole message: it names the input, the rule and the way out, and holds no secret.
+ * It lives as long as the error.
+ */
+const char *pl_error_message(const struct PlError *error);
+
+/**
+ * Returns what to do about errors of this code, in one sentence. It lives as long as the error.
+ */
+const char *pl_error_hint(const struct PlError *error);
+
+/**
+ * Returns whether trying again may help: "never", "caller_decides", "after_backoff" or
+ * "acquire_anew". It lives as long as the error.
+ */
+const char *pl_error_retry(const struct PlError *error);
+
+/**
+ * Returns whether anything may have happened at the store: "none" or "maybe". It lives as long as
+ * the error.
+ */
+const char *pl_error_effect(const struct PlError *error);
+
+/**
+ * Returns why a lease was lost, such as "expired" or "broken"; NULL for other errors. It lives as
+ * long as the error.
+ */
+const char *pl_error_lost_reason(const struct PlError *error);
+
+/**
+ * Gives an error back.
+ */
+void pl_error_free(struct PlError *error);
+
+/**
+ * Returns the lock's name; NULL for NULL. It lives as long as the guard.
+ */
+const char *pl_guard_name(const struct PlGuard *guard);
+
+/**
+ * Returns the number to hand to the protected resource: larger than any given out before for this name,
+ * and below 2^53. 0 for NULL.
+ */
+uint64_t pl_guard_fencing_token(const struct PlGuard *guard);
+
+/**
+ * Says whether the lock is still held, by this process's own clock, now. Costs no request. False for
+ * NULL and in a forked child.
+ */
+bool pl_guard_is_held(const struct PlGuard *guard);
+
+/**
+ * Returns for how many milliseconds the lock may be relied on from now, rounded down; 0 once it is over.
+ */
+uint64_t pl_guard_remaining_ms(const struct PlGuard *guard);
+
+/**
+ * Fails unless the lock is still held, by this process's own clock, now. Costs no request.
+ *
+ * Errors: "lease_lost" with the reason, also in a forked child; "invalid_argument" once it was released.
+ */
+enum PlStatus pl_guard_check(const struct PlGuard *guard,
+                             struct PlError **error);
+
+/**
+ * Says that the protected work moves on; matters only with `beat_every_ms`.
+ */
+void pl_guard_beat(const struct PlGuard *guard);
+
+/**
+ * Waits until the lock is over: PL_ERROR with "lease_lost" and the reason if it was lost, PL_OK if it was
+ * given back, PL_TIMED_OUT after `wait_ms` (-1: no limit). Blocks this thread; `cancel` is NULL or ends the
+ * wait with "canceled". The guard must not be freed meanwhile.
+ */
+enum PlStatus pl_guard_wait_ended(const struct PlGuard *guard,
+                                  int64_t wait_ms,
+                                  const struct PlCancel *cancel,
+                                  struct PlError **error);
+
+/**
+ * Has `lost` called once if the lock is lost, on a thread of this library's; not when it is given back.
+ *
+ * The function may block for short, must not throw, and must not free the guard. After pl_guard_free it is
+ * not called any more; one that is running then may still be running.
+ */
+enum PlStatus pl_guard_on_lost(const struct PlGuard *guard,
+                               PlLost lost,
+                               void *user,
+                               struct PlError **error);
+
+/**
+ * Gives the lock back and waits until the store knows, within the client's time limit. Repeatable.
+ *
+ * Errors: "lease_lost" if it was over before; "backend_unavailable" if the store did not answer, and then
+ * the background goes on trying until the lease has ended.
+ */
+enum PlStatus pl_guard_release(const struct PlGuard *guard,
+                               struct PlError **error);
+
+/**
+ * Gives the guard back; a lock that is still held is released in the background.
+ */
+void pl_guard_free(struct PlGuard *guard);
+
+/**
+ * Reads who holds and who waits, as JSON; give the text back with pl_text_free.
+ *
+ * `prefix` picks the locks whose names start with it; NULL means all. At most `limit` locks, 0 for 10000.
+ */
+enum PlStatus pl_list(const struct PlClient *client,
+                      const char *prefix,
+                      size_t limit,
+                      char **json,
+                      struct PlError **error);
+
+/**
+ * Ends somebody's lease, if it still has this fencing token; what came of it as JSON, such as
+ * {"outcome":"broken"}: give the text back with pl_text_free.
+ *
+ * `by` is who does it, `reason` why, at most 256 bytes; both stay in the store for people to see.
+ */
+enum PlStatus pl_break_lease(const struct PlClient *client,
+                             const char *name,
+                             uint64_t fencing_token,
+                             const char *by,
+                             const char *reason,
+                             char **json,
+                             struct PlError **error);
+
+/**
+ * Fills options with the defaults. `size` is sizeof(PlLockOptions). Does nothing for NULL, and for a
+ * size that this library does not know: the options are refused by the call that gets them.
+ */
+void pl_lock_options_init(struct PlLockOptions *options,
+                          size_t size);
+
+/**
+ * Acquires a lock, waiting as long as `options` say; NULL means the defaults: a mutex, for ever.
+ *
+ * The wait blocks this thread. `cancel` is NULL or ends it from another thread. On PL_OK `guard` has the
+ * held lock. A call that ends in any other way holds nothing.
+ *
+ * Errors: "wait_timeout" with who holds it; "invalid_argument" before anything is sent; "canceled";
+ * "name_conflict"; "backend_unavailable"; "backend_rejected"; "unsupported".
+ */
+enum PlStatus pl_acquire(const struct PlClient *client,
+                         const char *name,
+                         const struct PlLockOptions *options,
+                         const struct PlCancel *cancel,
+                         struct PlGuard **guard,
+                         struct PlError **error);
+
+/**
+ * Acquires a lock if it can be had at once; PL_BUSY if somebody else holds it or stands before you.
+ * `wait_ms` is not looked at. Otherwise as pl_acquire.
+ */
+enum PlStatus pl_try_acquire(const struct PlClient *client,
+                             const char *name,
+                             const struct PlLockOptions *options,
+                             const struct PlCancel *cancel,
+                             struct PlGuard **guard,
+                             struct PlError **error);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* POLYLATCH_H */

@@ -1,0 +1,193 @@
+//! Held locks.
+
+use std::ffi::{CString, c_char, c_void};
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use polylatch::Guard;
+use polylatch_bridge::{Failure, Homed, runtime};
+
+use crate::border::{self, free, handle, infallible, owned_text};
+use crate::cancel::{PlCancel, run, wait_at_most};
+use crate::error::{PlError, PlStatus};
+use crate::lock::millis;
+
+/// A held lock: proof of a lease, and the way to give it back. It is renewed by the client's own thread
+/// until it is released, given back or lost. A forked child does not hold what its parent holds.
+pub struct PlGuard {
+    held: Homed<Arc<Guard>>,
+    name: CString,
+    fencing_token: u64,
+    /// Callbacks for the loss; they end with the guard.
+    watches: Mutex<Vec<Homed<runtime::Task>>>,
+}
+
+impl fmt::Debug for PlGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlGuard").field("name", &self.name).field("held", &self.held.get().is_some()).finish()
+    }
+}
+
+impl PlGuard {
+    pub(crate) fn new(guard: Guard) -> Self {
+        Self {
+            name: owned_text(guard.name()),
+            fencing_token: guard.fencing_token().get(),
+            held: Homed::new(Arc::new(guard)),
+            watches: Mutex::default(),
+        }
+    }
+
+    fn held(&self) -> Result<&Arc<Guard>, Failure> {
+        self.held.get().ok_or_else(|| Failure::inherited(&self.name.to_string_lossy()))
+    }
+}
+
+/// Returns the lock's name; NULL for NULL. It lives as long as the guard.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_name(guard: *const PlGuard) -> *const c_char {
+    // SAFETY: the caller's promise.
+    unsafe { guard.as_ref() }.map_or(ptr::null(), |guard| guard.name.as_ptr())
+}
+
+/// Returns the number to hand to the protected resource: larger than any given out before for this name,
+/// and below 2^53. 0 for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_fencing_token(guard: *const PlGuard) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { guard.as_ref() }.map_or(0, |guard| guard.fencing_token)
+}
+
+/// Says whether the lock is still held, by this process's own clock, now. Costs no request. False for
+/// NULL and in a forked child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_is_held(guard: *const PlGuard) -> bool {
+    // SAFETY: the caller's promise.
+    let held = unsafe { guard.as_ref() }.and_then(|guard| guard.held.get());
+    infallible(false, || held.is_some_and(|held| held.is_held()))
+}
+
+/// Returns for how many milliseconds the lock may be relied on from now, rounded down; 0 once it is over.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_remaining_ms(guard: *const PlGuard) -> u64 {
+    // SAFETY: the caller's promise.
+    let held = unsafe { guard.as_ref() }.and_then(|guard| guard.held.get());
+    infallible(0, || held.map_or(0, |held| u64::try_from(held.remaining().as_millis()).unwrap_or(u64::MAX)))
+}
+
+/// Fails unless the lock is still held, by this process's own clock, now. Costs no request.
+///
+/// Errors: "lease_lost" with the reason, also in a forked child; "invalid_argument" once it was released.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_check(guard: *const PlGuard, error: *mut *mut PlError) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            handle("guard", guard)?.held()?.check()?;
+            Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
+/// Says that the protected work moves on; matters only with `beat_every_ms`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_beat(guard: *const PlGuard) {
+    // SAFETY: the caller's promise.
+    let held = unsafe { guard.as_ref() }.and_then(|guard| guard.held.get());
+    infallible((), || held.into_iter().for_each(|held| held.beat()));
+}
+
+/// Waits until the lock is over: PL_ERROR with "lease_lost" and the reason if it was lost, PL_OK if it was
+/// given back, PL_TIMED_OUT after `wait_ms` (-1: no limit). Blocks this thread; `cancel` is NULL or ends the
+/// wait with "canceled". The guard must not be freed meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_wait_ended(
+    guard: *const PlGuard,
+    wait_ms: i64,
+    cancel: *const PlCancel,
+    error: *mut *mut PlError,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            let held = handle("guard", guard)?.held()?;
+            let ended = held.ended();
+            let limit = millis("wait_ms", wait_ms)?;
+            match wait_at_most(cancel.as_ref(), limit, async { Ok(ended.await) })? {
+                None => Ok(PlStatus::PL_TIMED_OUT),
+                Some(None) => Ok(PlStatus::PL_OK),
+                Some(Some(_)) => held.check().map(|()| PlStatus::PL_OK).map_err(Failure::from),
+            }
+        })
+    }
+}
+
+/// A function that is told of a loss, with the pointer that was given for it and the reason, such as
+/// "expired", which lives until it returns.
+pub type PlLost = Option<unsafe extern "C" fn(user: *mut c_void, reason: *const c_char)>;
+
+struct User(*mut c_void);
+// SAFETY: the pointer is not looked at here; the caller promises that its function may get it on another
+// thread.
+unsafe impl Send for User {}
+
+impl User {
+    /// A method, so that a closure takes the whole of it along and not the pointer in it.
+    fn get(self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// Has `lost` called once if the lock is lost, on a thread of this library's; not when it is given back.
+///
+/// The function may block for short, must not throw, and must not free the guard. After pl_guard_free it is
+/// not called any more; one that is running then may still be running.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_on_lost(
+    guard: *const PlGuard,
+    lost: PlLost,
+    user: *mut c_void,
+    error: *mut *mut PlError,
+) -> PlStatus {
+    let user = User(user);
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            let guard = handle("guard", guard)?;
+            let Some(lost) = lost else {
+                return Err(Failure::invalid_argument("lost is NULL; it must be the function to call"));
+            };
+            let watch = runtime::on_lost(guard.held()?, move |reason| {
+                let reason = owned_text(reason.code());
+                // SAFETY: the caller promises that the function may be called with this pointer.
+                lost(user.get(), reason.as_ptr());
+            })?;
+            guard.watches.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Homed::new(watch));
+            Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
+/// Gives the lock back and waits until the store knows, within the client's time limit. Repeatable.
+///
+/// Errors: "lease_lost" if it was over before; "backend_unavailable" if the store did not answer, and then
+/// the background goes on trying until the lease has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_release(guard: *const PlGuard, error: *mut *mut PlError) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            run(handle("guard", guard)?.held()?.release())?;
+            Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
+/// Gives the guard back; a lock that is still held is released in the background.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_free(guard: *mut PlGuard) {
+    // SAFETY: the caller's promise.
+    unsafe { free(guard) };
+}

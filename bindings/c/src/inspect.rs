@@ -1,0 +1,84 @@
+//! Who holds, who waits; ending somebody's lease.
+
+use std::ffi::c_char;
+use std::ptr;
+
+use polylatch::FencingToken;
+use polylatch::inspect::{BreakRequest, Query};
+use polylatch_bridge::Failure;
+
+use crate::border::{self, handle, optional_text, owned_text, place, text};
+use crate::cancel::run;
+use crate::client::PlClient;
+use crate::error::{PlError, PlStatus};
+
+/// Reads who holds and who waits, as JSON; give the text back with pl_text_free.
+///
+/// `prefix` picks the locks whose names start with it; NULL means all. At most `limit` locks, 0 for 10000.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_list(
+    client: *const PlClient,
+    prefix: *const c_char,
+    limit: usize,
+    json: *mut *mut c_char,
+    error: *mut *mut PlError,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            let json = place("json", json)?;
+            *json = ptr::null_mut();
+            let client = &handle("client", client)?.0;
+            let query = Query {
+                prefix: optional_text("prefix", prefix)?.map(str::to_owned),
+                limit: (limit > 0).then_some(limit),
+                ..Query::default()
+            };
+            let snapshot =
+                run(async { client.get().await?.inspect().list(&query).await.map_err(Failure::from) })?;
+            *json = to_json(&snapshot)?;
+            Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
+/// Ends somebody's lease, if it still has this fencing token; what came of it as JSON, such as
+/// {"outcome":"broken"}: give the text back with pl_text_free.
+///
+/// `by` is who does it, `reason` why, at most 256 bytes; both stay in the store for people to see.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_break_lease(
+    client: *const PlClient,
+    name: *const c_char,
+    fencing_token: u64,
+    by: *const c_char,
+    reason: *const c_char,
+    json: *mut *mut c_char,
+    error: *mut *mut PlError,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            let json = place("json", json)?;
+            *json = ptr::null_mut();
+            let client = &handle("client", client)?.0;
+            let request = BreakRequest {
+                name: text("name", name)?.to_owned(),
+                expected: FencingToken::new(fencing_token),
+                by: text("by", by)?.to_owned(),
+                reason: text("reason", reason)?.to_owned(),
+            };
+            let outcome = run(async {
+                client.get().await?.inspect().break_lease(&request).await.map_err(Failure::from)
+            })?;
+            *json = to_json(&outcome)?;
+            Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
+fn to_json(value: &impl serde::Serialize) -> Result<*mut c_char, Failure> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| Failure::internal(format!("the answer could not be written as JSON: {error}")))?;
+    Ok(owned_text(&text).into_raw())
+}

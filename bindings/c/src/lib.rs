@@ -1,0 +1,25 @@
+//! The C ABI: the same locks for every language that can call C.
+//!
+//! Thin over the bridge: it checks pointers and text, waits on the caller's thread, and keeps panics on
+//! this side. The committed header, `include/polylatch.h`, is made from these files.
+//!
+//! How to read the code: [`error`] (how a call tells what went wrong), [`client`], [`lock`], [`guard`].
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the header says once for all functions what pointers must be; see `border`"
+)]
+
+mod border;
+mod cancel;
+mod client;
+mod error;
+mod guard;
+mod inspect;
+mod lock;
+
+pub use cancel::*;
+pub use client::*;
+pub use error::*;
+pub use guard::*;
+pub use inspect::*;
+pub use lock::*;

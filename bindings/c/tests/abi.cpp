@@ -1,0 +1,311 @@
+// What a C caller relies on: statuses, errors for bad input, cancellation, losses, no leaks.
+//
+//   abi [URL]...
+#include <polylatch.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <future>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                           \
+  do {                                                                                             \
+    if (!(condition)) {                                                                            \
+      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                 \
+      std::exit(1);                                                                                \
+    }                                                                                              \
+  } while (0)
+
+namespace {
+
+// Takes what a call stored, and gives it back.
+struct Failed {
+  std::string code, message, reason;
+  explicit Failed(PlError *error) {
+    CHECK(error != nullptr);
+    code = pl_error_code(error);
+    message = pl_error_message(error);
+    CHECK(std::strlen(pl_error_hint(error)) > 0 && std::strlen(pl_error_retry(error)) > 0);
+    CHECK(std::strlen(pl_error_effect(error)) > 0);
+    if (const char *lost = pl_error_lost_reason(error)) reason = lost;
+    pl_error_free(error);
+  }
+};
+
+PlClient *connect(const std::string &url) {
+  PlClient *client = nullptr;
+  PlError *error = nullptr;
+  if (pl_connect(url.c_str(), nullptr, nullptr, &client, &error) != PL_OK) {
+    std::fprintf(stderr, "%s\n", Failed(error).message.c_str());
+    std::exit(1);
+  }
+  return client;
+}
+
+PlLockOptions defaults() {
+  PlLockOptions options;
+  pl_lock_options_init(&options, sizeof options);
+  return options;
+}
+
+PlGuard *acquire(const PlClient *client, const char *name, const PlLockOptions *options = nullptr) {
+  PlGuard *guard = nullptr;
+  PlError *error = nullptr;
+  if (pl_acquire(client, name, options, nullptr, &guard, &error) != PL_OK) {
+    std::fprintf(stderr, "%s\n", Failed(error).message.c_str());
+    std::exit(1);
+  }
+  return guard;
+}
+
+void refused(const PlClient *client, const char *name, const PlLockOptions &options, const char *code,
+             const char *part) {
+  PlGuard *guard = nullptr;
+  PlError *error = nullptr;
+  CHECK(pl_acquire(client, name, &options, nullptr, &guard, &error) == PL_ERROR);
+  CHECK(guard == nullptr);
+  Failed failed(error);
+  if (failed.code != code || failed.message.find(part) == std::string::npos) {
+    std::fprintf(stderr, "expected %s with %s, got %s: %s\n", code, part, failed.code.c_str(),
+                 failed.message.c_str());
+    std::exit(1);
+  }
+}
+
+void a_lock_is_had_and_given_back(const PlClient *client) {
+  PlError *error = nullptr;
+  PlGuard *first = acquire(client, "a");
+  CHECK(std::string(pl_guard_name(first)) == "a");
+  CHECK(pl_guard_is_held(first) && pl_guard_remaining_ms(first) > 0);
+  CHECK(pl_guard_check(first, &error) == PL_OK && error == nullptr);
+  PlGuard *second = nullptr;
+  CHECK(pl_try_acquire(client, "a", nullptr, nullptr, &second, &error) == PL_BUSY && !second && !error);
+  const uint64_t token = pl_guard_fencing_token(first);
+  CHECK(pl_guard_release(first, &error) == PL_OK);
+  CHECK(pl_guard_release(first, &error) == PL_OK); // repeatable
+  CHECK(!pl_guard_is_held(first) && pl_guard_remaining_ms(first) == 0);
+  CHECK(pl_guard_check(first, &error) == PL_ERROR && Failed(error).code == "invalid_argument");
+  pl_guard_free(first);
+  second = acquire(client, "a");
+  CHECK(pl_guard_fencing_token(second) > token);
+  pl_guard_free(second); // releases in the background
+  pl_guard_free(acquire(client, "a"));
+}
+
+void kinds_are_kept(const PlClient *client) {
+  PlLockOptions read = defaults(), permits = defaults();
+  read.mode = PL_READ;
+  PlGuard *one = acquire(client, "kinds/rw", &read), *two = acquire(client, "kinds/rw", &read);
+  PlLockOptions write = defaults();
+  write.mode = PL_WRITE;
+  PlGuard *none = nullptr;
+  CHECK(pl_try_acquire(client, "kinds/rw", &write, nullptr, &none, nullptr) == PL_BUSY);
+  pl_guard_free(one);
+  pl_guard_free(two);
+  permits.mode = PL_PERMITS;
+  permits.permits = 2;
+  permits.capacity = 3;
+  PlGuard *three = acquire(client, "kinds/permits", &permits);
+  CHECK(pl_try_acquire(client, "kinds/permits", &permits, nullptr, &none, nullptr) == PL_BUSY);
+  pl_guard_free(three);
+}
+
+void bad_input_is_told(const PlClient *client) {
+  PlLockOptions options = defaults();
+  refused(client, nullptr, options, "invalid_argument", "name is NULL");
+  refused(client, "", options, "invalid_argument", "name");
+  refused(client, "\xff", options, "invalid_argument", "name is not UTF-8");
+  refused(nullptr, "a", options, "invalid_argument", "client is NULL");
+  options.size = 4;
+  refused(client, "a", options, "invalid_argument", "options.size is 4");
+  options = defaults();
+  options.mode = 77;
+  refused(client, "a", options, "invalid_argument", "options.mode is 77");
+  options = defaults();
+  options.lease_ms = 1;
+  refused(client, "a", options, "invalid_argument", "lease");
+  options.lease_ms = -2;
+  refused(client, "a", options, "invalid_argument", "lease_ms is -2");
+  options.lease_ms = INT64_MAX;
+  refused(client, "a", options, "invalid_argument", "lease_ms");
+  options = defaults();
+  options.fifo = 5;
+  refused(client, "a", options, "invalid_argument", "options.fifo is 5");
+  options = defaults();
+  options.mode = PL_PERMITS;
+  refused(client, "a", options, "invalid_argument", "permits");
+  options.mode = PL_MUTEX;
+  options.permits = 1;
+  refused(client, "a", options, "invalid_argument", "belong to PL_PERMITS");
+
+  PlError *error = nullptr;
+  PlClient *other = nullptr;
+  const char *unknown[] = {"leese", "5s", nullptr}, *odd[] = {"lease", nullptr};
+  CHECK(pl_connect("memory:", unknown, nullptr, &other, &error) == PL_ERROR && !other);
+  CHECK(Failed(error).message.find("leese") != std::string::npos);
+  CHECK(pl_connect("memory:", odd, nullptr, &other, &error) == PL_ERROR);
+  CHECK(Failed(error).message.find("has no value") != std::string::npos);
+  CHECK(pl_connect("nonsense://x", nullptr, nullptr, &other, &error) == PL_ERROR);
+  CHECK(Failed(error).code == "invalid_config");
+  CHECK(pl_connect("memory:", nullptr, nullptr, nullptr, &error) == PL_ERROR);
+  CHECK(Failed(error).message.find("client is NULL") != std::string::npos);
+  CHECK(pl_acquire(client, "a", nullptr, nullptr, nullptr, nullptr) == PL_ERROR); // nobody asks why
+  CHECK(pl_guard_check(nullptr, &error) == PL_ERROR && Failed(error).code == "invalid_argument");
+  CHECK(pl_guard_on_lost(nullptr, nullptr, nullptr, nullptr) == PL_ERROR);
+  CHECK(!pl_guard_is_held(nullptr) && pl_guard_fencing_token(nullptr) == 0 && !pl_guard_name(nullptr));
+  pl_guard_free(nullptr);
+  pl_client_free(nullptr);
+  pl_error_free(nullptr);
+  pl_cancel_free(nullptr);
+  pl_cancel_trigger(nullptr);
+  pl_text_free(nullptr);
+}
+
+void a_wait_ends_when_it_is_cancelled(const PlClient *client) {
+  PlGuard *held = acquire(client, "cancel");
+  PlCancel *cancel = pl_cancel_new();
+  auto waiting = std::async(std::launch::async, [&] {
+    PlGuard *guard = nullptr;
+    PlError *error = nullptr;
+    CHECK(pl_acquire(client, "cancel", nullptr, cancel, &guard, &error) == PL_ERROR && !guard);
+    return Failed(error).code;
+  });
+  // In line, as everybody can see.
+  for (bool in_line = false; !in_line;) {
+    char *json = nullptr;
+    CHECK(pl_list(client, "cancel", 0, &json, nullptr) == PL_OK);
+    in_line = std::string(json).find("\"position\":0") != std::string::npos;
+    pl_text_free(json);
+  }
+  pl_cancel_trigger(cancel);
+  CHECK(waiting.get() == "canceled");
+  pl_cancel_free(cancel);
+  pl_guard_free(held);
+  pl_guard_free(acquire(client, "cancel"));
+}
+
+void a_timed_wait_ends(const PlClient *client) {
+  PlGuard *held = acquire(client, "timed");
+  PlLockOptions options = defaults();
+  options.wait_ms = 50;
+  refused(client, "timed", options, "wait_timeout", "held by");
+  CHECK(pl_guard_wait_ended(held, 20, nullptr, nullptr) == PL_TIMED_OUT);
+  pl_guard_free(held);
+}
+
+void a_loss_is_told(const PlClient *client) {
+  PlLockOptions options = defaults();
+  options.max_hold_ms = 300;
+  PlGuard *guard = acquire(client, "lost", &options);
+  std::promise<std::string> told;
+  auto on_lost = [](void *user, const char *reason) {
+    static_cast<std::promise<std::string> *>(user)->set_value(reason);
+  };
+  CHECK(pl_guard_on_lost(guard, on_lost, &told, nullptr) == PL_OK);
+  PlError *error = nullptr;
+  CHECK(pl_guard_wait_ended(guard, -1, nullptr, &error) == PL_ERROR);
+  Failed failed(error);
+  CHECK(failed.code == "lease_lost" && failed.reason == "hold_limit");
+  CHECK(told.get_future().get() == "hold_limit");
+  CHECK(pl_guard_release(guard, &error) == PL_ERROR && Failed(error).code == "lease_lost");
+  pl_guard_free(guard);
+}
+
+void a_broken_lease_is_told(const PlClient *client) {
+  PlGuard *guard = acquire(client, "broken");
+  char *json = nullptr;
+  PlError *error = nullptr;
+  CHECK(pl_break_lease(client, "broken", pl_guard_fencing_token(guard) - 1, "test", "why not", &json, &error) == PL_OK);
+  CHECK(std::string(json).find("changed_hands") != std::string::npos);
+  pl_text_free(json);
+  CHECK(pl_break_lease(client, "broken", pl_guard_fencing_token(guard), "test", "", &json, &error) == PL_ERROR);
+  CHECK(!json && Failed(error).message.find("reason") != std::string::npos);
+  CHECK(pl_break_lease(client, "broken", pl_guard_fencing_token(guard), "test", "why not", &json, &error) == PL_OK);
+  CHECK(std::string(json).find("\"broken\"") != std::string::npos);
+  pl_text_free(json);
+  pl_guard_free(guard);
+}
+
+void a_forked_child_does_not_hold_the_lock(const PlClient *client) {
+  PlGuard *guard = acquire(client, "fork");
+  const pid_t child = fork();
+  if (child == 0) {
+    PlError *error = nullptr;
+    const bool foreign = !pl_guard_is_held(guard) && pl_guard_check(guard, &error) == PL_ERROR &&
+                         Failed(error).message.find("fork") != std::string::npos;
+    pl_guard_free(guard);
+    _exit(foreign ? 0 : 1);
+  }
+  int status = 1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(pl_guard_is_held(guard) && pl_guard_check(guard, nullptr) == PL_OK);
+  pl_guard_free(guard);
+}
+
+long resident_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmRSS:", 0) == 0) return std::atol(line.c_str() + 6);
+  }
+  return 0;
+}
+
+void cycles(const PlClient *client, int count) {
+  for (int i = 0; i < count; ++i) {
+    PlGuard *guard = acquire(client, "cycle");
+    CHECK(pl_guard_release(guard, nullptr) == PL_OK);
+    pl_guard_free(guard);
+    PlError *error = nullptr;
+    CHECK(pl_acquire(client, "", nullptr, nullptr, &guard, &error) == PL_ERROR);
+    pl_error_free(error);
+  }
+}
+
+void memory_is_steady() {
+  PlClient *client = connect("memory:");
+  cycles(client, 10000);
+  const long before = resident_kib();
+  const auto started = std::chrono::steady_clock::now();
+  cycles(client, 100000);
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - started;
+  const long grown = resident_kib() - before;
+  std::printf("100000 cycles on memory: %.2f us each, %ld KiB more memory\n", took.count() / 100000, grown);
+  CHECK(grown < 4096);
+  pl_client_free(client);
+}
+
+void a_closed_client_says_so(PlClient *client) {
+  PlGuard *guard = acquire(client, "closed");
+  CHECK(pl_client_close(client, nullptr) == PL_OK && pl_client_close(client, nullptr) == PL_OK);
+  CHECK(!pl_guard_is_held(guard));
+  refused(client, "a", defaults(), "canceled", "closed");
+  pl_guard_free(guard);
+  pl_client_free(client);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  CHECK(std::strlen(pl_version()) > 0);
+  for (int i = 1; i < argc; ++i) {
+    PlClient *client = connect(argv[i]);
+    a_lock_is_had_and_given_back(client);
+    kinds_are_kept(client);
+    bad_input_is_told(client);
+    a_wait_ends_when_it_is_cancelled(client);
+    a_timed_wait_ends(client);
+    a_loss_is_told(client);
+    a_broken_lease_is_told(client);
+    a_forked_child_does_not_hold_the_lock(client);
+    a_closed_client_says_so(client);
+    std::printf("ok %.16s\n", argv[i]);
+  }
+  memory_is_steady();
+}

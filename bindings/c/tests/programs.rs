@@ -1,0 +1,114 @@
+//! Programs in other languages, built against the committed header and the built library, and run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use polylatch_test_services::TempDir;
+use polylatch_test_services::redis::RedisServer;
+
+/// Where cargo puts the libraries that these tests are built with.
+fn libraries() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+}
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn header() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("include/polylatch.h")
+}
+
+fn library() -> PathBuf {
+    let name = if cfg!(target_os = "macos") { "libpolylatch_c.dylib" } else { "libpolylatch_c.so" };
+    libraries().join(name)
+}
+
+/// Runs a command to its end and returns what it printed; panics with everything if it failed.
+fn run(command: &mut Command) -> String {
+    let output = command.env("LD_LIBRARY_PATH", libraries()).output().unwrap_or_else(|error| {
+        panic!("{command:?}: {error}; tests/run installs what is missing");
+    });
+    let (printed, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{printed}\n{told}", output.status);
+    printed.into_owned()
+}
+
+/// Builds a C++ program, and returns it with the folder in which it lives.
+fn cpp(source: &Path) -> (TempDir, PathBuf) {
+    let dir = TempDir::new();
+    let program = dir.path().join("program");
+    run(Command::new("c++")
+        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
+        .arg(header().parent().unwrap())
+        .arg(source)
+        .arg("-o")
+        .arg(&program)
+        .arg("-L")
+        .arg(libraries())
+        .arg("-lpolylatch_c"));
+    (dir, program)
+}
+
+#[test]
+fn a_c_caller_gets_what_the_header_says_on_every_store() {
+    let (dir, program) = cpp(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/abi.cpp"));
+    let redis = RedisServer::start();
+    let sqlite = format!("sqlite:{}", dir.path().join("locks.db").display());
+    let printed = run(Command::new(program).arg("memory:abi").arg(sqlite).arg(redis.url()));
+    println!("{printed}");
+    assert_eq!(printed.lines().filter(|line| line.starts_with("ok")).count(), 3, "{printed}");
+}
+
+#[test]
+fn the_header_is_c_as_well_as_cpp() {
+    let dir = TempDir::new();
+    let source = dir.path().join("only.c");
+    std::fs::write(&source, "#include <polylatch.h>\nint main(void) { return pl_version() == NULL; }\n")
+        .unwrap();
+    let program = dir.path().join("only");
+    run(Command::new("cc")
+        .args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"])
+        .arg(header().parent().unwrap())
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .arg("-L")
+        .arg(libraries())
+        .arg("-lpolylatch_c"));
+    run(&mut Command::new(program));
+}
+
+#[test]
+fn the_cpp_example_takes_and_gives_back_a_lock() {
+    let (_dir, program) = cpp(&top().join("examples/cpp/first_lock.cpp"));
+    let printed = run(&mut Command::new(program));
+    assert!(printed.contains("write with token") && printed.ends_with("released\n"), "{printed}");
+}
+
+#[test]
+fn the_go_example_gives_up_with_its_context() {
+    let dir = TempDir::new();
+    let program = dir.path().join("first-lock");
+    run(Command::new("go")
+        .current_dir(top().join("examples/go"))
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(".")
+        .env("CGO_CFLAGS", format!("-I{}", header().parent().unwrap().display()))
+        .env("CGO_LDFLAGS", format!("-L{} -lpolylatch_c", libraries().display()))
+        .env("GOFLAGS", "-mod=mod -buildvcs=false")
+        .env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache")));
+    let printed = run(&mut Command::new(program));
+    assert!(printed.contains("gave up: canceled") && printed.ends_with("released\n"), "{printed}");
+}
+
+#[test]
+fn the_php_example_is_told_that_the_lock_is_busy() {
+    let printed = run(Command::new("php")
+        .args(["-d", "ffi.enable=1"])
+        .arg(top().join("examples/php/first_lock.php"))
+        .arg(library())
+        .arg(header()));
+    assert!(printed.contains("it is busy") && printed.ends_with("released\n"), "{printed}");
+}

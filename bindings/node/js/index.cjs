@@ -1,0 +1,8 @@
+'use strict';
+
+const { connect, Client, RwLock, Semaphore } = require('./client.cjs');
+const { Guard, GuardSet } = require('./guard.cjs');
+const { TokenGate } = require('./gate.cjs');
+const { errorOf: _, wrongType: __, canceled: ___, ...errors } = require('./errors.cjs');
+
+module.exports = { connect, Client, RwLock, Semaphore, Guard, GuardSet, TokenGate, ...errors };

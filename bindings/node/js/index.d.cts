@@ -1,0 +1,387 @@
+/// <reference lib="esnext.disposable" />
+// Distributed locks whose holder always knows, conservatively, whether it still holds them.
+// All times are milliseconds.
+
+/** Options of one acquisition. What is missing is the client's, or the core's, to say. */
+export interface LockOptions {
+  /**
+   * Length of the lease: 100 ms to 24 h, 15 s unless the client says otherwise. Shorter: a dead holder is
+   * noticed sooner, but a slow network or a pause loses the lock sooner. It is renewed at a third.
+   */
+  lease?: number | undefined;
+  /** How long to wait for a lock that somebody else holds: 0 to a year; as long as it takes by default. */
+  wait?: number | undefined;
+  /** What the lock is wanted for, for whoever looks at it: at most 256 bytes, no secrets. */
+  label?: string | undefined;
+  /** Makes the lock reentrant for this id, 1 to 128 bytes, within this client. */
+  owner?: string | undefined;
+  /** Never hold the lock for longer than this, however healthy the process is: 100 ms to a year. */
+  maxHold?: number | undefined;
+  /** Renew only while the work calls {@link Guard.beat} at least this often: 100 ms to a year. */
+  beatEvery?: number | undefined;
+  /** With `false`, may take a free lock although others wait in line. */
+  fifo?: boolean | undefined;
+  /** With `false`, the lease is never renewed and ends after its full length. */
+  renew?: boolean | undefined;
+  /** Ends the wait: the promise is rejected with the signal's reason, and nothing stays held. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Options of an acquisition that does not wait. */
+export type TryOptions = Omit<LockOptions, 'wait'>;
+
+/**
+ * How to connect. Beside these, every option that could stand in the URL, in camel case: `lease`, `poll`,
+ * `provisional`, `timeout` (milliseconds, or text such as `'5s'`), `push`, and those of the store.
+ */
+export interface ConnectOptions {
+  /** The program's name that people see beside held locks; the script's name by default. */
+  program?: string | undefined;
+  /** Ends the attempt to connect. */
+  signal?: AbortSignal | undefined;
+  [option: string]: string | number | boolean | AbortSignal | undefined;
+}
+
+export type FenceQuality = 'none' | 'time-floored' | 'strict';
+export type Mode = 'mutex' | 'read' | 'write' | 'permits';
+
+/**
+ * One held lock: proof of a lease, and the way to give it back. It is renewed in the background by a thread
+ * that JavaScript cannot block, until it is released or lost. A guard that is forgotten is released when it
+ * is collected.
+ */
+export class Guard implements AsyncDisposable {
+  private constructor();
+  /** The lock's name. */
+  readonly name: string;
+  /** The number to hand to the protected resource: larger than any given out before for this name. */
+  readonly fencingToken: bigint;
+  /** How far the order of fencing tokens can be relied on. */
+  readonly fenceQuality: FenceQuality;
+  /** In which way the lock is held. */
+  readonly mode: Mode;
+  /** How many permits it takes; 1 for everything that is no semaphore. */
+  readonly permits: number;
+  /** For how many milliseconds the lease may be relied on from now; zero once it is over. */
+  readonly remaining: number;
+  /** Whether the lock is still held, by the clock, now. Costs no request. */
+  readonly isHeld: boolean;
+  /** How often the lease was renewed. */
+  readonly renewals: number;
+  /**
+   * Aborted when the lease is lost, with a {@link LeaseLostError} as its reason; with a
+   * {@link CanceledError} when the client is closed. Never by {@link Guard.release}. Does not keep the
+   * process alive.
+   */
+  readonly signal: AbortSignal;
+  /**
+   * Aborted before a loss: no renewal was confirmed for half of the lease, or a hold limit is near. The lease
+   * may still be saved. Does not keep the process alive.
+   */
+  readonly endangered: AbortSignal;
+  /**
+   * Throws unless the lock is still held, by the clock, now. Costs no request.
+   * @throws {LeaseLostError} with the reason; {@link InvalidArgumentError} once a release was begun.
+   */
+  check(): void;
+  /** Tells the watchdog that the protected work moves on; matters only with `beatEvery`. */
+  beat(): void;
+  /**
+   * Gives the lock back and waits until the store knows. Repeatable: afterwards it succeeds again. With
+   * several guards of one `owner`, only the last one releases.
+   * @throws {LeaseLostError} if the lease was over before; {@link BackendUnavailableError} if the store did not
+   * answer in time, and then the background goes on trying until the lease has ended.
+   */
+  release(): Promise<void>;
+  /**
+   * Steps down from writing to reading, without letting a writer in between. The token stays. After an error
+   * the guard is gone.
+   */
+  downgrade(): Promise<void>;
+  /**
+   * Steps up from reading to writing if nobody else reads: `true` if it did, and then the token is a newer one.
+   * There is no form that waits: two readers would wait for each other for ever.
+   */
+  tryUpgrade(): Promise<boolean>;
+  /** Releases; for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** Several held locks. */
+export class GuardSet implements AsyncDisposable {
+  private constructor();
+  /** The locks' names, sorted. */
+  readonly names: string[];
+  /** The fencing token of each lock. */
+  readonly fencingTokens: Map<string, bigint>;
+  /** For how many milliseconds all of them may be relied on from now. */
+  readonly remaining: number;
+  /** Whether all of them are still held. */
+  readonly isHeld: boolean;
+  /** Aborted when one of them is lost; see {@link Guard.signal}. */
+  readonly signal: AbortSignal;
+  /** Throws unless all of them are still held; see {@link Guard.check}. */
+  check(): void;
+  /** Gives them all back, and waits until the store knows; see {@link Guard.release}. */
+  release(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** A lock that many may read or one may write. Readers and writers stand in one line. */
+export class RwLock {
+  private constructor();
+  readonly name: string;
+  /** Acquires the lock beside other readers. */
+  read(options?: LockOptions): Promise<Guard>;
+  /** Acquires the lock alone. */
+  write(options?: LockOptions): Promise<Guard>;
+  tryRead(options?: TryOptions): Promise<Guard | null>;
+  tryWrite(options?: TryOptions): Promise<Guard | null>;
+}
+
+/** A lock with a number of permits, 1 to 1 000. Every permit is a lease. */
+export class Semaphore {
+  private constructor();
+  readonly name: string;
+  readonly permits: number;
+  /** Acquires some of the permits (one, if it is not said), all or none. */
+  acquire(count?: number, options?: LockOptions): Promise<Guard>;
+  tryAcquire(count?: number, options?: TryOptions): Promise<Guard | null>;
+}
+
+/** What a store, as configured, can do. */
+export interface Capability {
+  backend: string;
+  fifo: boolean;
+  push: boolean;
+  expiry: boolean;
+  fencing: FenceQuality;
+  minLease: number;
+  maxLease: number;
+}
+
+/** Which locks to read. */
+export interface Query {
+  /** Only this lock, also if it is free. */
+  name?: string | undefined;
+  /** Only locks whose name starts with this. */
+  prefix?: string | undefined;
+  /** At most this many locks; 10 000 by default. */
+  limit?: number | undefined;
+}
+
+export interface HolderView {
+  client: string | null;
+  label: string;
+  mode: Mode;
+  permits: number;
+  ownerDigest: string;
+  fencingToken: bigint | null;
+  acquiredAtMs: number | null;
+  heldForMs: number | null;
+  leaseMs: number | null;
+  remainingMs: number | null;
+  renewals: number | null;
+  renewedAgoMs: number | null;
+}
+
+export interface WaiterView {
+  client: string;
+  label: string;
+  mode: Mode;
+  permits: number;
+  ownerDigest: string;
+  position: number;
+  sinceMs: number;
+  waitedMs: number;
+  silent: boolean;
+}
+
+export interface LockView {
+  name: string;
+  mode: 'mutex' | 'rw' | 'semaphore' | 'foreign';
+  capacity: number | null;
+  holders: HolderView[];
+  waiters: WaiterView[];
+}
+
+export interface ClientView {
+  id: string;
+  host: string;
+  pid: number;
+  processStartedAtMs: number | null;
+  program: string;
+  language: string;
+  version: string;
+  seenAgoMs: number;
+}
+
+export interface AuditEntry {
+  atMs: number;
+  name: string;
+  fencingToken: bigint;
+  holder: string;
+  by: string;
+  reason: string;
+}
+
+/** A store's locks at one moment. What the store cannot say is `null`. */
+export interface Snapshot {
+  backend: string;
+  takenAtMs: number;
+  roundTripMs: number;
+  locks: LockView[];
+  clients: ClientView[];
+  audit: AuditEntry[];
+  truncated: boolean;
+}
+
+/** An order to end somebody's lease. */
+export interface BreakOrder {
+  name: string;
+  /** The fencing token of the lease that was looked at. A lock that changed hands since is left alone. */
+  expected: bigint;
+  /** Who breaks it, for the audit: user and host. */
+  by: string;
+  /** Why; at most 256 bytes. */
+  reason: string;
+}
+
+export type BreakOutcome =
+  | { outcome: 'broken'; holder: string; next: string | null }
+  | { outcome: 'free' }
+  | { outcome: 'changed_hands'; present: bigint };
+
+/** One client of one store; one per process (or worker) is enough. */
+export class Client implements AsyncDisposable {
+  private constructor();
+  /** The id under which this client stands in the store. */
+  readonly id: string;
+  /** The store's URL without its secrets. */
+  readonly url: string;
+  readonly capability: Capability;
+  /**
+   * Acquires a lock, waiting as long as the options say. While it waits, the process stays alive.
+   * @throws {WaitTimeoutError} with who holds it; {@link NameConflictError} if foreign data stands under the
+   * name; {@link BackendUnavailableError} or {@link BackendRejectedError} if the store fails.
+   */
+  lock(name: string, options?: LockOptions): Promise<Guard>;
+  /** Acquires a lock if it is free and nobody stands in line; `null` if not. */
+  tryLock(name: string, options?: TryOptions): Promise<Guard | null>;
+  /**
+   * Runs `work` under the lock and gives it back, whatever comes of it. If the lease was lost meanwhile and
+   * the work did not fail for it, the promise is rejected with the {@link LeaseLostError}.
+   */
+  withLock<T>(
+    name: string,
+    options: LockOptions | undefined,
+    work: (guard: Guard) => T | PromiseLike<T>,
+  ): Promise<T>;
+  withLock<T>(name: string, work: (guard: Guard) => T | PromiseLike<T>): Promise<T>;
+  /** Names a lock that many may read or one may write. Nothing is sent. */
+  rwLock(name: string): RwLock;
+  /** Names a lock with this many permits, 1 to 1 000. Nothing is sent. */
+  semaphore(name: string, permits: number): Semaphore;
+  /** Acquires several locks, all or none, in the order of their names. */
+  lockAll(names: readonly string[], options?: LockOptions): Promise<GuardSet>;
+  tryLockAll(names: readonly string[], options?: TryOptions): Promise<GuardSet | null>;
+  /** Reads who holds and who waits. Changes nothing. */
+  inspect(query?: Query): Promise<Snapshot>;
+  /** Ends somebody's lease if it still has the expected token. The next waiter gets the lock at once. */
+  breakLease(order: BreakOrder): Promise<BreakOutcome>;
+  /** Ends waiting, releases what is held, and waits (at most 5 s) until the store knows. */
+  close(): Promise<void>;
+  /** Closes; for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/**
+ * Connects to the store at `url`, such as `sqlite:locks.db`, `redis://localhost` or `memory:`; without one, to
+ * `POLYLATCH_URL`, or else to the embedded SQLite file in the user's state directory.
+ * @throws {InvalidConfigError} {@link BackendUnavailableError} {@link BackendRejectedError}
+ */
+export function connect(url?: string, options?: ConnectOptions): Promise<Client>;
+
+/** Remembers the largest fencing token that a resource has seen, and refuses smaller ones. */
+export class TokenGate {
+  /** @param largest continue from this token */
+  constructor(largest?: bigint);
+  /** @throws {StaleTokenError} if a newer holder was here before. */
+  admit(token: bigint): void;
+  readonly largest: bigint | undefined;
+}
+
+export type ErrorCode =
+  | 'invalid_config'
+  | 'invalid_argument'
+  | 'unsupported'
+  | 'wait_timeout'
+  | 'canceled'
+  | 'lease_lost'
+  | 'stale_token'
+  | 'name_conflict'
+  | 'quorum_unreachable'
+  | 'backend_unavailable'
+  | 'backend_rejected'
+  | 'internal';
+
+export interface ErrorContext {
+  backend?: string;
+  operation?: string;
+  lock?: string;
+  attempt?: number;
+  /** Milliseconds. */
+  elapsed?: number;
+}
+
+/**
+ * The parent of every error that Polylatch reports. (A value of the wrong type, or an option that does not
+ * exist, is a `TypeError` with the code `invalid_argument`; an aborted signal rejects with its own reason.)
+ */
+export class PolylatchError extends Error {
+  protected constructor();
+  /** The stable code, the same in every language. */
+  readonly code: ErrorCode;
+  /** Whether the same call may help if it is made again. */
+  readonly retry: 'never' | 'caller_decides' | 'after_backoff' | 'acquire_anew';
+  /** Whether the request may have been carried out. */
+  readonly effect: 'none' | 'maybe';
+  /** What to do about errors of this code. */
+  readonly hint: string;
+  /** Where it happened. Unknown parts are missing. */
+  readonly context: ErrorContext;
+}
+
+/** A URL, option or environment variable is wrong. Nothing was sent. */
+export class InvalidConfigError extends PolylatchError {}
+/** An argument is out of its range. Nothing was sent. */
+export class InvalidArgumentError extends PolylatchError {}
+/** This store cannot do what was asked. */
+export class UnsupportedError extends PolylatchError {}
+/** Somebody else still held the lock when the wait was over. */
+export class WaitTimeoutError extends PolylatchError {}
+/** The closing of the client ended the call. */
+export class CanceledError extends PolylatchError {}
+/** The lease is over. */
+export class LeaseLostError extends PolylatchError {
+  readonly reason:
+    | 'expired'
+    | 'superseded'
+    | 'session_ended'
+    | 'broken'
+    | 'hold_limit'
+    | 'no_progress'
+    | 'unverifiable';
+}
+/** A guarded resource has seen a newer fencing token. */
+export class StaleTokenError extends PolylatchError {}
+/** The name holds data that is not ours; it was left as it is. */
+export class NameConflictError extends PolylatchError {}
+/** Too many nodes failed to decide. */
+export class QuorumUnreachableError extends PolylatchError {}
+/** The store refused the connection, did not answer in time, or is not ready. */
+export class BackendUnavailableError extends PolylatchError {}
+/** The store refused for good: credentials, permission, schema, read-only. */
+export class BackendRejectedError extends PolylatchError {}
+/** A bug in Polylatch. */
+export class InternalError extends PolylatchError {}

@@ -1,0 +1,50 @@
+// Checks the tarballs in a folder: what is in them, and how large they are.
+//
+//   node scripts/check-packages.mjs FOLDER
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { readdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+
+const MOST_BYTES = 6 * 1024 * 1024;
+
+const MAIN = [
+  'LICENSE',
+  'README.md',
+  'js/calls.cjs',
+  'js/client.cjs',
+  'js/errors.cjs',
+  'js/fields.cjs',
+  'js/gate.cjs',
+  'js/guard.cjs',
+  'js/index.cjs',
+  'js/index.d.cts',
+  'js/index.d.mts',
+  'js/index.mjs',
+  'js/native.cjs',
+  'js/options.cjs',
+  'js/platforms.json',
+  'package.json',
+];
+const NATIVE = ['LICENSE', 'README.md', 'package.json', 'polylatch.node'];
+
+const [folder] = process.argv.slice(2);
+const tarballs = readdirSync(folder).filter((name) => name.endsWith('.tgz'));
+assert.ok(tarballs.length >= 2, 'the main package and at least one for a platform');
+for (const name of tarballs) {
+  const path = join(folder, name);
+  const { size } = statSync(path);
+  assert.ok(size <= MOST_BYTES, `${name} has ${size} bytes; at most ${MOST_BYTES} are allowed`);
+  const listed = execFileSync('tar', ['-tzf', path], { encoding: 'utf8' }).trim().split('\n');
+  const files = listed.map((file) => file.replace(/^package\//, '')).sort();
+  assert.deepEqual(files, /^polylatch-\d/.test(name) ? MAIN : NATIVE, name);
+  const manifest = JSON.parse(
+    execFileSync('tar', ['-xzOf', path, 'package/package.json'], { encoding: 'utf8' }),
+  );
+  for (const field of ['name', 'version', 'description', 'license', 'engines']) {
+    assert.ok(manifest[field], `${name}: no ${field}`);
+  }
+  assert.equal(manifest.dependencies, undefined, `${name}: nothing is needed at run time`);
+  assert.equal(manifest.scripts, undefined, `${name}: nothing runs at installation`);
+}

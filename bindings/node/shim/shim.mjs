@@ -1,0 +1,180 @@
+// Lets the conformance runner drive the Node package: requests and answers are JSON lines. The protocol
+// stands in tests/conformance/README.md. It tests the `polylatch` that is installed beside it.
+
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+
+import { connect, PolylatchError } from 'polylatch';
+
+/** What each option of the protocol is called here. */
+const OPTIONS = {
+  lease_ms: 'lease',
+  wait_ms: 'wait',
+  max_hold_ms: 'maxHold',
+  beat_every_ms: 'beatEvery',
+  label: 'label',
+  owner: 'owner',
+  fifo: 'fifo',
+  renew: 'renew',
+};
+
+const clients = new Map();
+const guards = new Map();
+const running = new Map();
+
+function say(answer) {
+  process.stdout.write(`${JSON.stringify(answer)}\n`);
+}
+
+function found(map, what, name) {
+  const value = map.get(name);
+  if (value === undefined) throw new Error(`there is no ${what} ${name}`);
+  return value;
+}
+
+function options(given, signal) {
+  const entries = Object.entries(given ?? {}).map(([key, value]) => {
+    if (!(key in OPTIONS)) throw new Error(`there is no option ${key}`);
+    return [OPTIONS[key], value];
+  });
+  return { ...Object.fromEntries(entries), signal };
+}
+
+function acquire({ client, op, lock, mode, options: given }, signal) {
+  const of = found(clients, 'client', client);
+  const how = options(given, signal);
+  const waits = op === 'acquire';
+  switch (mode.kind) {
+    case 'mutex':
+      return waits ? of.lock(lock, how) : of.tryLock(lock, how);
+    case 'read':
+      return waits ? of.rwLock(lock).read(how) : of.rwLock(lock).tryRead(how);
+    case 'write':
+      return waits ? of.rwLock(lock).write(how) : of.rwLock(lock).tryWrite(how);
+    case 'permits': {
+      const semaphore = of.semaphore(lock, mode.capacity);
+      return waits ? semaphore.acquire(mode.count, how) : semaphore.tryAcquire(mode.count, how);
+    }
+    default:
+      throw new Error(`there is no mode ${mode.kind}`);
+  }
+}
+
+function kept(name, guard) {
+  if (guard === null) return { held: false };
+  guards.set(name, guard);
+  return { held: true, token: Number(guard.fencingToken), locks: [guard.name] };
+}
+
+function keptSet(name, set) {
+  if (set === null) return { held: false };
+  guards.set(name, set);
+  return { held: true, locks: set.names };
+}
+
+async function see({ client, lock }) {
+  const snapshot = await found(clients, 'client', client).inspect({ name: lock });
+  const [view] = snapshot.locks;
+  const who = (id) => {
+    const known = snapshot.clients.find((client) => client.id === id);
+    return { pid: known?.pid ?? null, language: known?.language ?? null };
+  };
+  return {
+    holders: (view?.holders ?? []).map((holder) => ({
+      label: holder.label,
+      mode: holder.mode,
+      permits: holder.permits,
+      token: holder.fencingToken === null ? null : Number(holder.fencingToken),
+      renewals: holder.renewals,
+      ...who(holder.client),
+    })),
+    waiters: (view?.waiters ?? []).map((waiter) => ({
+      label: waiter.label,
+      mode: waiter.mode,
+      permits: waiter.permits,
+      ...who(waiter.client),
+    })),
+  };
+}
+
+async function serve(request, signal) {
+  const guard = () => found(guards, 'guard', request.guard);
+  switch (request.op) {
+    case 'connect': {
+      const client = await connect(request.url);
+      clients.set(request.client, client);
+      return { capability: client.capability };
+    }
+    case 'acquire':
+    case 'try':
+      return kept(request.guard, await acquire(request, signal));
+    case 'lock_all':
+    case 'try_all': {
+      const client = found(clients, 'client', request.client);
+      const how = options(request.options, signal);
+      const all = request.op === 'lock_all' ? client.lockAll : client.tryLockAll;
+      return keptSet(request.guard, await all.call(client, request.locks, how));
+    }
+    case 'release':
+      await guard().release();
+      return {};
+    case 'check':
+      guard().check();
+      return {};
+    case 'beat':
+      guard().beat();
+      return {};
+    case 'lost': {
+      const lost = guard().signal;
+      if (!lost.aborted) await once(lost, 'abort');
+      return { reason: lost.reason.reason };
+    }
+    case 'downgrade':
+      await guard().downgrade();
+      return kept(request.guard, guard());
+    case 'upgrade':
+      return (await guard().tryUpgrade()) ? kept(request.guard, guard()) : { held: false };
+    case 'see':
+      return see(request);
+    case 'break': {
+      const { client, lock, token, by, reason } = request;
+      const order = { name: lock, expected: BigInt(token), by, reason };
+      return { outcome: (await found(clients, 'client', client).breakLease(order)).outcome };
+    }
+    case 'close':
+      await found(clients, 'client', request.client).close();
+      return {};
+    default:
+      throw new Error(`there is no verb ${request.op}`);
+  }
+}
+
+function told(error) {
+  const { code, retry, effect, reason, message } = error;
+  return { code, retry, effect, reason: reason ?? null, message };
+}
+
+say({ hello: 'polylatch', protocol: 1, language: 'node', version: process.version, can: ['cancel'] });
+
+const canceled = new Error('the runner canceled it');
+for await (const line of createInterface({ input: process.stdin })) {
+  const request = JSON.parse(line);
+  const { id, op, target } = request;
+  if (op === 'cancel') {
+    running.get(target)?.abort(canceled);
+    say({ id, ok: {} });
+    continue;
+  }
+  const controller = new AbortController();
+  running.set(id, controller);
+  serve(request, controller.signal)
+    .then(
+      (ok) => say({ id, ok }),
+      (error) => {
+        if (error === canceled) say({ id, canceled: true });
+        else if (error instanceof PolylatchError) say({ id, error: told(error) });
+        else say({ id, fault: String(error.stack ?? error) });
+      },
+    )
+    .finally(() => running.delete(id));
+}

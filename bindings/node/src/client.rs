@@ -1,0 +1,34 @@
+//! One client of one store.
+
+use std::sync::Arc;
+
+use napi_derive::napi;
+use polylatch::Polylatch;
+
+/// A connected client. Every guard holds it too, so that it can be closed as long as one is left.
+#[napi]
+pub struct NativeClient {
+    pub(crate) client: Arc<Polylatch>,
+}
+
+#[napi]
+impl NativeClient {
+    /// The store's URL without its secrets.
+    #[napi(catch_unwind)]
+    pub fn url(&self) -> String {
+        self.client.url_for_display().to_owned()
+    }
+
+    /// The id under which this client stands in the store.
+    #[napi(catch_unwind)]
+    pub fn id(&self) -> String {
+        self.client.id().as_str().to_owned()
+    }
+
+    /// What this store can do, as JSON.
+    #[napi(catch_unwind)]
+    pub fn capability(&self) -> napi::Result<String> {
+        serde_json::to_string(self.client.capability())
+            .map_err(|error| napi::Error::from_reason(format!("the capability is no JSON: {error}")))
+    }
+}

@@ -1,0 +1,82 @@
+// What processes.test.mjs starts as a process or a worker: `actor.mjs STORY URL NAME`.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parentPort } from 'node:worker_threads';
+
+import { connect } from 'polylatch';
+
+const [story, url, name] = process.argv.slice(2);
+const client = await connect(url);
+// Kept here: a guard that nobody has is given back when it is collected.
+let kept;
+async function hold() {
+  kept = await client.lock(name, { lease: 60_000 });
+  return kept;
+}
+
+switch (story) {
+  case 'hold':
+    await hold();
+    console.log('held');
+    break;
+  case 'hold-and-listen': {
+    const guard = await hold();
+    guard.signal.addEventListener('abort', () => console.log('lost'));
+    guard.endangered.addEventListener('abort', () => console.log('endangered'));
+    console.log('held');
+    break;
+  }
+  case 'hold-and-exit':
+    await hold();
+    console.log('held');
+    process.exit(0);
+    break;
+  case 'hold-and-throw':
+    await hold();
+    console.log('held');
+    process.exitCode = 7;
+    process.once('uncaughtException', () => process.exit(7));
+    setImmediate(() => {
+      throw new Error('on purpose');
+    });
+    break;
+  case 'wait': {
+    // Nothing else keeps this process alive.
+    const guard = await hold();
+    console.log('held');
+    await guard.release();
+    break;
+  }
+  case 'wait-and-exit':
+    hold().catch(() => {});
+    await sleep(300);
+    process.exit(0);
+    break;
+  case 'forget': {
+    await (async () => {
+      const guard = await client.lock(name, { lease: 60_000 });
+      // Whoever listens to a guard does not keep it.
+      guard.signal.addEventListener('abort', () => {});
+    })();
+    const deadline = Date.now() + 30_000;
+    while ((await client.inspect({ name })).locks[0].holders.length > 0) {
+      if (Date.now() > deadline) throw new Error('it is still held');
+      globalThis.gc();
+      await sleep(10);
+    }
+    console.log('given back');
+    break;
+  }
+  case 'worker-end':
+  case 'worker-exit':
+  case 'worker-terminate':
+    await hold();
+    parentPort.once('message', () => {
+      kept.check();
+      if (story === 'worker-exit') process.exit(0);
+    });
+    parentPort.postMessage('held');
+    break;
+  default:
+    throw new Error(`there is no story ${story}`);
+}

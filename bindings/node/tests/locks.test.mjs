@@ -1,0 +1,257 @@
+// Taking locks and giving them back, on every store.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+
+import {
+  connect,
+  GuardSet,
+  InvalidArgumentError,
+  LeaseLostError,
+  NameConflictError,
+  PolylatchError,
+  StaleTokenError,
+  TokenGate,
+  WaitTimeoutError,
+} from 'polylatch';
+
+import { eventually, stores, unique } from './stores.mjs';
+
+for (const [store, url] of await stores()) {
+  describe(store, () => {
+    const two = async (work) => {
+      const [one, other] = await Promise.all([connect(url), connect(url)]);
+      try {
+        await work(one, other, unique('lock'));
+      } finally {
+        await Promise.all([one.close(), other.close()]);
+      }
+    };
+
+    test('a lock is held by one, and its tokens grow', () =>
+      two(async (one, other, name) => {
+        const first = await one.lock(name, { label: 'first', lease: 5_000 });
+        assert.equal(first.name, name);
+        assert.equal(first.mode, 'mutex');
+        assert.equal(first.permits, 1);
+        assert.equal(typeof first.fencingToken, 'bigint');
+        assert.ok(first.remaining > 0 && first.remaining <= 5_000);
+        assert.ok(first.isHeld);
+        first.check();
+        assert.equal(await other.tryLock(name), null);
+        await first.release();
+        assert.ok(!first.isHeld);
+        assert.equal(first.remaining, 0);
+        const second = await other.tryLock(name);
+        assert.ok(second.fencingToken > first.fencingToken);
+        await second.release();
+      }));
+
+    test('a limited wait says who holds the lock', () =>
+      two(async (one, other, name) => {
+        const held = await one.lock(name, { label: 'nightly import' });
+        await assert.rejects(other.lock(name, { wait: 50 }), (error) => {
+          assert.ok(error instanceof WaitTimeoutError && error instanceof PolylatchError);
+          assert.equal(error.name, 'WaitTimeoutError');
+          assert.deepEqual(
+            [error.code, error.retry, error.effect],
+            ['wait_timeout', 'caller_decides', 'none'],
+          );
+          assert.match(error.message, /nightly import/);
+          assert.equal(error.context.lock, name);
+          // Whoever reads the stack wants to see who asked.
+          assert.match(error.stack, /locks\.test\.mjs/);
+          return true;
+        });
+        await held.release();
+      }));
+
+    test('a waiter gets the lock when it is released', () =>
+      two(async (one, other, name) => {
+        const held = await one.lock(name);
+        const waiting = other.lock(name, { wait: 30_000 });
+        await eventually('it waits', async () => {
+          const [view] = (await one.inspect({ name })).locks;
+          return view.waiters.length === 1;
+        });
+        await held.release();
+        const next = await waiting;
+        assert.ok(next.fencingToken > held.fencingToken);
+        await next.release();
+      }));
+
+    test('the work under a lock gives it back, whatever comes of it', () =>
+      two(async (one, other, name) => {
+        const result = await one.withLock(name, { lease: 5_000 }, async (guard) => {
+          guard.check();
+          assert.equal(await other.tryLock(name), null);
+          return 42;
+        });
+        assert.equal(result, 42);
+        const boom = new Error('boom');
+        await assert.rejects(
+          one.withLock(name, () => {
+            throw boom;
+          }),
+          (error) => error === boom,
+        );
+        const free = await other.tryLock(name);
+        assert.ok(free !== null, 'it was given back both times');
+        await free.release();
+      }));
+
+    test('a lock that is lost under the work is told', () =>
+      two(async (one, _other, name) => {
+        const work = one.withLock(name, { lease: 200, renew: false }, async (guard) => {
+          await new Promise((resolve) => guard.signal.addEventListener('abort', resolve));
+        });
+        await assert.rejects(work, (error) => error instanceof LeaseLostError && error.reason === 'expired');
+      }));
+
+    test('a guard can be released twice, and knows that it is', () =>
+      two(async (one, other, name) => {
+        const guard = await one.lock(name);
+        await guard.release();
+        await guard.release();
+        assert.throws(() => guard.check(), InvalidArgumentError);
+        const next = await other.lock(name);
+        await guard.release();
+        next.check();
+        await next.release();
+      }));
+
+    test('readers share, a writer is alone, and a guard changes its way', () =>
+      two(async (one, other, name) => {
+        const writer = await one.rwLock(name).write();
+        assert.equal(await other.rwLock(name).tryRead(), null);
+        const token = writer.fencingToken;
+        assert.ok(!writer.signal.aborted);
+        await writer.downgrade();
+        assert.equal(writer.mode, 'read');
+        assert.equal(writer.fencingToken, token);
+        const reader = await other.rwLock(name).read({ wait: 10_000 });
+        assert.equal(await writer.tryUpgrade(), false);
+        writer.check();
+        await reader.release();
+        assert.equal(await writer.tryUpgrade(), true);
+        assert.ok(writer.fencingToken > reader.fencingToken);
+        assert.equal(await other.rwLock(name).tryWrite(), null);
+        assert.ok(!writer.signal.aborted, 'a step is no loss');
+        await writer.release();
+        await assert.rejects(writer.downgrade(), InvalidArgumentError);
+      }));
+
+    test('permits are had up to their number', () =>
+      two(async (one, other, name) => {
+        const semaphore = one.semaphore(name, 3);
+        const both = await semaphore.acquire(2);
+        assert.equal(both.permits, 2);
+        assert.equal(await other.semaphore(name, 3).tryAcquire(2), null);
+        const single = await other.semaphore(name, 3).tryAcquire();
+        assert.equal(single.permits, 1);
+        await assert.rejects(other.semaphore(name, 4).tryAcquire(), NameConflictError);
+        await Promise.all([both.release(), single.release()]);
+      }));
+
+    test('several locks are had together or not at all', () =>
+      two(async (one, other, name) => {
+        const names = [`${name}/b`, `${name}/a`];
+        const set = await one.lockAll(names, { lease: 5_000 });
+        assert.ok(set instanceof GuardSet);
+        assert.deepEqual(set.names, names.toSorted());
+        assert.equal(set.fencingTokens.size, 2);
+        assert.ok(set.isHeld && set.remaining > 0);
+        set.check();
+        assert.equal(await other.tryLockAll([`${name}/a`, `${name}/c`]), null);
+        const free = await other.tryLock(`${name}/c`);
+        await free.release();
+        await assert.rejects(other.lockAll(names, { wait: 50 }), WaitTimeoutError);
+        await set[Symbol.asyncDispose]();
+        assert.ok(!set.isHeld);
+      }));
+
+    test('the same owner enters again', () =>
+      two(async (one, other, name) => {
+        const outer = await one.lock(name, { owner: 'job 7' });
+        const inner = await one.lock(name, { owner: 'job 7' });
+        assert.equal(inner.fencingToken, outer.fencingToken);
+        await outer.release();
+        inner.check();
+        assert.equal(await other.tryLock(name), null);
+        await inner.release();
+      }));
+
+    test('who holds and who waits is visible, and a lease can be broken', () =>
+      two(async (one, other, name) => {
+        const guard = await one.lock(name, { label: 'stuck' });
+        const snapshot = await other.inspect({ name });
+        const [view] = snapshot.locks;
+        assert.equal(view.holders[0].label, 'stuck');
+        assert.equal(view.holders[0].client, one.id);
+        assert.equal(view.holders[0].fencingToken, guard.fencingToken);
+        await eventually('the client is announced', async () => {
+          const { clients } = await other.inspect({ name });
+          const client = clients.find(({ id }) => id === one.id);
+          return (
+            client?.language === 'node' && client.pid === process.pid && client.program === 'locks.test.mjs'
+          );
+        });
+        const order = { name, expected: guard.fencingToken, by: 'ann@desk', reason: 'it is stuck' };
+        assert.equal((await other.breakLease(order)).outcome, 'broken');
+        assert.equal((await other.breakLease(order)).outcome, 'free');
+        await eventually('its holder is told', () => guard.signal.aborted);
+        assert.ok(guard.signal.reason instanceof LeaseLostError);
+        assert.throws(() => guard.check(), LeaseLostError);
+        await assert.rejects(guard.release(), LeaseLostError);
+      }));
+
+    test('closing a client gives everything back and ends its waits', () =>
+      two(async (one, other, name) => {
+        const held = await one.lock(name);
+        const blocker = await other.lock(`${name}/b`);
+        const waiting = one.lock(`${name}/b`, { wait: 30_000 });
+        const { signal } = held;
+        await Promise.all([one.close(), assert.rejects(waiting, { code: 'canceled' })]);
+        assert.ok(!held.isHeld);
+        await eventually('the signal tells', () => signal.aborted);
+        assert.equal(signal.reason.code, 'canceled');
+        await assert.rejects(one.lock(name), { code: 'canceled' });
+        await assert.rejects(one.tryLock(name), { code: 'canceled' });
+        await one.close();
+        const next = await other.tryLock(name);
+        assert.ok(next !== null);
+        await Promise.all([next.release(), blocker.release()]);
+      }));
+
+    test('many locks at once do not get in each other’s way', () =>
+      two(async (one, other, name) => {
+        let inside = 0;
+        let most = 0;
+        await Promise.all(
+          Array.from({ length: 40 }, (_, index) =>
+            (index % 2 ? one : other).withLock(name, { wait: 60_000 }, async () => {
+              inside += 1;
+              most = Math.max(most, inside);
+              await new Promise(setImmediate);
+              inside -= 1;
+            }),
+          ),
+        );
+        assert.equal(most, 1);
+        const guards = await Promise.all(
+          Array.from({ length: 100 }, (_, index) => one.lock(`${name}/${index}`)),
+        );
+        await Promise.all(guards.map((guard) => guard.release()));
+      }));
+  });
+}
+
+test('a gate refuses older tokens', () => {
+  const gate = new TokenGate(5n);
+  gate.admit(7n);
+  gate.admit(7n);
+  assert.equal(gate.largest, 7n);
+  assert.throws(() => gate.admit(6n), StaleTokenError);
+  assert.throws(() => gate.admit(7), TypeError);
+  assert.equal(new TokenGate().largest, undefined);
+});

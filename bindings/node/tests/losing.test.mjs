@@ -1,0 +1,111 @@
+// Keeping a lock while JavaScript is busy, and hearing of its loss.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { describe, test } from 'node:test';
+
+import { connect, LeaseLostError } from 'polylatch';
+
+import { stores, unique } from './stores.mjs';
+
+/** Keeps the loop from running. */
+function block(millis) {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, millis);
+}
+
+for (const [store, url] of await stores()) {
+  describe(store, () => {
+    const client = async (work) => {
+      const client = await connect(url);
+      try {
+        await work(client, unique('losing'));
+      } finally {
+        await client.close();
+      }
+    };
+
+    test('a blocked loop does not lose the lock', () =>
+      client(async (client, name) => {
+        const guard = await client.lock(name, { lease: 1_500 });
+        block(4_700);
+        guard.check();
+        assert.ok(guard.renewals >= 2, `${guard.renewals} renewals`);
+        assert.equal(await client.tryLock(name), null);
+        assert.ok(!guard.signal.aborted);
+        await guard.release();
+      }));
+
+    test('a blocked loop past the hold limit loses the lock, and is told', () =>
+      client(async (client, name) => {
+        const guard = await client.lock(name, { lease: 600, maxHold: 900 });
+        const { signal } = guard;
+        block(1_500);
+        assert.throws(
+          () => guard.check(),
+          (error) => error instanceof LeaseLostError && error.reason === 'hold_limit',
+        );
+        assert.ok(!guard.isHeld);
+        if (!signal.aborted) await once(signal, 'abort');
+        assert.ok(signal.reason instanceof LeaseLostError);
+        assert.equal(signal.reason.reason, 'hold_limit');
+        const next = await client.lock(name, { wait: 20_000 });
+        assert.ok(next.fencingToken > guard.fencingToken);
+        await next.release();
+      }));
+
+    test('a lease that is not renewed ends, and aborts what it was handed to', () =>
+      client(async (client, name) => {
+        const guard = await client.lock(name, { lease: 300, renew: false });
+        const { endangered, signal } = guard;
+        // A server that accepts and never answers: only the loss of the lock ends the request.
+        const silent = createServer().listen(0, '127.0.0.1');
+        await once(silent, 'listening');
+        const request = fetch(`http://127.0.0.1:${silent.address().port}`, { signal });
+        await assert.rejects(request, (error) => error === signal.reason);
+        silent.close();
+        silent.closeAllConnections();
+        assert.equal(signal.reason.code, 'lease_lost');
+        assert.equal(signal.reason.reason, 'expired');
+        if (!endangered.aborted) await once(endangered, 'abort');
+        await assert.rejects(guard.release(), LeaseLostError);
+      }));
+
+    test('work that stops beating loses its lock', () =>
+      client(async (client, name) => {
+        const guard = await client.lock(name, { lease: 1_000, beatEvery: 900 });
+        for (let beat = 0; beat < 4; beat += 1) {
+          block(250);
+          guard.beat();
+        }
+        guard.check();
+        await once(guard.signal, 'abort');
+        assert.equal(guard.signal.reason.reason, 'no_progress');
+      }));
+
+    test('a set tells when one of its locks is lost', () =>
+      client(async (client, name) => {
+        const set = await client.lockAll([`${name}/a`, `${name}/b`], { lease: 5_000 });
+        const { signal } = set;
+        const expected = set.fencingTokens.get(`${name}/b`);
+        await client.breakLease({ name: `${name}/b`, expected, by: 'ann@desk', reason: 'the test says so' });
+        if (!signal.aborted) await once(signal, 'abort');
+        assert.ok(signal.reason instanceof LeaseLostError);
+        assert.throws(() => set.check(), LeaseLostError);
+        await assert.rejects(set.release(), LeaseLostError);
+        const kept = await client.lockAll([`${name}/c`]);
+        assert.ok(!kept.signal.aborted);
+        await kept.release();
+        assert.ok(!kept.signal.aborted);
+      }));
+
+    test('giving back is no loss', () =>
+      client(async (client, name) => {
+        const guard = await client.lock(name);
+        const { signal, endangered } = guard;
+        await guard.release();
+        await client.lock(`${name}/turn`);
+        assert.ok(!signal.aborted && !endangered.aborted);
+      }));
+  });
+}

@@ -1,0 +1,58 @@
+// The package as it is installed.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+
+import * as imports from 'polylatch';
+
+const require = createRequire(import.meta.url);
+const polylatch = { ...imports };
+
+test('import and require give the same', () => {
+  const required = require('polylatch');
+  assert.deepEqual(Object.keys(polylatch).toSorted(), Object.keys(required).toSorted());
+  for (const [name, value] of Object.entries(polylatch)) assert.equal(value, required[name], name);
+});
+
+test('there is one version, and nothing but the native part is needed', () => {
+  const manifest = require('polylatch/package.json');
+  const native = require('@polylatch/linux-x64-gnu/package.json');
+  assert.equal(manifest.dependencies, undefined);
+  assert.equal(manifest.scripts, undefined, 'nothing runs at installation');
+  assert.equal(native.version, manifest.version);
+  assert.equal(manifest.version, process.env.POLYLATCH_EXPECTED_VERSION ?? manifest.version);
+  const names = Object.entries(manifest.optionalDependencies);
+  assert.ok(names.length >= 7 && names.every(([, version]) => version === manifest.version));
+});
+
+test('every error code has its class, as the table of all languages says', () => {
+  const path = process.env.POLYLATCH_ERRORS_JSON;
+  assert.ok(path, 'POLYLATCH_ERRORS_JSON names tests/conformance/errors.json');
+  const table = JSON.parse(readFileSync(path, 'utf8'));
+  const { errorOf } = require(join(dirname(require.resolve('polylatch')), 'errors.cjs'));
+  for (const { code, kind, retry, effects } of table.errors) {
+    const made = errorOf({ code, retry, effect: effects[0], message: 'a sentence', hint: 'a hint' });
+    const expected = polylatch[`${kind}Error`];
+    assert.ok(expected !== undefined && made instanceof expected, kind);
+    assert.equal(made.constructor, expected);
+    assert.ok(made instanceof polylatch.PolylatchError && made instanceof Error);
+    assert.deepEqual([made.code, made.retry, made.effect], [code, retry, effects[0]]);
+    assert.equal(made.name, `${kind}Error`);
+  }
+  const unknown = errorOf({
+    code: 'from_the_future',
+    retry: 'never',
+    effect: 'none',
+    message: 'x',
+    hint: '',
+  });
+  assert.equal(unknown.constructor, polylatch.PolylatchError);
+  assert.equal(unknown.code, 'from_the_future');
+  const classes = Object.keys(polylatch).filter(
+    (name) => name.endsWith('Error') && name !== 'PolylatchError',
+  );
+  assert.equal(classes.length, table.errors.length);
+});

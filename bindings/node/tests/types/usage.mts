@@ -1,0 +1,76 @@
+// Compiled by `tsc --strict` against the installed package, and run: what a TypeScript program writes.
+
+import assert from 'node:assert/strict';
+
+import {
+  type BreakOutcome,
+  type Client,
+  connect,
+  type ErrorCode,
+  type Guard,
+  LeaseLostError,
+  type LockOptions,
+  PolylatchError,
+  type Snapshot,
+} from 'polylatch';
+
+const kept: LockOptions = { lease: 30_000, wait: 5_000, label: 'orders', fifo: true };
+
+await using client: Client = await connect('memory:types', { lease: 5_000, program: 'usage' });
+{
+  await using guard: Guard = await client.lock('orders/42', { ...kept, signal: AbortSignal.timeout(10_000) });
+  const token: bigint = guard.fencingToken;
+  const signal: AbortSignal = guard.signal;
+  assert.ok(token > 0n && !signal.aborted && guard.remaining > 0);
+  guard.check();
+  const refused: Guard | null = await client.tryLock('orders/42');
+  assert.equal(refused, null);
+}
+const again = await client.tryLock('orders/42');
+assert.ok(again !== null, '`await using` gave it back');
+await again.release();
+
+const answer: number = await client.withLock('orders/42', kept, async (guard) => Number(guard.fencingToken));
+assert.ok(answer > 0);
+const text: string = await client.withLock('orders/42', () => 'done');
+assert.equal(text, 'done');
+
+{
+  await using reader = await client.rwLock('file').read();
+  await using permit = await client.semaphore('pool', 5).acquire(2, { wait: 100 });
+  await using all = await client.lockAll(['a', 'b'] as const, { wait: 100 });
+  const tokens: Map<string, bigint> = all.fencingTokens;
+  assert.deepEqual([reader.mode, permit.permits, tokens.size], ['read', 2, 2]);
+  const snapshot: Snapshot = await client.inspect({ prefix: 'p' });
+  assert.equal(snapshot.locks[0]?.capacity, 5);
+}
+
+const outcome: BreakOutcome = await client.breakLease({
+  name: 'a',
+  expected: 1n,
+  by: 'me@here',
+  reason: 'test',
+});
+if (outcome.outcome === 'changed_hands') outcome.present satisfies bigint;
+
+try {
+  await client.lock('orders/42', { lease: 1 });
+  assert.fail('the lease is too short');
+} catch (error) {
+  if (!(error instanceof PolylatchError)) throw error;
+  error.code satisfies ErrorCode;
+  error.retry satisfies 'never' | 'caller_decides' | 'after_backoff' | 'acquire_anew';
+  if (error instanceof LeaseLostError) error.reason satisfies string;
+  assert.equal(error.code, 'invalid_argument');
+}
+
+// @ts-expect-error an option that does not exist
+await assert.rejects(client.lock('a', { leese: 5 }), TypeError);
+// @ts-expect-error trying does not wait
+await assert.rejects(client.tryLock('a', { wait: 5 }), TypeError);
+// @ts-expect-error a lease is a number of milliseconds
+await assert.rejects(client.lock('a', { lease: '5s' }), TypeError);
+// @ts-expect-error a token is a bigint
+await assert.rejects(client.breakLease({ name: 'a', expected: 1, by: 'b', reason: 'c' }), TypeError);
+
+console.log('types: fine');

@@ -1,0 +1,337 @@
+# Types of the native part; its docstrings are in the module itself. Kept honest by stubtest.
+
+from collections.abc import Iterable
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Callable, Literal, Optional, TypedDict, TypeVar, Union, final
+
+Seconds = Union[float, timedelta]
+FenceQuality = Literal["none", "time-floored", "strict"]
+Mode = Literal["mutex", "read", "write", "permits"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_Started = tuple[Any, Optional[UnderWayCall]]
+
+class Capability(TypedDict):
+    backend: str
+    fifo: bool
+    push: bool
+    expiry: bool
+    fencing: FenceQuality
+    min_lease: int
+    max_lease: int
+
+class Detail(TypedDict):
+    name: str
+    value: str
+
+class _WithDetails(TypedDict, total=False):
+    details: list[Detail]
+
+class HolderView(_WithDetails):
+    client: Optional[str]
+    label: str
+    mode: Mode
+    permits: int
+    owner_digest: str
+    fencing_token: Optional[int]
+    acquired_at_ms: Optional[int]
+    held_for_ms: Optional[int]
+    lease_ms: Optional[int]
+    remaining_ms: Optional[int]
+    renewals: Optional[int]
+    renewed_ago_ms: Optional[int]
+    renewed: Optional[bool]
+
+class WaiterView(TypedDict):
+    client: str
+    label: str
+    mode: Mode
+    permits: int
+    owner_digest: str
+    position: int
+    since_ms: int
+    waited_ms: int
+    silent: bool
+
+class LockView(_WithDetails):
+    name: str
+    mode: Literal["mutex", "rw", "semaphore", "foreign"]
+    capacity: Optional[int]
+    holders: list[HolderView]
+    waiters: list[WaiterView]
+
+class ClientView(TypedDict):
+    id: str
+    host: str
+    pid: int
+    process_started_at_ms: Optional[int]
+    boot: Optional[str]
+    pid_namespace: Optional[str]
+    program: str
+    language: str
+    version: str
+    seen_ago_ms: int
+
+class AuditEntry(TypedDict):
+    at_ms: int
+    name: str
+    fencing_token: int
+    holder: str
+    by: str
+    reason: str
+
+class Snapshot(TypedDict):
+    backend: str
+    taken_at_ms: int
+    round_trip_ms: int
+    requests: int
+    locks: list[LockView]
+    clients: list[ClientView]
+    audit: list[AuditEntry]
+    truncated: bool
+
+class Broken(TypedDict):
+    outcome: Literal["broken"]
+    holder: str
+    next: Optional[str]
+
+class Free(TypedDict):
+    outcome: Literal["free"]
+
+class ChangedHands(TypedDict):
+    outcome: Literal["changed_hands"]
+    present: int
+
+BreakResult = Union[Broken, Free, ChangedHands]
+
+__version__: str
+
+def connect(
+    url: Optional[str] = None,
+    *,
+    program: Optional[str] = None,
+    **options: Optional[Union[str, bool, Seconds]],
+) -> Client: ...
+def _start_connect(
+    url: Optional[str], program: Optional[str], options: Optional[dict[str, Any]]
+) -> _Started: ...
+def _close_all() -> None: ...
+
+@final
+class UnderWayCall:
+    def cancel(self) -> None: ...
+
+@final
+class Client:
+    def lock(
+        self,
+        name: str,
+        *,
+        lease: Optional[Seconds] = None,
+        wait: Optional[Seconds] = None,
+        label: Optional[str] = None,
+        owner: Optional[str] = None,
+        max_hold: Optional[Seconds] = None,
+        beat_every: Optional[Seconds] = None,
+        fifo: Optional[bool] = None,
+        renew: Optional[bool] = None,
+    ) -> Lock: ...
+    def rw_lock(
+        self,
+        name: str,
+        *,
+        lease: Optional[Seconds] = None,
+        wait: Optional[Seconds] = None,
+        label: Optional[str] = None,
+        owner: Optional[str] = None,
+        max_hold: Optional[Seconds] = None,
+        beat_every: Optional[Seconds] = None,
+        fifo: Optional[bool] = None,
+        renew: Optional[bool] = None,
+    ) -> RwLock: ...
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        *,
+        lease: Optional[Seconds] = None,
+        wait: Optional[Seconds] = None,
+        label: Optional[str] = None,
+        owner: Optional[str] = None,
+        max_hold: Optional[Seconds] = None,
+        beat_every: Optional[Seconds] = None,
+        fifo: Optional[bool] = None,
+        renew: Optional[bool] = None,
+    ) -> Semaphore: ...
+    def lock_all(
+        self,
+        names: Iterable[str],
+        *,
+        lease: Optional[Seconds] = None,
+        wait: Optional[Seconds] = None,
+        label: Optional[str] = None,
+        owner: Optional[str] = None,
+        max_hold: Optional[Seconds] = None,
+        beat_every: Optional[Seconds] = None,
+        fifo: Optional[bool] = None,
+        renew: Optional[bool] = None,
+    ) -> LockAll: ...
+    def inspect(
+        self, name: Optional[str] = None, *, prefix: Optional[str] = None, limit: Optional[int] = None
+    ) -> Snapshot: ...
+    def break_lease(self, name: str, *, fencing_token: int, by: str, reason: str) -> BreakResult: ...
+    def close(self) -> None: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def capability(self) -> Capability: ...
+    @property
+    def closed(self) -> bool: ...
+    def _start_close(self) -> _Started: ...
+    def _start_inspect(
+        self, name: Optional[str], prefix: Optional[str], limit: Optional[int]
+    ) -> _Started: ...
+    def _start_break_lease(self, name: str, fencing_token: int, by: str, reason: str) -> _Started: ...
+    def __enter__(self) -> Client: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+@final
+class Lock:
+    @property
+    def name(self) -> str: ...
+    def acquire(self) -> Guard: ...
+    def try_acquire(self) -> Optional[Guard]: ...
+    def _start_acquire(self) -> _Started: ...
+    def _start_try_acquire(self) -> _Started: ...
+    def __enter__(self) -> Guard: ...
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        _value: Optional[BaseException],
+        _traceback: Optional[TracebackType],
+    ) -> None: ...
+    def __call__(self, function: _F) -> _F: ...
+
+@final
+class RwLock:
+    @property
+    def name(self) -> str: ...
+    def read(self) -> Lock: ...
+    def write(self) -> Lock: ...
+
+@final
+class Semaphore:
+    @property
+    def name(self) -> str: ...
+    def permits(self, count: int = 1) -> Lock: ...
+    def acquire(self, count: int = 1) -> Guard: ...
+    def try_acquire(self, count: int = 1) -> Optional[Guard]: ...
+
+@final
+class LockAll:
+    @property
+    def names(self) -> list[str]: ...
+    def acquire(self) -> GuardSet: ...
+    def try_acquire(self) -> Optional[GuardSet]: ...
+    def _start_acquire(self) -> _Started: ...
+    def _start_try_acquire(self) -> _Started: ...
+    def __enter__(self) -> GuardSet: ...
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        _value: Optional[BaseException],
+        _traceback: Optional[TracebackType],
+    ) -> None: ...
+    def __call__(self, function: _F) -> _F: ...
+
+@final
+class Guard:
+    @property
+    def name(self) -> str: ...
+    @property
+    def fencing_token(self) -> int: ...
+    @property
+    def fence_quality(self) -> FenceQuality: ...
+    @property
+    def sequencer(self) -> str: ...
+    @property
+    def valid_until(self) -> float: ...
+    @property
+    def remaining(self) -> float: ...
+    @property
+    def is_held(self) -> bool: ...
+    @property
+    def renewals(self) -> int: ...
+    @property
+    def mode(self) -> Mode: ...
+    def check(self) -> None: ...
+    @property
+    def lost(self) -> Lost: ...
+    def on_lost(self, callback: Callable[[str], object]) -> None: ...
+    def beat(self) -> None: ...
+    def release(self) -> None: ...
+    def downgrade(self) -> None: ...
+    def try_upgrade(self) -> bool: ...
+    def _start_release(self) -> _Started: ...
+    def _start_downgrade(self) -> _Started: ...
+    def _start_try_upgrade(self) -> _Started: ...
+    def __enter__(self) -> Guard: ...
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        _value: Optional[BaseException],
+        _traceback: Optional[TracebackType],
+    ) -> None: ...
+
+@final
+class GuardSet:
+    @property
+    def fencing_tokens(self) -> dict[str, int]: ...
+    @property
+    def is_held(self) -> bool: ...
+    @property
+    def remaining(self) -> float: ...
+    def check(self) -> None: ...
+    @property
+    def lost(self) -> Lost: ...
+    def beat(self) -> None: ...
+    def release(self) -> None: ...
+    def _start_release(self) -> _Started: ...
+    def __len__(self) -> int: ...
+    def __enter__(self) -> GuardSet: ...
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        _value: Optional[BaseException],
+        _traceback: Optional[TracebackType],
+    ) -> None: ...
+
+@final
+class Lost:
+    def is_set(self) -> bool: ...
+    @property
+    def reason(self) -> Optional[str]: ...
+    def wait(self, timeout: Optional[Seconds] = None) -> bool: ...
+    def _start_wait(self) -> _Started: ...
+
+@final
+class TokenGate:
+    def __new__(cls, largest: Optional[int] = None) -> TokenGate: ...
+    def admit(self, fencing_token: int) -> None: ...
+    @property
+    def largest(self) -> Optional[int]: ...
+
+@final
+class Sequencer:
+    def __new__(cls, text: str) -> Sequencer: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def holder(self) -> Optional[str]: ...
+    @property
+    def fencing_token(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...

@@ -1,0 +1,114 @@
+//! Several locks to acquire together.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use polylatch_bridge::{Client as Store, Failure, LockOptions};
+use pyo3::prelude::*;
+
+use crate::asyncio::{self, StartedCall};
+use crate::blocking::block;
+use crate::guard_set::GuardSet;
+use crate::lock::{Entered, decorated};
+
+/// Several locks that are had all together or not at all.
+///
+/// They are acquired in the order of their names, so two that want the same locks never wait for each
+/// other in a circle. A context manager and a decorator, as :class:`Lock`.
+#[pyclass(frozen, module = "polylatch")]
+pub struct LockAll {
+    store: Arc<Store>,
+    names: Arc<[String]>,
+    options: Arc<LockOptions>,
+    entered: Entered<GuardSet>,
+}
+
+impl LockAll {
+    pub fn new(store: Arc<Store>, names: Vec<String>, options: LockOptions) -> Self {
+        Self { store, names: names.into(), options: Arc::new(options), entered: Entered::default() }
+    }
+
+    fn locks(names: &[String], options: &LockOptions, client: &polylatch::Polylatch) -> polylatch::LockAll {
+        let locks = client.lock_all(names.iter().map(String::as_str)).each(|lock| options.apply(lock));
+        match options.wait {
+            Some(wait) => locks.wait(wait),
+            None => locks,
+        }
+    }
+
+    fn acquiring(&self) -> impl Future<Output = Result<GuardSet, Failure>> + Send + 'static {
+        let (store, names, options) =
+            (Arc::clone(&self.store), Arc::clone(&self.names), Arc::clone(&self.options));
+        async move {
+            let client = store.get().await?;
+            Ok(GuardSet::new(Self::locks(&names, &options, client).acquire().await?, &store))
+        }
+    }
+
+    fn trying(&self) -> impl Future<Output = Result<Option<GuardSet>, Failure>> + Send + 'static {
+        let (store, names, options) =
+            (Arc::clone(&self.store), Arc::clone(&self.names), Arc::clone(&self.options));
+        async move {
+            let client = store.get().await?;
+            let set = Self::locks(&names, &options, client).try_acquire().await?;
+            Ok(set.map(|set| GuardSet::new(set, &store)))
+        }
+    }
+}
+
+#[pymethods]
+impl LockAll {
+    /// The locks' names, as they were given.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.names.to_vec()
+    }
+
+    /// Acquires them all, or none: if one cannot be had, those before it are released.
+    ///
+    /// Raises: as :meth:`Lock.acquire`, for the first that cannot be had.
+    fn acquire(&self, py: Python<'_>) -> PyResult<GuardSet> {
+        block(py, self.acquiring())
+    }
+
+    /// Acquires them all without waiting; ``None`` if one is held by somebody else.
+    fn try_acquire(&self, py: Python<'_>) -> PyResult<Option<GuardSet>> {
+        block(py, self.trying())
+    }
+
+    fn _start_acquire(&self, py: Python<'_>) -> PyResult<StartedCall> {
+        asyncio::start(py, self.acquiring(), |py, set| Ok(Py::new(py, set)?.into_any()))
+    }
+
+    fn _start_try_acquire(&self, py: Python<'_>) -> PyResult<StartedCall> {
+        asyncio::start(py, self.trying(), |py, set| match set {
+            Some(set) => Ok(Py::new(py, set)?.into_any()),
+            None => Ok(py.None()),
+        })
+    }
+
+    fn __enter__(&self, py: Python<'_>) -> PyResult<Py<GuardSet>> {
+        let guards = Py::new(py, self.acquire(py)?)?;
+        self.entered.push(guards.clone_ref(py));
+        Ok(guards)
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.entered.pop()?.get().leave(py, !kind.is_none())
+    }
+
+    /// Decorates a function: each call holds all the locks.
+    fn __call__<'py>(this: &Bound<'py, Self>, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        decorated(this.as_any(), function)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<polylatch.LockAll {:?}>", self.names)
+    }
+}

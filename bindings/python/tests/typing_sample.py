@@ -1,0 +1,76 @@
+"""What a user writes, for the type checkers: it is checked, and run by `test_package.py` too."""
+
+import asyncio
+from datetime import timedelta
+from typing import Literal, Optional
+
+import polylatch
+
+
+def threads() -> int:
+    with polylatch.connect("memory:", lease=30, push="hint", timeout=timedelta(seconds=2)) as client:
+        with client.lock("a", lease=30, wait=timedelta(seconds=5), label="x", fifo=False) as guard:
+            token: int = guard.fencing_token
+            remaining: float = guard.remaining
+            quality: Literal["none", "time-floored", "strict"] = guard.fence_quality
+            lost: bool = guard.lost.wait(0)
+            reason: Optional[str] = guard.lost.reason
+            guard.on_lost(print)
+            guard.check()
+        maybe: Optional[polylatch.Guard] = client.lock("a").try_acquire()
+        if maybe is not None:
+            maybe.release()
+        with client.rw_lock("b").read() as reader:
+            upgraded: bool = reader.try_upgrade()
+        with client.semaphore("c", 3).permits(2) as permits:
+            permits.beat()
+        with client.lock_all(["d", "e"]) as guards:
+            tokens: "dict[str, int]" = guards.fencing_tokens
+
+        @client.lock("f")
+        def work(one: int, *, two: str) -> str:
+            return two * one
+
+        text: str = work(2, two="x")
+        snapshot = client.inspect("a")
+        holders: int = sum(len(lock["holders"]) for lock in snapshot["locks"])
+        result = client.break_lease("a", fencing_token=token, by="me", reason="a test")
+        if result["outcome"] == "broken":
+            print(result["holder"])
+        gate = polylatch.TokenGate()
+        gate.admit(token)
+        sequencer = polylatch.Sequencer(f"name=a; token={token}")
+        print(remaining, quality, lost, reason, upgraded, tokens, text, holders, sequencer.fencing_token)
+    return token
+
+
+async def tasks() -> None:
+    client = await polylatch.connect_async("memory:")
+    async with client.lock("a", wait=5) as guard:
+        lost = asyncio.create_task(guard.lost.wait())
+        token: int = guard.fencing_token
+    told: bool = await lost
+    maybe: Optional[polylatch.AsyncGuard] = await client.lock("a").try_acquire()
+
+    @client.lock("b")
+    async def work(one: int) -> int:
+        return one + token
+
+    number: int = await work(1)
+    print(told, maybe, number)
+    await client.close()
+    async with polylatch.connect_async() as other:
+        await other.close()
+
+
+def errors(client: polylatch.Client) -> str:
+    try:
+        client.lock("a", wait=0.1).acquire()
+    except polylatch.LeaseLost as error:
+        return error.reason or error.code
+    except polylatch.Error as error:
+        lock = error.context["lock"]
+        return f"{error.code} {error.retry} {error.effect} {error.hint} {lock}"
+    except TimeoutError:
+        return "also"
+    return "nothing"

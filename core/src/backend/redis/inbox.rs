@@ -1,0 +1,146 @@
+//! Where pushes reach this client: its inbox, heard on each runtime that waits.
+//!
+//! A push that comes in on the waiter's own runtime wakes it there, without a detour over another
+//! thread. All subscriptions are to the one channel of the client, so it does not matter which of
+//! them brings a message, nor that several do: it is for one owner token, and the second time nobody
+//! waits for it any more.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::{self, Handle};
+use tokio::sync::watch;
+
+use super::Inner;
+use super::port::ChannelEvent;
+use crate::token::OwnerToken;
+use crate::wakeups::unpoisoned;
+
+/// How long a first waiter lets the subscription come up before it stands in line without it.
+const SUBSCRIBE_LIMIT: Duration = Duration::from_millis(500);
+
+/// How many runtimes of a program hear for themselves. Every push wakes all of them, so the waiters
+/// of further ones are woken by the client's own thread.
+const RUNTIMES: usize = 4;
+
+/// Whether pushes come in over one subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Opening,
+    Open,
+    /// The server refuses it, or its runtime has ended.
+    Closed,
+}
+
+/// The subscriptions of one client.
+#[derive(Debug, Default)]
+pub(super) struct Inboxes {
+    at: Mutex<HashMap<runtime::Id, Arc<watch::Sender<State>>>>,
+    /// The server refuses them for good: waiters are marked as not listening.
+    refused: AtomicBool,
+}
+
+impl Inboxes {
+    /// Says whether the server lets this client listen, as far as known.
+    pub(super) fn may_listen(&self) -> bool {
+        !self.refused.load(Ordering::SeqCst)
+    }
+}
+
+impl Inner {
+    /// Subscribes to this client's inbox on the caller's runtime, once, and waits a moment for the
+    /// server's confirmation: a push from before the subscription would be missed.
+    pub(super) async fn listens(self: &Arc<Self>) -> bool {
+        let mut inbox = self.inbox_here().subscribe();
+        if *inbox.borrow_and_update() == State::Opening {
+            let limit = {
+                let _context = self.runtime.enter();
+                tokio::time::sleep(SUBSCRIBE_LIMIT)
+            };
+            tokio::select! {
+                _ = inbox.wait_for(|state| *state != State::Opening) => {}
+                () = limit => {}
+            }
+        }
+        self.inboxes.may_listen()
+    }
+
+    /// Says whether the subscription on the caller's runtime is still coming up.
+    pub(super) fn is_opening(self: &Arc<Self>) -> bool {
+        *self.inbox_here().borrow() == State::Opening
+    }
+
+    fn inbox_here(self: &Arc<Self>) -> Arc<watch::Sender<State>> {
+        let mut runtime = Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
+        let (id, inbox) = {
+            let mut inboxes = unpoisoned(&self.inboxes.at);
+            let own = self.runtime.id();
+            let others = inboxes.keys().filter(|id| **id != own).count();
+            if !inboxes.contains_key(&runtime.id()) && others >= RUNTIMES {
+                runtime = self.runtime.clone();
+            }
+            let id = runtime.id();
+            if let Some(inbox) = inboxes.get(&id) {
+                return Arc::clone(inbox);
+            }
+            let inbox = Arc::new(watch::Sender::new(State::Opening));
+            inboxes.insert(id, Arc::clone(&inbox));
+            (id, inbox)
+        };
+        let (weak, told) = (Arc::downgrade(self), Arc::clone(&inbox));
+        let channel = format!("{}{}", self.keys.inbox_before(), self.client);
+        let _context = runtime.enter();
+        self.port.subscribe(
+            channel,
+            Arc::new(move |event| {
+                if let Some(inner) = weak.upgrade() {
+                    inner.heard(event, id, &told);
+                }
+            }),
+        );
+        inbox
+    }
+
+    fn heard(&self, event: ChannelEvent, id: runtime::Id, inbox: &watch::Sender<State>) {
+        match event {
+            ChannelEvent::Subscribed => {
+                inbox.send_replace(State::Open);
+                // Whatever was pushed before now is lost: everybody asks.
+                self.wakeups.hint_all();
+            }
+            ChannelEvent::Interrupted => {}
+            ChannelEvent::Refused(why) => {
+                tracing::warn!(why, "pushes are refused, so waiters poll; allow the channel in the ACL");
+                self.inboxes.refused.store(true, Ordering::SeqCst);
+                inbox.send_replace(State::Closed);
+            }
+            ChannelEvent::Ended => {
+                // A refusal is for good, so there is nothing to gain by subscribing anew.
+                if self.inboxes.may_listen() {
+                    unpoisoned(&self.inboxes.at).remove(&id);
+                }
+                inbox.send_replace(State::Closed);
+            }
+            ChannelEvent::Message(message) => self.pushed(&message),
+        }
+    }
+
+    fn pushed(&self, message: &[u8]) {
+        let Ok(message) = std::str::from_utf8(message) else { return };
+        let mut fields = message.split('|');
+        let (Some(what), Some(owner), Some(fence)) = (fields.next(), fields.next(), fields.next()) else {
+            return;
+        };
+        let (Some(owner), Ok(fence)) = (OwnerToken::from_hex(owner), fence.parse()) else { return };
+        match what {
+            // A push skips the replicas' acknowledgement, so it is only a reason to ask.
+            "granted" if self.acknowledge.is_some() => self.wakeups.hint(owner),
+            "granted" => self.wakeups.grant(owner, fence),
+            "revoked" => self.wakeups.revoked(owner, fence),
+            "echo" => drop(self.own.echo.send_replace(Some(owner))),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Several locks in one step of the store.
+
+use std::sync::{Arc, Weak};
+
+use tokio::sync::OwnedMutexGuard;
+
+use crate::backend::AnswerAll;
+use crate::driver::acquire::{Acquisition, Outcome, too_slow, withheld};
+use crate::driver::undo::Undo;
+use crate::driver::{Core, HeldLease};
+use crate::error::Result;
+use crate::mode::other_kind;
+use crate::options::AcquireOptions;
+use crate::policy::lease::valid_until;
+
+/// Acquires locks of different names without waiting: all of them in one step of the store, or none.
+/// `None` if not all can be had now. The answer has their order.
+///
+/// Those that their owner id holds already are entered again without the store.
+/// Cancellation: as for one lock.
+pub(crate) async fn try_acquire_all(
+    core: Arc<Core>,
+    all: Vec<AcquireOptions>,
+) -> Result<Option<Vec<Arc<HeldLease>>>> {
+    core.check_open()?;
+    let mut members = Vec::with_capacity(all.len());
+    for options in all {
+        let Some(owner) = &options.owner else {
+            members.push(Member::New(Box::new(Acquisition::new(Arc::clone(&core), options)?), None));
+            continue;
+        };
+        let slot = core.owner_slot(&options.name, owner, options.mode);
+        let Ok(place) = slot.try_lock_owned() else { return Ok(None) };
+        members.push(match place.upgrade().filter(|lease| lease.enter_again()) {
+            Some(lease) => Member::Again(Some(lease)),
+            None => Member::New(Box::new(Acquisition::new(Arc::clone(&core), options)?), Some(place)),
+        });
+    }
+    let new: Vec<_> = members.iter().filter_map(Member::acquisition).collect();
+    let mut outcomes: Vec<_> = new.iter().map(|acquisition| Outcome::of(acquisition)).collect();
+    let result = take(&core, &new).await;
+    outcomes.iter_mut().for_each(|outcome| outcome.is(&result));
+    let Some(taken) = result? else { return Ok(None) };
+    let mut taken = taken.into_iter();
+    Ok(Some(members.iter_mut().filter_map(|member| member.settle(&mut taken)).collect()))
+}
+
+/// One of the locks.
+enum Member {
+    /// Held by the same owner id. Given back with this value unless it was taken out.
+    Again(Option<Arc<HeldLease>>),
+    /// To be had from the store; with an owner id, nobody else acquires for it meanwhile.
+    New(Box<Acquisition>, Option<OwnedMutexGuard<Weak<HeldLease>>>),
+}
+
+impl Member {
+    fn acquisition(&self) -> Option<&Acquisition> {
+        match self {
+            Self::Again(_) => None,
+            Self::New(acquisition, _) => Some(acquisition),
+        }
+    }
+
+    /// The lease, if need be the next one taken.
+    fn settle(&mut self, taken: &mut impl Iterator<Item = Arc<HeldLease>>) -> Option<Arc<HeldLease>> {
+        match self {
+            Self::Again(lease) => lease.take(),
+            Self::New(_, place) => {
+                let lease = taken.next()?;
+                if let Some(place) = place {
+                    **place = Arc::downgrade(&lease);
+                }
+                Some(lease)
+            }
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Self::Again(Some(lease)) = self
+            && lease.leave()
+        {
+            lease.release_in_background();
+        }
+    }
+}
+
+/// Asks the store once. The leases are in the order of the acquisitions.
+async fn take(core: &Arc<Core>, all: &[&Acquisition]) -> Result<Option<Vec<Arc<HeldLease>>>> {
+    let Some(first) = all.first() else { return Ok(Some(Vec::new())) };
+    let contenders: Vec<_> = all.iter().map(|acquisition| Arc::clone(&acquisition.contender)).collect();
+    let _under_way = core.acquiring.begin();
+    let mut undo = Undo::new(Arc::clone(core), contenders.clone());
+    core.watchdog.somebody_is_active();
+    let sent_at = core.clock.now();
+    let answer = undo.ask(core.backend.take_all(&contenders)).await;
+    let now = core.clock.now();
+    match answer.map_err(|error| first.in_context(error))? {
+        AnswerAll::Held { fences } => {
+            // An answer that took longer than one of the leases is worth nothing.
+            let late = all
+                .iter()
+                .map(|one| one.options.plan.first)
+                .find(|lease| now >= valid_until(sent_at, *lease));
+            if let Some(lease) = late {
+                return Err(first.in_context(too_slow(lease)));
+            }
+            undo.disarm();
+            let held = all.iter().zip(fences).map(|(one, fence)| one.held(fence, sent_at, now, false));
+            Ok(Some(held.collect()))
+        }
+        AnswerAll::Refused => {
+            undo.disarm();
+            Ok(None)
+        }
+        AnswerAll::OtherKind { at, present } => {
+            undo.disarm();
+            let acquisition = all.get(at).unwrap_or(first);
+            let wanted = acquisition.options.mode.kind();
+            Err(acquisition.in_context(other_kind(acquisition.options.name.as_str(), present, wanted)))
+        }
+        AnswerAll::Withheld { left } => {
+            undo.disarm();
+            Err(first.in_context(withheld(left)))
+        }
+    }
+}

@@ -1,0 +1,3 @@
+module polylatch.example/first-lock
+
+go 1.19

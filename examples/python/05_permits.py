@@ -1,0 +1,34 @@
+"""At most three at a time: a semaphore, each of whose permits is a lease.
+
+(The other languages' fifth story is a lock on a quorum of servers. It is the same program with
+another URL: `redlock://host1,host2,host3`, where the store is built in.)
+"""
+
+import asyncio
+import os
+
+import polylatch
+
+AT_ONCE = 3
+
+
+async def main() -> None:
+    async with polylatch.connect_async(os.environ.get("POLYLATCH_URL", "memory:")) as client:
+        downloads = client.semaphore("downloads", AT_ONCE, wait=30)
+        running = most = 0
+
+        async def download(number: int) -> None:
+            nonlocal running, most
+            async with downloads.permits() as guard:
+                running += 1
+                most = max(most, running)
+                await asyncio.sleep(0.02)
+                guard.check()
+                running -= 1
+
+        await asyncio.gather(*(download(number) for number in range(10)))
+        print(f"ten downloads, never more than {most} at once")
+        assert most == AT_ONCE
+
+
+asyncio.run(main())

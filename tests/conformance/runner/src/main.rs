@@ -1,0 +1,149 @@
+//! Plays `scenarios/` through the shim of every language, and across languages, on every store.
+//!
+//! `polylatch-conformance FOLDER --target NAME=COMMAND… [--store NAME…] [--only TEXT] [--jobs N]`
+//!
+//! A command is the path of a program, or a JSON list of words. Without `--store`: memory, sqlite,
+//! redis and redlock. Before anything else the runner plays `must-fail/`: each of those has to fail,
+//! for the reason that it names.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use polylatch_test_services::TempDir;
+
+mod judge;
+mod matrix;
+mod play;
+mod scenario;
+mod shim;
+mod skips;
+mod stores;
+
+use judge::ErrorTable;
+use matrix::Run;
+use play::Verdict;
+use shim::Target;
+use skips::Skips;
+use stores::Store;
+
+struct Asked {
+    folder: PathBuf,
+    targets: Vec<Target>,
+    stores: Vec<String>,
+    only: Option<String>,
+    jobs: usize,
+}
+
+fn main() -> ExitCode {
+    let asked = match read_arguments(std::env::args().skip(1)) {
+        Ok(asked) => asked,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&asked) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn read_arguments(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let folder = words.next().ok_or("the folder of the scenarios is missing")?.into();
+    let mut asked = Asked { folder, targets: Vec::new(), stores: Vec::new(), only: None, jobs: 4 };
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or(format!("{word} needs a value"))?;
+        match word.as_str() {
+            "--target" => asked.targets.push(read_target(&value)?),
+            "--store" => asked.stores.push(value),
+            "--only" => asked.only = Some(value),
+            "--jobs" => asked.jobs = value.parse().map_err(|_| "--jobs needs a number")?,
+            _ => return Err(format!("there is no option {word}")),
+        }
+    }
+    if asked.targets.is_empty() {
+        return Err("no --target: there is nobody to play".into());
+    }
+    if asked.stores.is_empty() {
+        asked.stores = ["memory", "sqlite", "redis", "redlock"].map(str::to_owned).to_vec();
+    }
+    Ok(asked)
+}
+
+fn read_target(value: &str) -> Result<Target, String> {
+    let (name, command) = value.split_once('=').ok_or(format!("{value}: NAME=COMMAND is needed"))?;
+    let command = if command.starts_with('[') {
+        serde_json::from_str(command).map_err(|error| format!("{value}: {error}"))?
+    } else {
+        vec![command.to_owned()]
+    };
+    Ok(Target { name: name.to_owned(), command })
+}
+
+fn run(asked: &Asked) -> Result<bool, String> {
+    let logs = TempDir::try_new().map_err(|error| error.to_string())?;
+    let logs = logs.path();
+    let path = asked.folder.join("errors.json");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let table: ErrorTable = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+
+    let mut stores = Vec::new();
+    for name in &asked.stores {
+        let store = Store::start(name)?;
+        if store.optional && matrix::who_knows(&store, &asked.targets, logs)?.is_empty() {
+            println!("{}: in none of these builds", store.name);
+            continue;
+        }
+        stores.push(store);
+    }
+    check_the_runner(asked, &stores, logs, &table)?;
+
+    let mut scenarios = scenario::read_all(&asked.folder.join("scenarios"))?;
+    let mut skips = Skips::read(&asked.folder.join("skips.json"))?;
+    let names: BTreeSet<_> = scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
+    if let Some(skip) = skips.unknown(&names).first() {
+        return Err(format!("skips.json lists {:?}, which does not exist", skip.scenario));
+    }
+    if let Some(only) = &asked.only {
+        scenarios.retain(|scenario| scenario.name.contains(only.as_str()));
+    }
+    let runs = matrix::runs(&scenarios, &stores, &asked.targets);
+    let verdicts = matrix::play_all(&runs, asked.jobs, logs, &table);
+    Ok(matrix::tell(&runs, &verdicts, &mut skips))
+}
+
+/// Plays the scenarios that must fail, with the first target on the first store of several processes.
+fn check_the_runner(asked: &Asked, stores: &[Store], logs: &Path, table: &ErrorTable) -> Result<(), String> {
+    let scenarios = scenario::read_all(&asked.folder.join("must-fail"))?;
+    let store = stores.iter().find(|store| !store.one_process).or(stores.first()).ok_or("no store")?;
+    let target = &asked.targets[0];
+    let runs: Vec<_> = scenarios
+        .iter()
+        .map(|scenario| Run {
+            scenario,
+            store,
+            cast: vec![target; scenario.actors.len()],
+            cast_name: target.name.clone(),
+        })
+        .collect();
+    let verdicts = matrix::play_all(&runs, asked.jobs, logs, table);
+    for (scenario, verdict) in scenarios.iter().zip(verdicts) {
+        let reason = scenario.fails_with.as_deref().ok_or(format!("{} says not why", scenario.name))?;
+        match verdict {
+            Verdict::Failed(why) | Verdict::Skipped(why) if why.contains(reason) => {}
+            other => {
+                return Err(format!(
+                    "the runner is broken: {} had to fail with {reason:?}, but: {other:?}",
+                    scenario.name
+                ));
+            }
+        }
+    }
+    println!("the runner fails what it has to: {} scenarios", scenarios.len());
+    Ok(())
+}

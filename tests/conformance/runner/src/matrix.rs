@@ -1,0 +1,167 @@
+//! Every scenario with every cast on every store, and the table of what came of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::json;
+
+use crate::judge::ErrorTable;
+use crate::play::{Stage, Verdict, play};
+use crate::scenario::Scenario;
+use crate::shim::{Shim, Target};
+use crate::skips::Skips;
+use crate::stores::Store;
+
+/// One scenario with one cast on one store.
+pub struct Run<'a> {
+    pub scenario: &'a Scenario,
+    pub store: &'a Store,
+    /// A target for each actor.
+    pub cast: Vec<&'a Target>,
+    /// The languages in the order in which they are dealt out, such as `python+node+rust`.
+    pub cast_name: String,
+}
+
+/// Deals out the parts: each language alone, and, where actors are processes, all languages together
+/// in every rotation.
+pub fn runs<'a>(scenarios: &'a [Scenario], stores: &'a [Store], targets: &'a [Target]) -> Vec<Run<'a>> {
+    let mut runs = Vec::new();
+    for store in stores {
+        for scenario in scenarios {
+            for target in targets {
+                let cast = vec![target; scenario.actors.len()];
+                runs.push(Run { scenario, store, cast, cast_name: target.name.clone() });
+            }
+            if store.one_process || targets.len() < 2 || scenario.actors.len() < 2 {
+                continue;
+            }
+            for first in 0..targets.len() {
+                let dealt = |index: usize| &targets[(first + index) % targets.len()];
+                let names: Vec<_> = (0..targets.len()).map(|index| dealt(index).name.clone()).collect();
+                let cast = (0..scenario.actors.len()).map(dealt).collect();
+                runs.push(Run { scenario, store, cast, cast_name: names.join("+") });
+            }
+        }
+    }
+    runs
+}
+
+/// Plays all runs, `jobs` at a time; most of their time they wait.
+pub fn play_all(runs: &[Run<'_>], jobs: usize, logs: &Path, table: &ErrorTable) -> Vec<Verdict> {
+    let next = AtomicUsize::new(0);
+    let verdicts = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::SeqCst);
+                    let Some(run) = runs.get(index) else { return };
+                    let prefix = format!("run-{}-{index}", std::process::id());
+                    let url = run.store.url(&prefix);
+                    let one_process = run.store.one_process;
+                    let stage = Stage { url: &url, prefix: &prefix, one_process, logs, table };
+                    let verdict = play(run.scenario, &run.cast, &stage);
+                    let mut verdicts = verdicts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    verdicts.insert(index, verdict);
+                }
+            });
+        }
+    });
+    verdicts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_values().collect()
+}
+
+/// Says which targets know a store's URLs. All of them must, or none.
+pub fn who_knows<'a>(store: &Store, targets: &'a [Target], logs: &Path) -> Result<Vec<&'a Target>, String> {
+    let mut knowing = Vec::new();
+    for target in targets {
+        let mut shim = Shim::start(target, &logs.join(format!("{}-{}.stderr", store.name, target.name)))?;
+        let request = json!({"op": "connect", "client": "probe", "url": store.url("probe")});
+        let mut pending = shim.begin(request)?;
+        let answer = shim.finish(&mut pending, std::time::Duration::from_secs(40))?;
+        let unknown = answer["error"]["code"] == "invalid_config"
+            && answer["error"]["message"].as_str().is_some_and(|message| message.contains("scheme"));
+        if !unknown {
+            knowing.push(target);
+        }
+        shim.end()?;
+    }
+    Ok(knowing)
+}
+
+/// Prints the tables and what went wrong. Returns whether everything is as it should be.
+pub fn tell(runs: &[Run<'_>], verdicts: &[Verdict], skips: &mut Skips) -> bool {
+    let mut good = true;
+    let mut complaints = Vec::new();
+    let mut skipped = BTreeMap::new();
+    let mut played = BTreeSet::new();
+    let mut tables: BTreeMap<&str, BTreeMap<&str, BTreeMap<&str, &str>>> = BTreeMap::new();
+    let mut counts = (0, 0, 0);
+    for (run, verdict) in runs.iter().zip(verdicts) {
+        let (store, scenario, cast) =
+            (run.store.name.as_str(), run.scenario.name.as_str(), run.cast_name.as_str());
+        played.insert((cast.to_owned(), store.to_owned(), scenario.to_owned()));
+        let cell = match verdict {
+            Verdict::Passed => {
+                counts.0 += 1;
+                "passed"
+            }
+            Verdict::Skipped(why) => match skips.meet(cast, store, scenario) {
+                Some(reason) => {
+                    counts.1 += 1;
+                    skipped.insert((scenario, store), reason.to_owned());
+                    "skipped"
+                }
+                None => {
+                    counts.2 += 1;
+                    complaints.push(format!("{scenario}, {cast} on {store}: skipped, but not listed: {why}"));
+                    "SKIPPED"
+                }
+            },
+            Verdict::Failed(why) => {
+                counts.2 += 1;
+                let about = &run.scenario.about;
+                complaints.push(format!("{scenario}, {cast} on {store}: {why}\n    ({about})"));
+                "FAILED"
+            }
+        };
+        tables.entry(store).or_default().entry(scenario).or_default().insert(cast, cell);
+    }
+    for (store, rows) in &tables {
+        let casts: BTreeSet<_> = rows.values().flat_map(BTreeMap::keys).copied().collect();
+        println!("\n{store}");
+        let name_width = rows.keys().map(|name| name.len()).max().unwrap_or_default();
+        let header: Vec<_> = casts.iter().map(|cast| format!("{cast:<8}")).collect();
+        println!("  {:<name_width$}  {}", "", header.join("  "));
+        for (scenario, cells) in rows {
+            let cells: Vec<_> = casts
+                .iter()
+                .map(|cast| {
+                    format!("{:<width$}", cells.get(cast).copied().unwrap_or("-"), width = cast.len().max(8))
+                })
+                .collect();
+            println!("  {scenario:<name_width$}  {}", cells.join("  ").trim_end());
+        }
+    }
+    if !skipped.is_empty() {
+        println!("\nskipped, as listed:");
+        for ((scenario, store), reason) in &skipped {
+            println!("  {scenario} on {store}: {reason}");
+        }
+    }
+    for stale in skips.stale(&played) {
+        let (target, scenario, store) = (&stale.target, &stale.scenario, &stale.store);
+        complaints.push(format!("{scenario}, {target} on {store}: listed as skipped, but it is not"));
+    }
+    if !complaints.is_empty() {
+        good = false;
+        println!("\nwrong:");
+        for complaint in &complaints {
+            println!("  {complaint}");
+        }
+    }
+    println!("\n{} passed, {} skipped as listed, {} wrong", counts.0, counts.1, complaints.len());
+    good
+}
