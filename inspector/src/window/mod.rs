@@ -1,8 +1,8 @@
 //! The desktop window: everything the model knows, to look at and to act on.
 //!
-//! Drawing changes nothing: it pushes wishes ([`act`]), which are carried out after the frame
-//! ([`doing`]). What is shown is a [`Fleet`](crate::model::Fleet): the live one, which a thread keeps
-//! ([`live`]), a frozen copy of it, or that of a recording ([`replaying`]).
+//! Drawing changes nothing: it pushes wishes (`act`), which are carried out after the frame
+//! (`doing`). What is shown is a [`Fleet`](crate::model::Fleet): the live one, which a thread keeps
+//! (`live`), a frozen copy of it, or that of a recording (`replaying`).
 
 mod act;
 mod app;
