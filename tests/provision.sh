@@ -40,6 +40,17 @@ need_compilers() {
   need_rust
 }
 
+# need_window: a virtual screen, hands for it, and what a window loads at run time: X11 and OpenGL.
+need_window() {
+  local packages=() pair
+  need_commands Xvfb=xvfb xdotool=xdotool
+  for pair in libX11.so.6=libx11-6 libX11-xcb.so.1=libx11-xcb1 libXcursor.so.1=libxcursor1 \
+    libXi.so.6=libxi6 libxkbcommon-x11.so.0=libxkbcommon-x11-0 libGL.so.1=libgl1; do
+    [ -n "$(find /usr/lib /lib -name "${pair%%=*}*" -print -quit 2>/dev/null)" ] || packages+=("${pair#*=}")
+  done
+  [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
+}
+
 # The oldest Python that the package runs on: `requires-python` in its pyproject.toml.
 readonly MIN_PYTHON=3.9
 
