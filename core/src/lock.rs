@@ -65,7 +65,8 @@ impl Lock {
         self
     }
 
-    /// Waits at most this long, 0 to a year, for a lock that somebody else holds.
+    /// Waits at most this long, 0 to a year, for a lock that somebody else holds. When the time is over, the
+    /// store is told to forget the wait before the caller is: one request more, half a second at most.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.asked.wait = Wait::For(wait);
         self
