@@ -3,8 +3,9 @@
 #
 # Debian and its relatives only (apt-get); elsewhere it says what to install by hand.
 
-# The oldest Rust that builds the workspace: `rust-version` in Cargo.toml.
-readonly MIN_RUST=1.90
+# The oldest Rust that builds the whole workspace: `rust-version` in inspector/Cargo.toml. Without the
+# window, and for the library, 1.90 is enough.
+readonly MIN_RUST=1.95
 
 # The oldest Node that the package `polylatch` supports: `engines` in bindings/node/npm/package.json.
 readonly MIN_NODE=20.4
@@ -76,6 +77,17 @@ need_compilers() {
     [ -e /etc/ssl/cert.pem ] || packages+=(ca-certificates)
   [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
   need_rust
+}
+
+# need_window: a virtual screen, hands for it, and what a window loads at run time: X11 and OpenGL.
+need_window() {
+  local packages=() pair
+  need_commands Xvfb=xvfb xdotool=xdotool
+  for pair in libX11.so.6=libx11-6 libX11-xcb.so.1=libx11-xcb1 libXcursor.so.1=libxcursor1 \
+    libXi.so.6=libxi6 libxkbcommon-x11.so.0=libxkbcommon-x11-0 libGL.so.1=libgl1; do
+    [ -n "$(find /usr/lib /lib -name "${pair%%=*}*" -print -quit 2>/dev/null)" ] || packages+=("${pair#*=}")
+  done
+  [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
 }
 
 # The oldest Python that the package runs on: `requires-python` in its pyproject.toml.

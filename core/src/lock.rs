@@ -34,7 +34,7 @@ impl Lock {
             owner: None,
             max_hold: None,
             beat_every: None,
-            fifo: true,
+            fifo: None,
             renew: true,
             mode,
         };
@@ -65,7 +65,8 @@ impl Lock {
         self
     }
 
-    /// Waits at most this long, 0 to a year, for a lock that somebody else holds.
+    /// Waits at most this long, 0 to a year, for a lock that somebody else holds. When the time is over, the
+    /// store is told to forget the wait before the caller is: one request more, half a second at most.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.asked.wait = Wait::For(wait);
         self
@@ -113,9 +114,10 @@ impl Lock {
     }
 
     /// With `false`, may take a free lock although others wait in line: faster under heavy load,
-    /// and unfair. `true` by default.
+    /// and unfair. With `true`, a store that keeps no order is refused (`unsupported`). In order where
+    /// the store can, by default.
     pub fn fifo(mut self, fifo: bool) -> Self {
-        self.asked.fifo = fifo;
+        self.asked.fifo = Some(fifo);
         self
     }
 

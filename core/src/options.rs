@@ -40,7 +40,8 @@ pub(crate) struct Asked {
     pub owner: Option<String>,
     pub max_hold: Option<Duration>,
     pub beat_every: Option<Duration>,
-    pub fifo: bool,
+    /// `None` where nothing was said: in order if the store keeps one.
+    pub fifo: Option<bool>,
     pub renew: bool,
     pub mode: Mode,
 }
@@ -65,6 +66,7 @@ impl AcquireOptions {
         let lock = |error: Error| error.on_lock(name.as_str());
         check_label(&asked.label).map_err(lock)?;
         asked.mode.check().map_err(lock)?;
+        check_abilities(asked, capability).map_err(lock)?;
         let lease = asked.lease.unwrap_or(settings.lease);
         in_range("lease", lease, capability.min_lease, capability.max_lease).map_err(lock)?;
         if let Wait::For(wait) = asked.wait {
@@ -98,7 +100,7 @@ impl AcquireOptions {
             wait: asked.wait,
             label: asked.label.clone(),
             owner: asked.owner.clone(),
-            barge: !asked.fifo,
+            barge: asked.fifo == Some(false),
             mode: asked.mode,
             plan: LeasePlan {
                 lease,
@@ -167,6 +169,30 @@ impl Settings {
     }
 }
 
+/// Refuses what the store says that it cannot do.
+fn check_abilities(asked: &Asked, capability: &Capability) -> Result<()> {
+    let store = capability.backend;
+    if asked.mode != Mode::Mutex && !capability.sharing {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{store} cannot keep {}: its nodes agree on one holder only; use a plain lock, or another store",
+                asked.mode.kind()
+            ),
+        ));
+    }
+    if asked.fifo == Some(true) && !capability.fifo {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{store} cannot promise first come, first served: its nodes have no common order; leave fifo out, \
+                 or use another store"
+            ),
+        ));
+    }
+    Ok(())
+}
+
 fn in_range(option: &str, value: Duration, least: Duration, most: Duration) -> Result<()> {
     if value < least || value > most {
         return Err(Error::new(
@@ -178,7 +204,7 @@ fn in_range(option: &str, value: Duration, least: Duration, most: Duration) -> R
 }
 
 /// The query parameters of a URL, taken out one by one; what is left over is an error.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Params {
     scheme: String,
     given: BTreeMap<String, String>,
@@ -208,6 +234,12 @@ impl Params {
     pub(crate) fn text(&mut self, key: &'static str) -> Option<String> {
         self.known.push(key);
         self.given.remove(key)
+    }
+
+    /// Looks at an option without taking it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn peek(&self, key: &str) -> Option<&str> {
+        self.given.get(key).map(String::as_str)
     }
 
     pub(crate) fn duration(

@@ -82,6 +82,13 @@ pub(crate) fn block_on_while<F: Future>(
     }
 }
 
+/// Does something without blocking at a socket: an answer may come from somewhere else meanwhile.
+#[cfg(feature = "redis")]
+pub(crate) fn impatient<T>(work: impl FnOnce() -> T) -> T {
+    let _back = Patient(PATIENCE.replace(Duration::ZERO));
+    work()
+}
+
 /// How long this thread may block at a socket now; zero unless it is in a blocking call.
 #[cfg(feature = "redis")]
 pub(crate) fn at_a_socket() -> Duration {

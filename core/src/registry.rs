@@ -93,6 +93,17 @@ pub(crate) async fn open(
                 .map_err(|error| error.during("consul", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
+        #[cfg(feature = "redis")]
+        "redlock" | "redlocks" => {
+            use crate::backend::redlock;
+            let config = redlock::RedlockConfig::from_url(scheme, target, &mut params, &settings)?;
+            params.finish()?;
+            let display = config.display();
+            let backend = redlock::open(config, context, purpose)
+                .await
+                .map_err(|error| error.during("redlock", "connect"))?;
+            Ok(Opened { backend, settings, display })
+        }
         _ => Err(unknown_scheme(url)),
     }
 }
@@ -103,7 +114,12 @@ fn unknown_scheme(url: &str) -> Error {
         known.push("sqlite:PATH");
     }
     if cfg!(feature = "redis") {
-        known.extend(["redis://HOST:PORT", "rediss://HOST:PORT", "redis+unix:PATH"]);
+        known.extend([
+            "redis://HOST:PORT",
+            "rediss://HOST:PORT",
+            "redis+unix:PATH",
+            "redlock://HOST,HOST,HOST",
+        ]);
     }
     if cfg!(feature = "consul") {
         known.extend(["consul://HOST:PORT", "consul+https://HOST:PORT", "consul+unix:PATH"]);

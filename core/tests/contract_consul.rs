@@ -36,10 +36,6 @@ impl contract::Store for Consul {
     fn waiters_fall_silent(&self) -> bool {
         false
     }
-
-    fn takes_sets_in_one_step(&self) -> bool {
-        false
-    }
 }
 
 fn fresh(options: &'static str) -> Consul {

@@ -10,5 +10,7 @@ pub mod files;
 mod host;
 pub mod model;
 pub mod poll;
+#[cfg(feature = "window")]
+pub mod window;
 
 pub use host::ThisHost;

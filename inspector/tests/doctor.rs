@@ -180,6 +180,9 @@ fn a_held_lock_is_not_touched() {
     let key = "polylatch:{orders/42}:lock";
     let value = || server.command(&["GET", key]).text().unwrap_or_default().to_owned();
     wait_until("the lock to be held", std::time::Duration::from_secs(20), || value().contains("pl1"));
+    // A mutex is listed by its first renewal.
+    let listed = || server.command(&["ZCARD", "polylatch:locks"]).int() == Some(1);
+    wait_until("the lock to be listed", std::time::Duration::from_secs(20), listed);
     let owner = |text: String| text.split('|').next().unwrap_or_default().to_owned();
     let before = owner(value());
     let (_, report) = doctor(&server.url());

@@ -2,13 +2,27 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use polylatch_test_services::TempDir;
 use polylatch_test_services::redis::RedisServer;
 
-/// Where cargo puts the libraries that these tests are built with.
-fn libraries() -> PathBuf {
-    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+/// Where the libraries are. Cargo builds a package's C libraries for `cargo build` alone, not for its
+/// tests, so the first who asks builds them.
+fn libraries() -> &'static Path {
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
+        // …/target/debug/deps/programs-…
+        let debug = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--locked", "--quiet", "--package", "polylatch-c", "--target-dir"])
+            .arg(debug.parent().unwrap())
+            .current_dir(top())
+            .status()
+            .unwrap();
+        assert!(status.success(), "the libraries could not be built");
+        debug
+    });
+    &BUILT
 }
 
 fn top() -> PathBuf {

@@ -152,9 +152,16 @@ export class Semaphore {
 /** What a store, as configured, can do. */
 export interface Capability {
   backend: string;
+  /** Waiters are served in the order in which they came. */
   fifo: boolean;
+  /** A release wakes the next waiter by a message. */
   push: boolean;
+  /** A lease ends by itself when its holder is gone. */
   expiry: boolean;
+  /** There are read-write locks and semaphores. */
+  sharing: boolean;
+  /** `tryLockAll` takes the whole set in one step. */
+  atomicSets: boolean;
   fencing: FenceQuality;
   minLease: number;
   maxLease: number;

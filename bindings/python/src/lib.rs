@@ -1,7 +1,7 @@
 //! The native part of the Python package `polylatch`: arguments in, objects and exceptions out.
 //!
-//! Blocking calls run on the calling thread with the interpreter released ([`blocking`]); asyncio calls
-//! are polled by the event loop's own thread ([`asyncio`]). Each operation is written once, as a future.
+//! Blocking calls run on the calling thread with the interpreter released (`blocking`); asyncio calls
+//! are polled by the event loop's own thread (`asyncio`). Each operation is written once, as a future.
 //! The asyncio classes that users see are in `python/polylatch/_aio.py`, over the `_start_…` methods.
 
 #![allow(missing_debug_implementations, reason = "Python, which has its own `repr`, is the only user")]

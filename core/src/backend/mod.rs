@@ -25,6 +25,8 @@ pub(crate) mod consul;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "redis")]
+pub(crate) mod redlock;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
@@ -45,6 +47,8 @@ pub struct Capability {
     pub push: bool,
     /// A lease ends by itself when its holder is gone.
     pub expiry: bool,
+    /// Locks can be shared: read-write locks and semaphores.
+    pub sharing: bool,
     /// Several locks can be taken in one step: all of them, or none and nobody sees a part.
     pub atomic_sets: bool,
     /// How far the order of fencing tokens can be relied on.
@@ -171,6 +175,9 @@ pub(crate) struct RenewItem {
 pub(crate) enum Renewal {
     Extended,
     NotYours,
+    /// Too few nodes answered to say.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only a store of several nodes says so"))]
+    Unknown,
 }
 
 /// What came of changing the way in which a lease is held.

@@ -62,6 +62,9 @@ pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<
     Ok(lease)
 }
 
+/// How long a wait that is over is drawn out for the store to forget it; then the background sees to it.
+const LEAVE_WITHIN: Duration = Duration::from_millis(500);
+
 /// One acquisition under way.
 pub(super) struct Acquisition {
     core: Arc<Core>,
@@ -215,7 +218,18 @@ impl Acquisition {
                         }
                     }
                 }
-                Next::GiveUp => return Err(self.give_up()),
+                Next::GiveUp => {
+                    let error = self.give_up();
+                    if error.kind() == ErrorKind::WaitTimeout {
+                        // Told when it has left the line, so that who asks next does not meet it there.
+                        let leaves = self.core.backend.cancel(&self.contender);
+                        let limit = self.core.settings.timeout.min(LEAVE_WITHIN);
+                        if self.core.service.within(limit, leaves).await.is_ok() {
+                            undo.disarm();
+                        }
+                    }
+                    return Err(error);
+                }
             }
             self.core.check_open().map_err(|error| error.on_lock(self.options.name.as_str()))?;
             let now = self.core.clock.now();

@@ -254,7 +254,7 @@ fn settle(
                 RenewalOutcome::Extended
             }
             Some(Some(Renewal::NotYours)) => RenewalOutcome::NotYours,
-            Some(None) | None => RenewalOutcome::Failed,
+            Some(Some(Renewal::Unknown) | None) | None => RenewalOutcome::Failed,
         };
         lease.renewal_done(sent_at, *asked, now, outcome);
         watchdog.look_again(lease, now);

@@ -1,8 +1,12 @@
 //! The decisions, without clocks, sockets or runtimes: `now` is an argument, the result a decision.
 
+#[cfg(feature = "redis")]
+pub(crate) mod admission;
 pub(crate) mod backoff;
 pub(crate) mod fencing;
 pub(crate) mod lease;
+#[cfg(feature = "redis")]
+pub(crate) mod quorum;
 pub(crate) mod sharing;
 pub(crate) mod waiting;
 pub(crate) mod watchdog;

@@ -1,7 +1,8 @@
 //! What every store does, told as cases that a backend receives through [`contract!`].
 //!
 //! A backend supplies a factory: a fresh, empty store whose clients are made with `connect`. Every
-//! case gets a store of its own.
+//! case gets a store of its own. Cases that need an ability which a store declares not to have check that
+//! it refuses them as it should ([`abilities`]).
 
 #![allow(dead_code, reason = "each test binary uses its own part of this module")]
 
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use polylatch::Polylatch;
 
+pub mod abilities;
 pub mod cases;
 pub mod cases_family;
 pub mod cases_inspect;
@@ -48,11 +50,6 @@ pub trait Store: Send + Sync {
         true
     }
 
-    /// Whether several locks are taken in one step of the store; the capability has to say the same.
-    fn takes_sets_in_one_step(&self) -> bool {
-        true
-    }
-
     fn connect_with(&self, options: &str) -> Polylatch {
         let url = self.url(options);
         block_on(Polylatch::connect(&url)).unwrap_or_else(|error| panic!("{error:?}"))
@@ -85,8 +82,6 @@ macro_rules! contract {
                 a_guard_prints_what_the_resource_needs,
             }
             cases_wait::{
-                waiters_enter_in_the_order_in_which_they_came,
-                a_newcomer_does_not_overtake_a_live_waiter,
                 a_barging_contender_may_overtake,
                 a_waiter_that_gives_up_leaves_the_line,
                 an_acquisition_cancelled_at_any_point_leaves_nothing,
@@ -94,7 +89,6 @@ macro_rules! contract {
                 a_release_cancelled_at_any_point_still_frees_the_lock,
                 two_holders_never_meet_under_load,
                 many_waiters_are_all_served,
-                a_newcomer_does_not_overtake_a_live_waiter_behind_many_silent_ones,
             }
             cases_lease::{
                 a_held_lock_is_renewed_beyond_its_lease,
@@ -105,6 +99,44 @@ macro_rules! contract {
                 a_lost_guard_says_so_and_cannot_be_released,
                 a_guard_is_endangered_before_it_reaches_its_hold_limit,
             }
+            cases_sets::{
+                several_locks_are_had_together_or_not_at_all,
+                sets_of_locks_do_not_deadlock,
+            }
+            cases_inspect::{
+                holders_waiters_and_clients_are_visible,
+                renewals_are_visible,
+                a_free_lock_is_shown_when_asked_for_by_name,
+                a_query_picks_by_prefix_and_limit,
+                names_and_labels_come_back_as_they_were_given,
+                a_broken_lease_goes_to_the_next_and_its_holder_is_told,
+                a_lock_that_changed_hands_is_not_broken,
+                breaking_needs_a_reason,
+                watching_tells_what_happened,
+            }
+        );
+        $crate::contract!(@needing order $factory;
+            cases_wait::{
+                waiters_enter_in_the_order_in_which_they_came,
+                a_newcomer_does_not_overtake_a_live_waiter,
+                a_newcomer_does_not_overtake_a_live_waiter_behind_many_silent_ones,
+            }
+        );
+        $crate::contract!(@needing atomic_sets $factory;
+            cases_sets::{
+                nobody_sees_a_part_of_a_set_that_could_not_be_had,
+                sets_that_are_tried_by_many_are_had_by_one_at_a_time,
+                every_lock_of_a_set_is_a_lease_of_its_own,
+                a_set_may_mix_kinds,
+                a_name_in_use_as_another_kind_refuses_the_whole_set,
+                a_set_does_not_overtake_who_waits_for_one_of_its_locks,
+                a_set_waits_in_order_and_holds_nothing_after_it_gave_up,
+                an_owner_id_enters_again_through_a_set,
+                impossible_sets_are_errors_before_anything_is_sent,
+                a_set_cancelled_at_any_point_leaves_nothing,
+            }
+        );
+        $crate::contract!(@needing sharing $factory;
             cases_family::{
                 readers_share_and_a_writer_is_alone,
                 one_readers_end_does_not_touch_another,
@@ -125,32 +157,15 @@ macro_rules! contract {
                 a_writer_waits_for_the_readers_before_it_and_no_others,
                 live_permits_never_exceed_the_capacity_under_load,
             }
-            cases_sets::{
-                several_locks_are_had_together_or_not_at_all,
-                sets_of_locks_do_not_deadlock,
-                nobody_sees_a_part_of_a_set_that_could_not_be_had,
-                sets_that_are_tried_by_many_are_had_by_one_at_a_time,
-                every_lock_of_a_set_is_a_lease_of_its_own,
-                a_set_may_mix_kinds,
-                a_name_in_use_as_another_kind_refuses_the_whole_set,
-                a_set_does_not_overtake_who_waits_for_one_of_its_locks,
-                a_set_waits_in_order_and_holds_nothing_after_it_gave_up,
-                an_owner_id_enters_again_through_a_set,
-                impossible_sets_are_errors_before_anything_is_sent,
-                a_set_cancelled_at_any_point_leaves_nothing,
-            }
-            cases_inspect::{
-                holders_waiters_and_clients_are_visible,
-                renewals_are_visible,
-                a_free_lock_is_shown_when_asked_for_by_name,
-                a_query_picks_by_prefix_and_limit,
-                names_and_labels_come_back_as_they_were_given,
-                a_broken_lease_goes_to_the_next_and_its_holder_is_told,
-                a_lock_that_changed_hands_is_not_broken,
-                breaking_needs_a_reason,
-                watching_tells_what_happened,
-            }
         );
+    };
+    (@needing $ability:ident $factory:expr; $module:ident::{$($case:ident,)*}) => {
+        $(
+            #[test]
+            fn $case() {
+                $crate::contract::abilities::$ability(&$factory(), $crate::contract::$module::$case);
+            }
+        )*
     };
     (@cases $factory:expr; $($module:ident::{$($case:ident,)*})*) => {
         $($(

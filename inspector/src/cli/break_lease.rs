@@ -148,7 +148,8 @@ fn confirm(lock: &LockView, expected: FencingToken) -> Result<(), Failure> {
     Err(Failure::new(exit::NOTHING_DONE, "not confirmed; nothing broken"))
 }
 
-pub(super) fn who_am_i() -> String {
+/// User and host, as the author of a break.
+pub(crate) fn who_am_i() -> String {
     let user = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
     #[cfg(unix)]
     let user = user.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));

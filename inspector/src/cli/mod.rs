@@ -2,17 +2,17 @@
 
 mod break_lease;
 mod completions;
-mod demo;
+pub(crate) mod demo;
 mod doctor;
-mod duration;
-mod exit;
+pub(crate) mod duration;
+pub(crate) mod exit;
 mod graph;
 mod ls;
 mod man;
 mod paint;
 mod permits;
 mod record;
-mod run;
+pub(crate) mod run;
 mod show;
 mod store;
 mod watch;
@@ -26,6 +26,11 @@ use duration::{WaitFor, parse_duration, parse_wait};
 use paint::say;
 use permits::parse_permits;
 use store::Failure;
+
+#[cfg(feature = "window")]
+pub(crate) use break_lease::who_am_i;
+#[cfg(feature = "window")]
+pub(crate) use watch::line as event_line;
 
 /// Run commands under a distributed lock, and see who holds, who waits and why a lock is stuck.
 #[derive(Debug, Parser)]
@@ -334,12 +339,8 @@ Exit codes:
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    // Not among the commands: nobody types it, so completions and help need not know it.
-    if let Some(args) = demo::worker_args() {
-        return match args {
-            Ok(args) => run_to_end(demo::worker(&args)),
-            Err(error) => told(&error),
-        };
+    if let Some(code) = demo_part() {
+        return code;
     }
     let matches = match Cli::command().try_get_matches() {
         Ok(matches) => matches,
@@ -350,6 +351,21 @@ pub fn main() -> ExitCode {
         Err(error) => return told(&error),
     };
     run_to_end(answer(cli))
+}
+
+/// Plays a part of the demo, if this process was started for that. It is not among the commands:
+/// nobody types it, so completions and help need not know it.
+pub(crate) fn demo_part() -> Option<ExitCode> {
+    Some(match demo::worker_args()? {
+        Ok(args) => run_to_end(demo::worker(&args)),
+        Err(error) => told(&error),
+    })
+}
+
+/// Writes JSON for people, whose characters are all harmless.
+#[cfg(feature = "window")]
+pub(crate) fn harmless_json(value: &impl serde::Serialize) -> String {
+    store::json(value, true).unwrap_or_else(|failure| failure.message)
 }
 
 /// Prints what is wrong with the command line, or the help that it asks for.

@@ -1,5 +1,5 @@
 //! Why a lock is stuck, or why it is not: the rules, and what they are judged by. The words for it are in
-//! [`super::explain`].
+//! `explain`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
 //! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
-//! `family`, `consul` (on a Consul agent).
+//! `family`, `redlock`, `consul` (on a Consul agent).
 //!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.
@@ -14,11 +14,12 @@ mod family;
 mod figures;
 mod handoff;
 mod raw;
+mod redlock;
 mod renewal;
 mod throughput;
 mod uncontended;
 
-const NAMES: [&str; 6] = ["uncontended", "throughput", "handoff", "renewal", "family", "consul"];
+const NAMES: [&str; 7] = ["uncontended", "throughput", "handoff", "renewal", "family", "redlock", "consul"];
 
 fn main() -> ExitCode {
     let asked: Vec<_> = std::env::args().skip(1).collect();
@@ -55,6 +56,9 @@ fn main() -> ExitCode {
     }
     if wanted("family") {
         family::run();
+    }
+    if wanted("redlock") {
+        redlock::run();
     }
     ExitCode::SUCCESS
 }

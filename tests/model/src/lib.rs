@@ -1,4 +1,4 @@
-//! A bounded model check of the Redis hand-off protocol.
+//! Bounded model checks: of the Redis hand-off protocol, and of fencing over independent nodes ([`redlock`]).
 //!
 //! The shipped protocol lets a waiter enter its critical section on one pushed message, without
 //! asking the server again. Whether that is safe depends on orders of events that tests on a real
@@ -65,6 +65,7 @@
 
 mod explore;
 mod message;
+pub mod redlock;
 mod rules;
 pub mod shared;
 mod state;

@@ -290,7 +290,7 @@ impl History {
 }
 
 /// What an acquisition may answer while its store or its connection is being hurt.
-const EXPLAINED: [&str; 3] = ["backend_unavailable", "wait_timeout", "canceled"];
+const EXPLAINED: [&str; 4] = ["backend_unavailable", "quorum_unreachable", "wait_timeout", "canceled"];
 
 /// The loss that a fault explains. `superseded` would mean that a store which lost no data gave a
 /// lock away while its holder was still valid.

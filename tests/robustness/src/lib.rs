@@ -6,7 +6,7 @@
 //! - [`resource`] is what the locks protect: it keeps the largest fencing token and refuses others.
 //! - [`history`] is the judge: sections that exclude each other ([`sharing`]) never overlap, tokens only
 //!   grow, a loss is always told. [`watcher`] looks into the store meanwhile for the same.
-//! - [`load`] runs many workers under a seeded plan of faults; [`scenarios`] and [`crowd`] drive
+//! - [`load`] runs many workers under a seeded plan of faults; [`mod@scenarios`] and [`crowd`] drive
 //!   single workers step by step, the same way on every store; [`evidence`] says what a person needs
 //!   to know when something went wrong.
 //!

@@ -17,6 +17,8 @@ class Capability(TypedDict):
     fifo: bool
     push: bool
     expiry: bool
+    sharing: bool
+    atomic_sets: bool
     fencing: FenceQuality
     min_lease: int
     max_lease: int

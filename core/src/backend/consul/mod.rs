@@ -100,6 +100,7 @@ impl ConsulBackend {
             fifo: true,
             push: true,
             expiry: true,
+            sharing: true,
             atomic_sets: false,
             fencing: FenceQuality::Strict,
             min_lease: config.min_lease,

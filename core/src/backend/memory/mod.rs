@@ -66,6 +66,7 @@ pub(crate) fn open(name: &str, context: &OpenContext) -> Arc<dyn Backend> {
             fifo: true,
             push: true,
             expiry: true,
+            sharing: true,
             atomic_sets: true,
             fencing: FenceQuality::Strict,
             min_lease: crate::options::MIN_LEASE,

@@ -25,9 +25,9 @@ mod driven;
 mod examine;
 pub(crate) mod foreign;
 mod inbox;
-mod native;
+pub(crate) mod native;
 pub(crate) mod port;
-mod reading;
+pub(crate) mod reading;
 pub(crate) mod records;
 mod replies;
 pub(crate) mod scripts;
@@ -153,6 +153,7 @@ impl RedisBackend {
             fifo: true,
             push: true,
             expiry: true,
+            sharing: true,
             atomic_sets: true,
             fencing: FenceQuality::TimeFloored,
             min_lease: crate::options::MIN_LEASE,
@@ -179,23 +180,27 @@ impl Inner {
     }
 
     async fn announce(self: Arc<Self>, client: Arc<ClientInfo>) -> Result<()> {
-        let keys = &self.keys;
-        let record = [
-            ("host", client.host.clone()),
-            ("pid", client.pid.to_string()),
-            ("started_ms", client.process_started_at_ms.map(|ms| ms.to_string()).unwrap_or_default()),
-            ("boot", client.boot.clone().unwrap_or_default()),
-            ("pid_ns", client.pid_namespace.clone().unwrap_or_default()),
-            ("program", client.program.clone()),
-            ("language", client.language.clone()),
-            ("version", client.version.clone()),
-        ];
-        let mut args = vec![client.id.to_string(), ANNOUNCE_TTL.as_millis().to_string()];
-        args.extend(keys.around_names());
-        args.extend(record.into_iter().flat_map(|(field, value)| [field.to_owned(), value]));
-        let keys = vec![format!("{}{}", keys.client_before(), client.id), keys.clients(), keys.index()];
-        self.one(Call { script: &scripts::ANNOUNCE, keys, args }, None).await.map(drop)
+        self.one(announcement(&self.keys, &client), None).await.map(drop)
     }
+}
+
+/// The call that records who a client is.
+pub(crate) fn announcement(keys: &Keys, client: &ClientInfo) -> Call {
+    let record = [
+        ("host", client.host.clone()),
+        ("pid", client.pid.to_string()),
+        ("started_ms", client.process_started_at_ms.map(|ms| ms.to_string()).unwrap_or_default()),
+        ("boot", client.boot.clone().unwrap_or_default()),
+        ("pid_ns", client.pid_namespace.clone().unwrap_or_default()),
+        ("program", client.program.clone()),
+        ("language", client.language.clone()),
+        ("version", client.version.clone()),
+    ];
+    let mut args = vec![client.id.to_string(), ANNOUNCE_TTL.as_millis().to_string()];
+    args.extend(keys.around_names());
+    args.extend(record.into_iter().flat_map(|(field, value)| [field.to_owned(), value]));
+    let keys = vec![format!("{}{}", keys.client_before(), client.id), keys.clients(), keys.index()];
+    Call { script: &scripts::ANNOUNCE, keys, args }
 }
 
 impl Backend for RedisBackend {

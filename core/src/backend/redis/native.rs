@@ -2,7 +2,7 @@
 //! subscriptions.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -43,6 +43,7 @@ struct Shared {
     /// Held while connecting, so that callers share one attempt.
     connecting: tokio::sync::Mutex<u64>,
     most_replicas: AtomicU32,
+    opened: AtomicU64,
     closed: Notify,
 }
 
@@ -82,6 +83,7 @@ impl NativePort {
             acknowledges: config.acknowledge.is_some(),
             connecting: tokio::sync::Mutex::new(0),
             most_replicas: AtomicU32::new(0),
+            opened: AtomicU64::new(0),
             closed: Notify::new(),
         })))
     }
@@ -134,6 +136,8 @@ impl Shared {
     }
 
     async fn connect(self: &Arc<Self>) -> Result<(MultiplexedConnection, Driven)> {
+        // Counted before anything can be answered on it.
+        self.opened.fetch_add(1, Ordering::SeqCst);
         let opened = self.opener.open().await?;
         // Time limits are the driver's, so the crate's own are off.
         let config = AsyncConnectionConfig::new()
@@ -426,6 +430,10 @@ impl Port for NativePort {
 
     fn ask(&self, words: Vec<String>) -> Reply<std::result::Result<Data, Refusal>> {
         Box::pin(Arc::clone(&self.0).ask(words))
+    }
+
+    fn connections_opened(&self) -> Option<u64> {
+        Some(self.0.opened.load(Ordering::SeqCst))
     }
 
     fn close(&self) {

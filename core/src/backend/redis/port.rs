@@ -109,6 +109,7 @@ pub(crate) struct ServerFacts {
     pub min_replicas_to_write: Option<u32>,
     pub max_memory: Option<u64>,
     pub eviction_policy: Option<String>,
+    pub is_cluster_node: bool,
 }
 
 /// What happens on a subscribed channel.
@@ -156,6 +157,12 @@ pub(crate) trait Port: Send + Sync + 'static {
         let _ = words;
         let error = Error::new(ErrorKind::Unsupported, "this connection cannot ask the server about itself");
         Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// How many connections it has begun to open; `None` if it cannot tell. As long as the number stays
+    /// the same, every answer comes from the server process that answered before.
+    fn connections_opened(&self) -> Option<u64> {
+        None
     }
 
     /// Closes all connections.

@@ -24,7 +24,7 @@ const LOCKS_PER_PAGE: usize = 100;
 const WAITERS: usize = 1000;
 
 /// `unlisted` are names that may not stand in the index so far.
-pub(super) async fn read(
+pub(crate) async fn read(
     port: &dyn Port,
     keys: &Keys,
     query: &Query,

@@ -16,6 +16,9 @@ pub(crate) struct Keys {
     prefix: String,
     lock_before: String,
     lock_after: String,
+    /// How the keys of those who wait, and of their signs of life, end.
+    line: &'static str,
+    life: &'static str,
 }
 
 impl Keys {
@@ -47,7 +50,23 @@ impl Keys {
                 }
             },
         };
-        Ok(Self { prefix: prefix.to_owned(), lock_before, lock_after })
+        Ok(Self { prefix: prefix.to_owned(), lock_before, lock_after, line: "line", life: "life" })
+    }
+
+    /// The keys of one node of several. Whoever waits there stands under another key: a release on this
+    /// node alone must not grant it anything.
+    pub(crate) fn of_a_node(self) -> Self {
+        Self { line: "crowd", life: "crowd-life", ..self }
+    }
+
+    /// A key that belongs to the store as a whole.
+    pub(crate) fn named(&self, what: &str) -> String {
+        format!("{}:{what}", self.prefix)
+    }
+
+    /// A key that belongs to one lock.
+    pub(crate) fn of_lock(&self, name: &LockName, what: &str) -> String {
+        format!("{}:{{{}}}:{what}", self.prefix, name.escaped_for_redis())
     }
 
     pub(crate) fn lock(&self, name: &LockName) -> String {
@@ -64,8 +83,8 @@ impl Keys {
     pub(crate) fn granting_escaped(&self, escaped: &str) -> Vec<String> {
         let mut keys = Vec::with_capacity(9);
         keys.push([&self.lock_before, escaped, &self.lock_after].concat());
-        keys.push(self.of_name(escaped, "line"));
-        keys.push(self.of_name(escaped, "life"));
+        keys.push(self.of_name(escaped, self.line));
+        keys.push(self.of_name(escaped, self.life));
         keys.extend([self.counter(), self.index(), [&self.prefix, ":epoch"].concat()]);
         keys
     }
@@ -136,7 +155,7 @@ impl Keys {
             self.lock_before.clone(),
             self.lock_after.clone(),
             format!("{}:{{", self.prefix),
-            "}:line".to_owned(),
+            format!("}}:{}", self.line),
             "}:holders".to_owned(),
         ]
     }

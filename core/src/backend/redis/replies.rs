@@ -141,6 +141,7 @@ pub(super) fn parse_info(text: &str) -> ServerFacts {
         min_replicas_to_write: number("min_slaves_good_slaves"),
         max_memory: field("maxmemory").and_then(|text| text.parse().ok()),
         eviction_policy: field("maxmemory_policy").map(str::to_owned),
+        is_cluster_node: field("cluster_enabled") == Some("1"),
     }
 }
 

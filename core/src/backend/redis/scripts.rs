@@ -16,7 +16,7 @@ impl std::fmt::Debug for Script {
 }
 
 impl Script {
-    fn new(name: &'static str, text: String) -> Self {
+    pub(crate) fn new(name: &'static str, text: String) -> Self {
         let sha = redis::Script::new(&text).get_hash().to_owned();
         Self { name, text, sha }
     }

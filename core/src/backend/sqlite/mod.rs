@@ -134,6 +134,7 @@ pub(crate) async fn open(
             fifo: true,
             push: true,
             expiry: true,
+            sharing: true,
             atomic_sets: true,
             fencing: FenceQuality::Strict,
             min_lease: MIN_LEASE,

@@ -23,6 +23,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser};
 
+#[cfg(all(unix, feature = "window"))]
+pub(crate) use place::Place;
+
 use super::store::Failure;
 
 /// Watch real processes share locks, lose one, and be refused by a fencing token

@@ -38,12 +38,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The folder and its cleaner.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     folder: PathBuf,
     /// What lock names begin with; empty in a store of our own.
-    pub prefix: String,
+    pub(crate) prefix: String,
     /// The store.
-    pub url: String,
+    pub(crate) url: String,
     cleaner: Child,
     /// Closed by the end of this process, however it ends.
     orders: Option<ChildStdin>,
@@ -51,7 +51,7 @@ pub(super) struct Place {
 
 impl Place {
     /// Makes the folder and starts the cleaner, so that from here on nothing is left behind.
-    pub(super) fn make(url: Option<&str>) -> io::Result<Self> {
+    pub(crate) fn make(url: Option<&str>) -> io::Result<Self> {
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
         let mark = format!("{MARK}{:x}-{nanos:x}", std::process::id());
         let mut folder = std::env::temp_dir();
@@ -93,7 +93,7 @@ impl Place {
     }
 
     /// Tells the cleaner of a process that must be gone before the folder can go.
-    pub(super) fn expect_the_end_of(&mut self, pid: u32) {
+    pub(crate) fn expect_the_end_of(&mut self, pid: u32) {
         self.tell(&pid.to_string());
     }
 
@@ -110,7 +110,7 @@ impl Place {
     }
 
     /// Has everything removed, and waits for it.
-    pub(super) fn clean(mut self) {
+    pub(crate) fn clean(mut self) {
         drop(self.orders.take());
         let end = Instant::now() + PATIENCE * 2;
         while Instant::now() < end && matches!(self.cleaner.try_wait(), Ok(None)) {

@@ -101,7 +101,7 @@ impl Drop for Group {
 
 /// Lets the kernel kill the command when this process ends, however it ends: nobody renews then.
 #[cfg(target_os = "linux")]
-pub(in crate::cli) fn die_with_us(process: &mut Command) {
+pub(crate) fn die_with_us(process: &mut Command) {
     use rustix::process::{getpid, getppid, set_parent_process_death_signal};
     let parent = getpid();
     let prepare = move || {
@@ -119,7 +119,7 @@ pub(in crate::cli) fn die_with_us(process: &mut Command) {
 
 /// Other systems have no such signal: a command outlives a killed runner there. The help says so.
 #[cfg(not(target_os = "linux"))]
-pub(in crate::cli) fn die_with_us(_: &mut Command) {}
+pub(crate) fn die_with_us(_: &mut Command) {}
 
 /// Lets this process write to the terminal and take it back from the background.
 pub(in crate::cli) fn ignore_terminal_stops() {

@@ -1,7 +1,7 @@
 //! `polylatch run`: a command under a lock. It is stopped before it could run without the lock.
 
 #[cfg(unix)]
-pub(super) mod child;
+pub(crate) mod child;
 #[cfg(unix)]
 mod signals;
 #[cfg(unix)]

@@ -58,7 +58,10 @@ enum Acquired {
 
 async fn acquire(store: &Store, args: &RunArgs, signals: &mut Signals) -> Result<Acquired, Failure> {
     let label = args.label.clone().unwrap_or_default();
-    let mut lock = wanted(&store.client, args).label(label).fifo(!args.no_fifo);
+    let mut lock = wanted(&store.client, args).label(label);
+    if args.no_fifo {
+        lock = lock.fifo(false);
+    }
     if let Some(lease) = args.lease {
         lock = lock.lease(lease);
     }

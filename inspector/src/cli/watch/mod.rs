@@ -72,7 +72,7 @@ fn is_wanted(event: &Event, args: &WatchArgs) -> bool {
 }
 
 /// One event as a line: when, what, which lock, who. What `who` returns must be harmless.
-pub(super) fn line(event: &Event, now_ms: u64, who: impl Fn(&ClientId) -> String) -> String {
+pub(crate) fn line(event: &Event, now_ms: u64, who: impl Fn(&ClientId) -> String) -> String {
     let at = clock_time(event.at_ms, now_ms);
     let (word, detail) = told(&event.kind);
     let who = event.client.as_ref().map_or_else(|| "another program".into(), who);

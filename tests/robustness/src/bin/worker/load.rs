@@ -87,7 +87,9 @@ fn connect(url: &str) -> Polylatch {
     for _ in 0..TRIES {
         match Polylatch::connect(url) {
             Ok(client) => return client,
-            Err(error) if error.code() == "backend_unavailable" => thread::sleep(Duration::from_millis(50)),
+            Err(error) if matches!(error.code(), "backend_unavailable" | "quorum_unreachable") => {
+                thread::sleep(Duration::from_millis(50));
+            }
             Err(error) => panic!("{error:?}"),
         }
     }

@@ -1,0 +1,302 @@
+//! Reading all nodes for people, and ending a lease on all of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Inner, scripts};
+use crate::backend::redis::port::{Call, Data};
+use crate::backend::redis::reading;
+use crate::backend::redis::records::LockValue;
+use crate::backend::{AUDIT_LENGTH, Reply};
+use crate::error::{Error, ErrorKind, Result};
+use crate::inspect::{
+    AuditEntry, BreakOutcome, BreakRequest, ClientView, Detail, HolderView, LockView, Query, Snapshot,
+    WaiterView,
+};
+use crate::name::LockName;
+use crate::policy::fencing::FencingToken;
+use crate::policy::quorum::Quorum;
+use crate::token::{ClientId, OwnerToken};
+
+impl Inner {
+    /// Reads every node that answers, and puts together what they say.
+    ///
+    /// Errors: only if none answers; fewer than a majority still show what stands there.
+    pub(super) async fn snapshot(self: Arc<Self>, query: Query) -> Result<Snapshot> {
+        let started = Instant::now();
+        let needed = self.suspects_are_needed();
+        let mut readings: Vec<Option<Snapshot>> = self.nodes.iter().map(|_| None).collect();
+        let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.is_usable(needed));
+        let requests = nodes.map(|(at, node)| {
+            let (inner, node, query) = (Arc::clone(&self), Arc::clone(node), query.clone());
+            let read: Reply<Snapshot> = Box::pin(async move {
+                let port = node.port();
+                reading::read(&*port, &inner.keys, &query, Vec::new()).await
+            });
+            (at, read)
+        });
+        // A reading of thousands of locks takes longer than a vote: as long as somebody answers.
+        let mut pending: Vec<_> = requests.collect();
+        let mut errors = Vec::new();
+        let deadline = Instant::now() + self.timeout;
+        while !pending.is_empty() && Instant::now() < deadline {
+            let mut answers = self.ask(std::mem::take(&mut pending));
+            while let Some((at, answer)) = answers.next().await {
+                match answer {
+                    Ok(reading) => readings[at] = Some(reading),
+                    Err(error) => errors.push((at, error)),
+                }
+            }
+            let read = readings.iter().flatten().count();
+            if read >= self.quorum.needed() {
+                break;
+            }
+            pending = answers.into_pending();
+        }
+        if readings.iter().all(Option::is_none) {
+            return Err(self.unreachable(&errors));
+        }
+        let places: Vec<_> = self.nodes.iter().map(|node| node.place.as_str()).collect();
+        let mut snapshot = merge(self.quorum, &places, readings, &query);
+        snapshot.round_trip = started.elapsed();
+        Ok(snapshot)
+    }
+
+    pub(super) async fn break_lease(self: Arc<Self>, request: BreakRequest) -> Result<BreakOutcome> {
+        let name = LockName::new(&request.name)?;
+        let key = self.keys.lock(&name);
+        let mut answers =
+            self.ask_all(|_| Call { script: &scripts::PEEK, keys: vec![key.clone()], args: Vec::new() });
+        let (mut values, mut errors, mut read, mut foreign) = (Vec::new(), Vec::new(), 0, 0);
+        while let Some((at, answer)) = answers.next().await {
+            let value = answer
+                .and_then(Data::list)
+                .and_then(|fields| fields.first().map_or(Ok(String::new()), Data::text));
+            match value {
+                Ok(value) => {
+                    read += 1;
+                    match LockValue::parse(&value) {
+                        Some(value) => values.push(value),
+                        None => foreign += usize::from(!value.is_empty()),
+                    }
+                }
+                Err(error) => errors.push((at, error)),
+            }
+        }
+        self.follow(answers, |_, _, _| {});
+        if read < self.quorum.needed() {
+            return Err(self.unreachable(&errors));
+        }
+        if foreign >= self.quorum.needed() {
+            return Err(Error::new(
+                ErrorKind::NameConflict,
+                "a majority of the nodes holds another program's lock there; it ends with its own lease",
+            )
+            .on_lock(name.as_str()));
+        }
+        let Some((owner, holder, token)) = holder_of(&values, self.quorum.covering()) else {
+            return Ok(BreakOutcome::Free);
+        };
+        if token != request.expected {
+            return Ok(BreakOutcome::ChangedHands { present: token });
+        }
+        self.break_on_all(&name, owner, holder, &request).await
+    }
+
+    async fn break_on_all(
+        self: &Arc<Self>,
+        name: &LockName,
+        owner: OwnerToken,
+        holder: ClientId,
+        request: &BreakRequest,
+    ) -> Result<BreakOutcome> {
+        let mut keys = self.release_keys(name);
+        keys.push(self.keys.audit());
+        let args = vec![
+            owner.to_hex(),
+            self.keys.inbox_before(),
+            name.escaped_for_redis(),
+            self.turn_ms(),
+            request.expected.to_string(),
+            request.name.clone(),
+            request.by.clone(),
+            request.reason.clone(),
+            AUDIT_LENGTH.to_string(),
+            holder.to_string(),
+        ];
+        let mut answers =
+            self.ask_all(|_| Call { script: &scripts::BREAK, keys: keys.clone(), args: args.clone() });
+        let (mut broken, mut told, mut errors) = (0, BTreeMap::<String, usize>::new(), Vec::new());
+        while let Some((at, answer)) = answers.next().await {
+            match answer.and_then(Data::list) {
+                Ok(fields) => {
+                    broken += usize::from(
+                        fields.first().is_some_and(|done| done.int().is_ok_and(|done| done == 1)),
+                    );
+                    if let Some(Ok(next)) = fields.get(1).map(Data::text)
+                        && !next.is_empty()
+                    {
+                        *told.entry(next).or_default() += 1;
+                    }
+                }
+                Err(error) => errors.push((at, error)),
+            }
+        }
+        self.follow(answers, |_, _, _| {});
+        if broken == 0 {
+            return if errors.is_empty() { Ok(BreakOutcome::Free) } else { Err(self.unreachable(&errors)) };
+        }
+        let next = told.into_iter().max_by_key(|(_, nodes)| *nodes);
+        Ok(BreakOutcome::Broken { holder, next: next.map(|(next, _)| ClientId::from_stored(&next)) })
+    }
+}
+
+/// The owner that most nodes name, if at least `least` do, with the largest of its numbers.
+fn holder_of(values: &[LockValue], least: usize) -> Option<(OwnerToken, ClientId, FencingToken)> {
+    let of = |owner: OwnerToken| values.iter().filter(move |value| value.owner == owner);
+    let first = values.iter().max_by_key(|value| of(value.owner).count())?;
+    let token = of(first.owner).map(|value| value.fence).max()?;
+    (of(first.owner).count() >= least).then(|| (first.owner, first.client.clone(), FencingToken::new(token)))
+}
+
+/// Puts the readings of the nodes together.
+fn merge(quorum: Quorum, places: &[&str], readings: Vec<Option<Snapshot>>, query: &Query) -> Snapshot {
+    let read = readings.iter().flatten().count();
+    // Who has a majority holds it; with nodes out of sight, who has so many may.
+    let enough = quorum.needed().min(read / 2 + 1);
+    let mut names: BTreeMap<String, Vec<Option<LockView>>> = BTreeMap::new();
+    let (mut clients, mut audit) = (BTreeMap::<String, ClientView>::new(), Vec::<AuditEntry>::new());
+    let (mut taken_at_ms, mut truncated, mut requests) = (0, false, 0);
+    for (at, reading) in readings.iter().enumerate() {
+        let Some(reading) = reading else { continue };
+        taken_at_ms = taken_at_ms.max(reading.taken_at_ms);
+        truncated |= reading.truncated;
+        requests += reading.requests;
+        for lock in &reading.locks {
+            names.entry(lock.name.clone()).or_insert_with(|| vec![None; places.len()])[at] =
+                Some(lock.clone());
+        }
+        for client in &reading.clients {
+            let known = clients.entry(client.id.to_string()).or_insert_with(|| client.clone());
+            known.seen_ago_ms = known.seen_ago_ms.min(client.seen_ago_ms);
+        }
+        for entry in &reading.audit {
+            let same = |known: &&mut AuditEntry| {
+                (&known.name, known.fencing_token, &known.by) == (&entry.name, entry.fencing_token, &entry.by)
+            };
+            match audit.iter_mut().find(same) {
+                Some(known) => known.at_ms = known.at_ms.min(entry.at_ms),
+                None => audit.push(entry.clone()),
+            }
+        }
+    }
+    audit.sort_by_key(|entry| std::cmp::Reverse(entry.at_ms));
+    let mut locks = Vec::new();
+    for (name, views) in names {
+        let reached: Vec<_> = readings.iter().map(Option::is_some).collect();
+        let lock = merge_lock(name, enough, places, &reached, &views);
+        if query.name.is_some() || !lock.holders.is_empty() || !lock.waiters.is_empty() {
+            locks.push(lock);
+        }
+    }
+    if locks.len() > query.limit() {
+        locks.truncate(query.limit());
+        truncated = true;
+    }
+    Snapshot {
+        backend: "redlock".into(),
+        requests,
+        taken_at_ms,
+        round_trip: Duration::ZERO,
+        locks,
+        clients: clients.into_values().collect(),
+        audit,
+        truncated,
+    }
+}
+
+fn merge_lock(
+    name: String,
+    enough: usize,
+    places: &[&str],
+    reached: &[bool],
+    views: &[Option<LockView>],
+) -> LockView {
+    let mut held: BTreeMap<&str, Vec<&HolderView>> = BTreeMap::new();
+    let mut waiting: BTreeMap<&str, Vec<&WaiterView>> = BTreeMap::new();
+    let mut votes = Vec::with_capacity(places.len());
+    for ((place, reached), view) in places.iter().zip(reached).zip(views) {
+        let holder = view.as_ref().and_then(|view| view.holders.first());
+        let state = match (reached, holder) {
+            (false, _) => "unreachable",
+            (true, Some(_)) => "held",
+            (true, None) => "free",
+        };
+        votes.push(Detail::new(format!("node {place}"), say(state, holder)));
+        if let Some(holder) = holder {
+            held.entry(&holder.owner_digest).or_default().push(holder);
+        }
+        for waiter in view.iter().flat_map(|view| &view.waiters) {
+            waiting.entry(&waiter.owner_digest).or_default().push(waiter);
+        }
+    }
+    let holders: Vec<HolderView> =
+        held.values().filter(|same| same.len() >= enough).map(|same| merge_holder(same, enough)).collect();
+    let mut waiters: Vec<WaiterView> = waiting
+        .into_iter()
+        .filter(|(digest, _)| holders.iter().all(|holder| holder.owner_digest != *digest))
+        .map(|(_, same)| merge_waiter(&same))
+        .collect();
+    waiters.sort_by_key(|waiter| waiter.since_ms);
+    for (position, waiter) in waiters.iter_mut().enumerate() {
+        waiter.position = position as u32;
+    }
+    let foreign = holders.iter().any(|holder| holder.client.is_none());
+    LockView {
+        name,
+        mode: if foreign { "foreign" } else { "mutex" }.into(),
+        capacity: None,
+        holders,
+        waiters,
+        details: votes,
+    }
+}
+
+/// What a node says about a lock, for people.
+fn say(state: &str, holder: Option<&HolderView>) -> String {
+    let Some(holder) = holder else { return state.to_owned() };
+    let who = if holder.owner_digest.is_empty() {
+        "another program".into()
+    } else {
+        format!("#{}", holder.owner_digest)
+    };
+    match holder.remaining_ms {
+        Some(left) => format!("{state} by {who} for another {left} ms"),
+        None => format!("{state} by {who}, without an end"),
+    }
+}
+
+/// The lease ends when so many nodes have ended it that no majority is left.
+fn merge_holder(same: &[&HolderView], enough: usize) -> HolderView {
+    let mut left: Vec<_> = same.iter().filter_map(|holder| holder.remaining_ms).collect();
+    left.sort_unstable_by(|a, b| b.cmp(a));
+    let latest = same.iter().max_by_key(|holder| holder.renewals).unwrap_or(&same[0]);
+    HolderView {
+        fencing_token: same.iter().filter_map(|holder| holder.fencing_token).max(),
+        acquired_at_ms: same.iter().filter_map(|holder| holder.acquired_at_ms).min(),
+        held_for_ms: same.iter().filter_map(|holder| holder.held_for_ms).max(),
+        remaining_ms: left.get(enough.saturating_sub(1)).copied(),
+        renewed_ago_ms: same.iter().filter_map(|holder| holder.renewed_ago_ms).min(),
+        ..(*latest).clone()
+    }
+}
+
+fn merge_waiter(same: &[&WaiterView]) -> WaiterView {
+    WaiterView {
+        since_ms: same.iter().map(|waiter| waiter.since_ms).min().unwrap_or(0),
+        waited_ms: same.iter().map(|waiter| waiter.waited_ms).max().unwrap_or(0),
+        silent: same.iter().all(|waiter| waiter.silent),
+        ..same[0].clone()
+    }
+}

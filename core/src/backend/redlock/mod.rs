@@ -1,0 +1,350 @@
+//! Several independent Redis servers that decide by majority.
+//!
+//! Every question goes to all nodes at once and is decided the moment its answer can no longer change
+//! ([`crate::policy::quorum`]); late answers are followed up in the background, and what they took is
+//! given back. A node that restarted, was promoted or was emptied does not vote until every lease that it
+//! may have forgotten has ended ([`crate::policy::admission`]). What stands on a node is in
+//! `core/docs/wire-format.md`; the protocol is in `core/docs/backends/redlock.md`.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::backend::redis::announcement;
+use crate::backend::redis::config::{Address, Guarantee};
+use crate::backend::redis::records::Keys;
+use crate::backend::{
+    Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released, RenewItem,
+    Renewal, Reply,
+};
+use crate::client_info::ClientInfo;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::policy::admission::Standing;
+use crate::policy::fencing::{FenceQuality, FencingToken};
+use crate::policy::quorum::{Proposals, Quorum};
+use crate::token::{ClientId, OwnerToken};
+use crate::wakeups::{Wakeups, unpoisoned};
+
+mod acquire;
+mod care;
+mod config;
+mod examine;
+mod fanout;
+mod inbox;
+mod lease;
+mod looking;
+mod node;
+mod scripts;
+
+pub(crate) use config::RedlockConfig;
+use fanout::{Fanout, Limits};
+use inbox::Inbox;
+use node::{Node, Shape};
+
+/// From so many entries on, those of acquisitions that ended in silence are swept out.
+const MANY: usize = 4096;
+
+/// One client's view of several nodes.
+pub(crate) struct RedlockBackend {
+    inner: Arc<Inner>,
+    capability: Capability,
+}
+
+struct Inner {
+    nodes: Vec<Arc<Node>>,
+    quorum: Quorum,
+    shape: Arc<Shape>,
+    keys: Keys,
+    limits: Arc<Limits>,
+    max_lease: Duration,
+    timeout: Duration,
+    runtime: tokio::runtime::Handle,
+    wakeups: Arc<Wakeups>,
+    client: ClientId,
+    proposals: Mutex<Proposals>,
+    /// The acquisitions that wait, or have waited for what they hold.
+    waiting: Mutex<HashMap<OwnerToken, Waited>>,
+    /// The leases that were won and not given back, by when they were last confirmed.
+    live: Mutex<HashMap<OwnerToken, Instant>>,
+    inbox: Inbox,
+    listens: AtomicBool,
+    cares: AtomicBool,
+    closed: AtomicBool,
+    /// How long a majority lately took to answer, in µs.
+    round_trip_us: AtomicU64,
+    /// For examination only: what was said about TLS.
+    all_tls: bool,
+}
+
+/// What is remembered of a waiting acquisition between its polls.
+#[derive(Debug, Clone)]
+struct Waited {
+    since_us: u64,
+    splits: u32,
+    seen: Instant,
+}
+
+impl Waited {
+    fn since(since_us: u64) -> Self {
+        Self { since_us, splits: 0, seen: Instant::now() }
+    }
+}
+
+/// Connects to a majority, and refuses what cannot be a store of independent nodes.
+pub(crate) async fn open(
+    config: RedlockConfig,
+    context: OpenContext,
+    purpose: Purpose,
+) -> Result<Arc<dyn Backend>> {
+    let strict = config.guarantee == Guarantee::Strict;
+    let inner = Arc::new(Inner::new(&config, &context)?);
+    inner.look_at_all(true).await;
+    if purpose == Purpose::Lock {
+        inner.refuse_what_cannot_work()?;
+    }
+    inner.care();
+    let evicts = inner.nodes.iter().any(|node| node.may_forget());
+    let fencing =
+        if inner.nodes.len() == 1 || evicts { FenceQuality::TimeFloored } else { FenceQuality::Strict };
+    if inner.nodes.len().is_multiple_of(2) {
+        tracing::warn!(
+            nodes = inner.nodes.len(),
+            "an even number of nodes survives no more failures than one node less; use an odd number"
+        );
+    }
+    debug_assert!(!strict || !evicts, "such a node is unfit");
+    let capability = Capability {
+        backend: "redlock",
+        fifo: false,
+        push: true,
+        expiry: true,
+        sharing: false,
+        atomic_sets: false,
+        fencing,
+        min_lease: crate::options::MIN_LEASE,
+        max_lease: inner.max_lease,
+    };
+    Ok(Arc::new(RedlockBackend { inner, capability }))
+}
+
+impl Inner {
+    fn new(config: &RedlockConfig, context: &OpenContext) -> Result<Self> {
+        let nodes =
+            config.nodes.iter().map(|node| Node::new(node.clone(), context.runtime.clone()).map(Arc::new));
+        let nodes: Vec<_> = nodes.collect::<Result<_>>()?;
+        let shape = Shape {
+            nodes: nodes.len(),
+            gate: config.keys.named("redlock:gate"),
+            counter: config.keys.named("redlock:fence"),
+            // The clocks of node and holder may run at different rates.
+            closed_for: config.max_lease + config.max_lease / 50,
+            strict: config.guarantee == Guarantee::Strict,
+        };
+        Ok(Self {
+            quorum: Quorum::of(nodes.len()),
+            all_tls: config.nodes.iter().all(|node| matches!(node.address, Address::Tls { .. })),
+            nodes,
+            shape: Arc::new(shape),
+            keys: config.keys.clone(),
+            limits: Limits::new(config.node_timeout, context.runtime.clone()),
+            max_lease: config.max_lease,
+            timeout: config.timeout,
+            runtime: context.runtime.clone(),
+            wakeups: Arc::clone(&context.wakeups),
+            client: context.client.clone(),
+            proposals: Mutex::default(),
+            waiting: Mutex::default(),
+            live: Mutex::default(),
+            inbox: Inbox::default(),
+            listens: AtomicBool::new(false),
+            cares: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            round_trip_us: AtomicU64::new(0),
+        })
+    }
+
+    /// What is wrong with the URL is an error; what is wrong with a minority of the nodes is not.
+    fn refuse_what_cannot_work(&self) -> Result<()> {
+        let unfit: Vec<_> = self.nodes.iter().filter_map(|node| node.unfit()).collect();
+        if let Some(first) = unfit.first() {
+            let all: Vec<_> = unfit.iter().map(|unfit| unfit.1.as_str()).collect();
+            return Err(Error::new(first.0, all.join("; ")));
+        }
+        let known = self.standings().iter().filter(|standing| **standing != Standing::Unknown).count();
+        if known < self.quorum.needed() {
+            return Err(self.unreachable(&[]));
+        }
+        for node in self.nodes.iter().filter(|node| node.standing() == Standing::Unknown) {
+            let why = node.failure().unwrap_or_default();
+            tracing::warn!(node = node.place, why, "a node cannot be reached; a majority goes on without it");
+        }
+        Ok(())
+    }
+
+    /// For how long nodes that are needed are waited for beyond the limit of one: most of what the caller
+    /// waits, so that it learns which of them were silent.
+    fn patience(&self) -> Duration {
+        (self.timeout * 9 / 10).saturating_sub(self.limits.limit()).max(self.limits.limit())
+    }
+
+    fn ask<T>(&self, requests: Vec<(usize, Reply<T>)>) -> Fanout<T> {
+        Fanout::new(&self.limits, requests)
+    }
+
+    /// Waits for what is left of a question in the background, and notes who stays silent.
+    fn follow<T: Send + 'static>(
+        self: &Arc<Self>,
+        mut answers: Fanout<T>,
+        each: impl Fn(&Arc<Self>, usize, Result<T>) + Send + 'static,
+    ) {
+        if answers.is_finished() {
+            return;
+        }
+        let inner = Arc::clone(self);
+        // On the runtime whose connections these are.
+        let runtime = tokio::runtime::Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
+        runtime.spawn(async move {
+            let mut told = false;
+            loop {
+                while let Some((at, answer)) = answers.next().await {
+                    let failed = answer.is_err();
+                    each(&inner, at, answer);
+                    if failed {
+                        inner.care();
+                    }
+                }
+                let silent: Vec<_> = answers.unanswered().collect();
+                if silent.is_empty() || std::mem::replace(&mut told, true) {
+                    return;
+                }
+                silent.iter().for_each(|at| inner.nodes[*at].was_silent(inner.limits.limit()));
+                inner.care();
+                // A connection that is just being made takes longer than an answer on one that is there.
+                answers.prolong(inner.timeout);
+            }
+        });
+    }
+
+    /// Says whether the nodes that answer are too few, so that the others have to be tried too.
+    fn suspects_are_needed(&self) -> bool {
+        self.nodes.iter().filter(|node| node.is_usable(false)).count() < self.quorum.needed()
+    }
+
+    fn is_live(&self, owner: OwnerToken) {
+        let now = Instant::now();
+        let mut live = unpoisoned(&self.live);
+        live.insert(owner, now);
+        if live.len() > MANY {
+            live.retain(|_, confirmed| now.duration_since(*confirmed) < self.max_lease * 2);
+        }
+        drop(live);
+        let mut waiting = unpoisoned(&self.waiting);
+        if waiting.len() > MANY {
+            waiting.retain(|_, waited| now.duration_since(waited.seen) < self.max_lease * 2);
+        }
+    }
+
+    fn note_round_trip(&self, took: Duration) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let before = self.round_trip_us.load(Ordering::Relaxed);
+        let now = if before == 0 { took } else { (before * 7 + took) / 8 };
+        self.round_trip_us.store(now, Ordering::Relaxed);
+    }
+
+    fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.round_trip_us.load(Ordering::Relaxed))
+    }
+
+    /// A number to tell this moment and client from others; not for secrets.
+    fn seed(&self) -> u64 {
+        acquire::wall_us() ^ u64::from(self.client.pid().unwrap_or(0)).rotate_left(32)
+    }
+
+    /// The keys of a vote, in the order of the script.
+    fn acquire_keys(&self, name: &LockName) -> Vec<String> {
+        let mut keys = self.keys.granting(name);
+        keys.truncate(3);
+        keys.extend([
+            self.shape.counter.clone(),
+            self.keys.index(),
+            self.shape.gate.clone(),
+            self.keys.of_lock(name, "turn"),
+        ]);
+        keys
+    }
+
+    /// The keys of a release, in the order of the script.
+    fn release_keys(&self, name: &LockName) -> Vec<String> {
+        let mut keys = self.keys.granting(name);
+        keys.truncate(3);
+        keys.extend([self.keys.index(), self.keys.of_lock(name, "turn")]);
+        keys
+    }
+
+    async fn announce(self: Arc<Self>, client: Arc<ClientInfo>) -> Result<()> {
+        let call = announcement(&self.keys, &client);
+        let answers = self.ask_all(|_| call.clone());
+        // Only people miss it, so nobody waits for it.
+        self.follow(answers, |_, _, _| {});
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.nodes.iter().for_each(|node| node.port().close());
+    }
+}
+
+impl Backend for RedlockBackend {
+    fn capability(&self) -> &Capability {
+        &self.capability
+    }
+
+    fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
+        Box::pin(Arc::clone(&self.inner).poll(Arc::clone(contender), ask))
+    }
+
+    fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
+        Box::pin(Arc::clone(&self.inner).renew(items))
+    }
+
+    fn convert(&self, _: &Arc<Contender>, _: FencingToken, _: Mode) -> Reply<Conversion> {
+        let error = Error::new(ErrorKind::Unsupported, "redlock keeps no locks that are shared");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    fn release(&self, contender: &Arc<Contender>, _: FencingToken) -> Reply<Released> {
+        Box::pin(Arc::clone(&self.inner).release(Arc::clone(contender)))
+    }
+
+    fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {
+        Box::pin(Arc::clone(&self.inner).cancel(Arc::clone(contender)))
+    }
+
+    fn announce(&self, client: &Arc<ClientInfo>) -> Reply<()> {
+        Box::pin(Arc::clone(&self.inner).announce(Arc::clone(client)))
+    }
+
+    fn snapshot(&self, query: &Query) -> Reply<Snapshot> {
+        Box::pin(Arc::clone(&self.inner).snapshot(query.clone()))
+    }
+
+    fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {
+        Box::pin(Arc::clone(&self.inner).break_lease(request.clone()))
+    }
+
+    fn examine(&self) -> Reply<Examination> {
+        Box::pin(Arc::clone(&self.inner).examine(self.capability.fencing))
+    }
+
+    fn close(&self) -> Reply<()> {
+        self.inner.closed.store(true, Ordering::SeqCst);
+        self.inner.nodes.iter().for_each(|node| node.port().close());
+        Box::pin(std::future::ready(Ok(())))
+    }
+}

@@ -1,0 +1,29 @@
+-- Extends leases on this node, whoever granted them, as long as the lock is the owner's.
+-- Invariant: never creates a lock, touches no key but the locks named, and extends by a bare PEXPIRE
+-- before anything else, which works on a server whose memory is full.
+-- KEYS: the locks. ARGV: for each its owner, its token, the lease in ms, and the number of this renewal
+-- in eight digits. Answers for each: 1 extended, 0 there is none, -1 somebody else's
+local answers = {}
+for at, lock in ipairs(KEYS) do
+  local base = (at - 1) * 4
+  local value = redis.pcall('GET', lock)
+  if type(value) == 'table' then
+    if not string.find(value.err, 'WRONGTYPE', 1, true) then return value end
+    value = ''
+  end
+  local owner, number = string.match(value or '', '^(%x+)|pl1|%d+|(%d+)|')
+  if owner == ARGV[base + 1] then
+    redis.call('PEXPIRE', lock, ARGV[base + 3])
+    -- For people only, so a refusal (memory is full) does not matter.
+    if number == ARGV[base + 2] then
+      redis.pcall('SETRANGE', lock, #owner + 5, ARGV[base + 4])
+    else
+      local rest = string.match(value, '^%x+|pl1|%d+|%d+(|.*)$')
+      redis.pcall('SET', lock, owner .. '|pl1|' .. ARGV[base + 4] .. '|' .. ARGV[base + 2] .. rest, 'KEEPTTL')
+    end
+    answers[at] = 1
+  else
+    answers[at] = value and -1 or 0
+  end
+end
+return answers

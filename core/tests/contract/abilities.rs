@@ -1,0 +1,58 @@
+//! What not every store can do. A store that declares an ability has to show it; one that does not has to
+//! refuse whatever needs it, with a typed error and before anything is sent.
+
+use polylatch::{ErrorKind, Lock};
+
+use super::{Store, block_on, millis, seen};
+
+/// First come, first served.
+pub fn order<S: Store>(store: &S, case: fn(&S)) {
+    if store.connect().capability().fifo {
+        return case(store);
+    }
+    let client = store.connect();
+    refused(store, &client.lock("a").fifo(true), "first come, first served");
+    // Nobody is refused who did not ask for it.
+    assert!(block_on(client.lock("a").try_acquire()).unwrap().is_some());
+    assert!(block_on(client.lock("b").fifo(false).try_acquire()).unwrap().is_some());
+}
+
+/// Read-write locks and semaphores.
+pub fn sharing<S: Store>(store: &S, case: fn(&S)) {
+    if store.connect().capability().sharing {
+        return case(store);
+    }
+    let client = store.connect();
+    refused(store, &client.rw_lock("a").read(), "read-write lock");
+    refused(store, &client.rw_lock("a").write(), "read-write lock");
+    refused(store, &client.semaphore("a", 3).permits(1), "semaphore of 3 permits");
+}
+
+/// Several locks in one step. Without it they are taken one after the other, and are had together or not
+/// at all in the end.
+pub fn atomic_sets<S: Store>(store: &S, case: fn(&S)) {
+    let client = store.connect();
+    if client.capability().atomic_sets {
+        return case(store);
+    }
+    let other = store.connect();
+    let one = block_on(other.lock("b").acquire()).unwrap();
+    assert!(block_on(client.lock_all(["a", "b"]).try_acquire()).unwrap().is_none());
+    drop(block_on(other.lock("a").wait(millis(5_000)).acquire()).expect("nothing is kept of a set"));
+    block_on(one.release()).unwrap();
+    let set = block_on(client.lock_all(["a", "b"]).acquire()).unwrap();
+    assert!(block_on(other.lock("a").try_acquire()).unwrap().is_none());
+    assert!(block_on(other.lock("b").try_acquire()).unwrap().is_none());
+    drop(set);
+}
+
+fn refused(store: &impl Store, lock: &Lock, part: &str) {
+    for result in [block_on(lock.try_acquire()), block_on(lock.acquire()).map(Some)] {
+        let error = result.expect_err("the store declares that it cannot do this");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+        assert_eq!(error.context().lock.as_deref(), Some("a"));
+    }
+    let left = seen(&store.connect(), "a");
+    assert!(left.holders.is_empty() && left.waiters.is_empty(), "{left:?}");
+}

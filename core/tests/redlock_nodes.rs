@@ -1,0 +1,252 @@
+//! Nodes that are down, hung, restarted or slow, and what holders and contenders notice of it.
+
+#![cfg(all(feature = "redis", unix))]
+
+use std::time::{Duration, Instant};
+
+use pollster::block_on;
+use polylatch::inspect::Query;
+use polylatch::{ErrorKind, LostReason, Polylatch};
+use polylatch_test_services::redis::RedisServer;
+use polylatch_test_services::{wait_for, wait_until};
+
+const SOON: Duration = Duration::from_secs(20);
+
+struct Nodes(Vec<RedisServer>);
+
+impl Nodes {
+    fn start(count: usize) -> Self {
+        Self((0..count).map(|_| RedisServer::start()).collect())
+    }
+
+    fn url(&self, options: &str) -> String {
+        let places: Vec<_> = self.0.iter().map(|server| server.address().to_string()).collect();
+        format!("redlock://{}?{options}", places.join(","))
+    }
+
+    fn connect(&self, options: &str) -> Polylatch {
+        block_on(Polylatch::connect(&self.url(options))).unwrap_or_else(|error| panic!("{error:?}"))
+    }
+
+    /// How many of the nodes have a lock of this name.
+    fn held(&self, name: &str) -> usize {
+        let key = format!("polylatch:{{{name}}}:lock");
+        self.0.iter().filter(|server| server.is_running() && self.has(server, &key)).count()
+    }
+
+    fn has(&self, server: &RedisServer, key: &str) -> bool {
+        server.try_command(&["GET", key]).is_ok_and(|reply| reply.text().is_some())
+    }
+}
+
+fn cycles(client: &Polylatch, count: usize) -> Duration {
+    let started = Instant::now();
+    for _ in 0..count {
+        let guard = block_on(client.lock("a").acquire()).unwrap();
+        block_on(guard.release()).unwrap();
+    }
+    started.elapsed()
+}
+
+#[test]
+fn nobody_waits_for_a_minority_that_is_hung() {
+    let nodes = Nodes::start(5);
+    let client = nodes.connect("node_timeout=500ms");
+    cycles(&client, 5);
+    nodes.0[0].pause();
+    nodes.0[3].pause();
+    let took = cycles(&client, 100);
+    // A single wait for a hung node would be half a second; this is room for a loaded machine.
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let (one, two) = (nodes.connect("node_timeout=200ms"), nodes.connect("node_timeout=200ms"));
+    let guard = block_on(one.lock("b").acquire()).unwrap();
+    assert!(block_on(two.lock("b").try_acquire()).unwrap().is_none());
+    block_on(guard.release()).unwrap();
+    nodes.0[0].resume();
+    nodes.0[3].resume();
+    // What they carry out late leaves nothing for longer than a first lease.
+    wait_until("the nodes that came back are free", SOON, || nodes.held("a") + nodes.held("b") == 0);
+    wait_until("they take part again", SOON, || {
+        let guard = block_on(client.lock("c").acquire()).unwrap();
+        let held = nodes.held("c");
+        block_on(guard.release()).unwrap();
+        held == 5
+    });
+}
+
+#[test]
+fn a_majority_that_is_down_is_an_error_and_the_lock_is_had_when_it_comes_back() {
+    let nodes = Nodes::start(3);
+    let client = nodes.connect("timeout=1s&lease=2s&max_lease=2s");
+    cycles(&client, 1);
+    nodes.0[0].kill();
+    nodes.0[1].kill();
+    let error = block_on(client.lock("a").try_acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::QuorumUnreachable, "{error}");
+    assert!(error.to_string().contains(&nodes.0[0].address().to_string()), "{error}");
+    wait_until("the one yes was taken back", SOON, || nodes.held("a") == 0);
+    nodes.0[0].start_again();
+    nodes.0[1].start_again();
+    // They have forgotten everything, so they sit out, whether this client has seen that yet or not.
+    let error = block_on(client.lock("a").try_acquire()).unwrap_err();
+    let told = [ErrorKind::BackendUnavailable, ErrorKind::QuorumUnreachable];
+    assert!(told.contains(&error.kind()), "{error}");
+    let guard = block_on(client.lock("a").wait(SOON).acquire()).unwrap();
+    block_on(guard.release()).unwrap();
+}
+
+#[test]
+fn a_node_that_restarts_empty_does_not_vote_until_its_time_is_over() {
+    let nodes = Nodes::start(3);
+    let options = "lease=3s&max_lease=3s&provisional=1s&poll=100ms";
+    let (holder, other) = (nodes.connect(options), nodes.connect(options));
+    // Held by the first two only.
+    nodes.0[2].kill();
+    let guard = block_on(holder.lock("a").renew(false).acquire()).unwrap();
+    nodes.0[2].start_again();
+    let restarted = Instant::now();
+    nodes.0[1].restart_empty();
+    // Two of three do not know of the lock; only their silence keeps it.
+    for _ in 0..20 {
+        if let Ok(Some(_)) = block_on(other.lock("a").try_acquire()) {
+            panic!("two holders after {:?}; the first says held: {}", restarted.elapsed(), guard.is_held());
+        }
+        if !guard.is_held() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let next = block_on(other.lock("a").wait(SOON).acquire()).unwrap();
+    assert!(!guard.is_held(), "two holders");
+    assert!(restarted.elapsed() >= Duration::from_secs(2), "{:?}", restarted.elapsed());
+    assert!(next.fencing_token() > guard.fencing_token());
+}
+
+#[test]
+fn a_flushed_node_counts_as_restarted() {
+    let nodes = Nodes::start(3);
+    let client = nodes.connect("lease=2s&max_lease=2s");
+    let first = block_on(client.lock("a").acquire()).unwrap().fencing_token();
+    assert!(nodes.0[0].command(&["FLUSHALL"]).is_ok());
+    assert!(nodes.0[1].command(&["FLUSHALL"]).is_ok());
+    let started = Instant::now();
+    let error = block_on(client.lock("b").try_acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
+    let guard = block_on(client.lock("b").wait(SOON).acquire()).unwrap();
+    assert!(started.elapsed() > Duration::from_millis(1500), "{:?}", started.elapsed());
+    assert!(guard.fencing_token() > first);
+}
+
+#[test]
+fn a_restarted_node_gets_a_held_lease_back_and_loses_it_with_the_release() {
+    let nodes = Nodes::start(3);
+    let client = nodes.connect("lease=1s&provisional=400ms&poll=100ms");
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    nodes.0[0].restart_empty();
+    wait_until("the node has the lease again", SOON, || nodes.held("a") == 3);
+    guard.check().unwrap();
+    block_on(guard.release()).unwrap();
+    wait_until("no node has it", SOON, || nodes.held("a") == 0);
+}
+
+#[test]
+fn a_failed_renewal_unlocks_nothing_and_the_holder_knows_in_time() {
+    let nodes = Nodes::start(3);
+    let client = nodes.connect("lease=1500ms&provisional=800ms&poll=100ms&timeout=1s");
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    wait_until("it was renewed", SOON, || guard.renewals() >= 1);
+    nodes.0[0].pause();
+    nodes.0[1].pause();
+    block_on(guard.endangered());
+    assert!(nodes.has(&nodes.0[2], "polylatch:{a}:lock"), "the one that answers still has it");
+    assert!(guard.is_held());
+    nodes.0[0].resume();
+    nodes.0[1].resume();
+    wait_until("it is safe again", SOON, || guard.remaining() > Duration::from_millis(1000));
+    nodes.0[0].pause();
+    nodes.0[1].pause();
+    assert_eq!(block_on(guard.lost()), LostReason::Expired);
+    assert!(!guard.is_held());
+    nodes.0[0].resume();
+    nodes.0[1].resume();
+}
+
+#[test]
+fn a_holder_whom_no_majority_remembers_is_told() {
+    let nodes = Nodes::start(3);
+    let client = nodes.connect("lease=4s&provisional=1s&poll=100ms");
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    for server in &nodes.0[..2] {
+        server.command(&["DEL", "polylatch:{a}:lock"]);
+    }
+    assert_eq!(block_on(guard.lost()), LostReason::Superseded);
+}
+
+#[test]
+fn waiters_follow_each_other_without_waiting_for_a_poll() {
+    let nodes = Nodes::start(3);
+    // A poll would come after twenty seconds.
+    let options = "poll=10s&provisional=25s&lease=30s";
+    let clients: Vec<_> = (0..4).map(|_| nodes.connect(options)).collect();
+    let held = block_on(clients[0].lock("a").acquire()).unwrap();
+    let waiting: Vec<_> = clients[1..]
+        .iter()
+        .map(|client| {
+            let lock = client.lock("a").wait(SOON);
+            std::thread::spawn(move || {
+                let guard = block_on(lock.acquire()).unwrap();
+                block_on(guard.release()).unwrap();
+            })
+        })
+        .collect();
+    let query = Query { name: Some("a".into()), ..Query::default() };
+    wait_until("all wait", SOON, || {
+        block_on(clients[0].inspect().list(&query)).unwrap().locks[0].waiters.len() == 3
+    });
+    let started = Instant::now();
+    block_on(held.release()).unwrap();
+    for thread in waiting {
+        thread.join().unwrap();
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[test]
+fn every_nodes_vote_is_visible() {
+    let nodes = Nodes::start(3);
+    let client = nodes.connect("");
+    let guard = block_on(client.lock("a").label("import").acquire()).unwrap();
+    wait_until("all nodes have it", SOON, || nodes.held("a") == 3);
+    nodes.0[1].kill();
+    let query = Query { name: Some("a".into()), ..Query::default() };
+    let lock = wait_for("the reading with a node away", SOON, || {
+        let lock = block_on(client.inspect().list(&query)).unwrap().locks.remove(0);
+        lock.details.iter().any(|detail| detail.value == "unreachable").then_some(lock)
+    });
+    assert_eq!(lock.holders.len(), 1);
+    assert_eq!(lock.holders[0].label, "import");
+    assert_eq!(lock.holders[0].fencing_token, Some(guard.fencing_token()));
+    let of_node = |at: usize| {
+        let name = format!("node {}", nodes.0[at].address());
+        lock.details.iter().find(|detail| detail.name == name).map(|detail| detail.value.clone())
+    };
+    assert!(of_node(0).unwrap().starts_with("held by #"), "{:?}", lock.details);
+    assert_eq!(of_node(1).as_deref(), Some("unreachable"));
+}
+
+#[test]
+fn examination_says_what_the_nodes_can_promise() {
+    let nodes = Nodes::start(3);
+    let client = nodes.connect("max_lease=15s");
+    cycles(&client, 1);
+    let good = block_on(client.inspect().examine()).unwrap();
+    assert_eq!(good.backend, "redlock");
+    assert!(!good.worst().needs_action(), "{:?}", good.findings);
+    nodes.0[2].kill();
+    nodes.0[1].restart_empty();
+    let bad = block_on(client.inspect().examine()).unwrap();
+    let finding = |id: &str| bad.finding(id).unwrap_or_else(|| panic!("{id}: {:?}", bad.findings));
+    assert!(finding("nodes").title.contains("2 of 3 nodes answer"), "{:?}", finding("nodes"));
+    assert!(finding("votes").severity.needs_action(), "{:?}", finding("votes"));
+    assert!(finding("votes").detail.contains(&nodes.0[1].address().to_string()), "{:?}", finding("votes"));
+}

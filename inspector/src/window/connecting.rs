@@ -1,0 +1,184 @@
+//! Connections: from arguments, from the saved ones, from the form.
+
+use std::collections::HashMap;
+
+use super::app::App;
+use super::dialogs::Dialog;
+use super::dialogs::secret::SecretDialog;
+use super::doing::every;
+use crate::model::link::Link;
+use crate::model::saved::{SavedConnection, SecretSource};
+use crate::model::{Alarms, ConnectionId};
+use crate::poll::Target;
+
+/// How often a new connection is read: often enough that a change is seen at once. A store that answers
+/// slowly is read less often.
+pub(super) const EVERY_MS: u64 = 250;
+
+/// Secrets that were typed in this run, by connection. Never shown.
+#[derive(Default)]
+pub struct Secrets(HashMap<String, String>);
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} secrets", self.0.len())
+    }
+}
+
+impl App {
+    /// Connects what the arguments name; without such, every saved connection that needs no question,
+    /// or else what `POLYLATCH_URL` names.
+    pub(super) fn connect_at_start(&mut self) {
+        match Alarms::new(self.saved.alerts.clone()) {
+            Ok(alarms) => {
+                if let Some(live) = &self.live {
+                    live.state().alarms = alarms;
+                }
+            }
+            Err(message) => self.toasts.failed(format!("alert rules: {message}")),
+        }
+        let link = self.args.link.clone().map(|text| Link::parse(&text));
+        match link {
+            Some(Ok(link)) => self.wanted = link.lock.map(|lock| (Some(link.connection), lock)),
+            Some(Err(message)) => self.toasts.failed(format!("the link cannot be used: {message}")),
+            None => self.wanted = self.args.lock.clone().map(|lock| (None, lock)),
+        }
+        if self.replaying.is_some() {
+            return;
+        }
+        self.start_demo_if_asked();
+        if self.args.demo {
+            return;
+        }
+        let mut urls = self.args.url.clone();
+        if urls.is_empty() && self.saved.connections.is_empty() {
+            urls.extend(std::env::var("POLYLATCH_URL").ok().filter(|url| !url.is_empty()));
+        }
+        for url in &urls {
+            self.connect_url(url);
+        }
+        if urls.is_empty() {
+            for saved in self.saved.connections.clone() {
+                if !matches!(saved.secret, SecretSource::Prompt | SecretSource::Keyring) {
+                    self.connect(&saved);
+                }
+            }
+        }
+    }
+
+    fn connect_url(&mut self, url: &str) {
+        match SavedConnection::from_url(&self.free_name(url), url) {
+            Ok((mut connection, secret)) => {
+                connection.every_ms = EVERY_MS;
+                self.transient.push(connection.clone());
+                self.connect_with(&connection, secret.as_deref());
+            }
+            Err(message) => self.toasts.failed(message),
+        }
+    }
+
+    /// Connects; asks for the secret if it has to.
+    pub(super) fn connect(&mut self, saved: &SavedConnection) {
+        let known = self.known_secret(saved);
+        match (&saved.secret, known) {
+            (SecretSource::Prompt | SecretSource::Keyring, None) => {
+                self.dialog = Some(Dialog::Secret(SecretDialog::new(saved.clone())))
+            }
+            (SecretSource::Env { variable }, None) => {
+                self.toasts.failed(format!("{}: the environment variable {variable} is not set", saved.name));
+            }
+            (_, known) => self.connect_with(saved, known.as_deref()),
+        }
+    }
+
+    /// Connects with a secret.
+    pub(super) fn connect_with(&mut self, saved: &SavedConnection, secret: Option<&str>) {
+        if let Some(secret) = secret {
+            self.secrets.0.insert(saved.name.clone(), secret.to_owned());
+        }
+        let Some(live) = &self.live else { return };
+        let target = Target {
+            id: ConnectionId::new(&saved.name),
+            url: saved.url_with(secret),
+            every: every(saved.every_ms),
+            prefix: Some(saved.prefix.clone()).filter(|prefix| !prefix.is_empty()),
+            foreign: saved.foreign.clone(),
+            read_only: saved.is_read_only(),
+        };
+        live.watch(saved.connection(), target);
+    }
+
+    /// The secret of a connection, if it need not be asked for.
+    pub(super) fn known_secret(&self, saved: &SavedConnection) -> Option<String> {
+        if let Some(typed) = self.secrets.0.get(&saved.name) {
+            return Some(typed.clone());
+        }
+        match &saved.secret {
+            SecretSource::Env { variable } => std::env::var(variable).ok(),
+            // The keyrings of the platforms are not used yet: what is kept there is asked for.
+            SecretSource::None | SecretSource::Prompt | SecretSource::Keyring => None,
+        }
+    }
+
+    /// Takes a connection from the form, and connects it.
+    pub(super) fn put_connection(
+        &mut self,
+        old: Option<&str>,
+        connection: SavedConnection,
+        secret: Option<String>,
+        save: bool,
+    ) {
+        if let (Some(old), Some(live)) = (old.filter(|old| *old != connection.name), &self.live) {
+            live.forget(&ConnectionId::new(old));
+        }
+        if save {
+            let place = self.saved.connections.iter().position(|known| Some(known.name.as_str()) == old);
+            match place {
+                Some(place) => self.saved.connections[place] = connection.clone(),
+                None => self.saved.connections.push(connection.clone()),
+            }
+            self.save_saved();
+        } else {
+            self.transient.retain(|known| known.name != connection.name);
+            self.transient.push(connection.clone());
+        }
+        match secret {
+            Some(secret) => self.connect_with(&connection, Some(&secret)),
+            None => self.connect(&connection),
+        }
+    }
+
+    /// Forgets a connection for good.
+    pub(super) fn remove_connection(&mut self, name: &str) {
+        if let Some(live) = &self.live {
+            live.forget(&ConnectionId::new(name));
+        }
+        self.transient.retain(|known| known.name != name);
+        let before = self.saved.connections.len();
+        self.saved.connections.retain(|known| known.name != name);
+        if self.saved.connections.len() != before {
+            self.save_saved();
+        }
+    }
+
+    /// A name for a URL that no other connection has: its host, or the file's name.
+    pub(super) fn free_name(&self, url: &str) -> String {
+        let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let name = match rest.strip_prefix("//") {
+            Some(server) => {
+                let host = server.split('/').next().unwrap_or_default();
+                host.rsplit_once('@').map_or(host, |(_, host)| host)
+            }
+            None => rest.rsplit(['/', '\\']).next().unwrap_or_default(),
+        };
+        let name: String = name.chars().filter(|c| !c.is_control() && *c != '/').take(60).collect();
+        let name = if name.is_empty() { "store".to_owned() } else { name };
+        let all = || self.saved.connections.iter().chain(&self.transient);
+        let is_free = |name: &str| !all().any(|known| known.name == name);
+        if is_free(&name) {
+            return name;
+        }
+        (2_u32..).map(|number| format!("{name} {number}")).find(|name| is_free(name)).unwrap_or(name)
+    }
+}

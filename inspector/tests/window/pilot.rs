@@ -1,0 +1,178 @@
+//! A window without a screen, and hands and eyes for it.
+
+use std::time::{Duration, Instant};
+
+use eframe::egui::{Event, Key, Modifiers, PointerButton, Pos2, Role, vec2};
+use egui_kittest::Harness;
+use egui_kittest::kittest::{NodeT as _, Queryable as _};
+use polylatch::blocking::Polylatch;
+use polylatch_inspector::window::{App, Args, Settings};
+use polylatch_test_services::TempDir;
+
+/// Far beyond what any step takes; only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A window, and a folder with its settings and a store.
+pub struct Pilot {
+    pub harness: Harness<'static, App>,
+    pub dir: TempDir,
+    /// The store.
+    pub url: String,
+}
+
+impl Pilot {
+    /// Starts with these arguments, and settings in a folder of its own.
+    pub fn start(args: Args) -> Self {
+        Self::start_in(TempDir::new(), args)
+    }
+
+    /// Starts connected to the store.
+    pub fn connected() -> Self {
+        let dir = TempDir::new();
+        let url = url_in(&dir);
+        Polylatch::connect(&url).unwrap().close();
+        Self::start_in(dir, Args { url: vec![url], ..Args::default() })
+    }
+
+    fn start_in(dir: TempDir, mut args: Args) -> Self {
+        args.settings = Some(dir.join("settings"));
+        let url = url_in(&dir);
+        let settings = Settings::load(&dir.join("settings/window.json"));
+        let app = App::new(settings, Some(dir.join("settings/window.json")), args).unwrap();
+        let mut attached = false;
+        let harness = Harness::builder().with_size(vec2(1280.0, 800.0)).build_ui_state(
+            move |ui, app: &mut App| {
+                if !std::mem::replace(&mut attached, true) {
+                    app.attach(ui.ctx());
+                }
+                app.logic(ui.ctx());
+                app.ui(ui);
+            },
+            app,
+        );
+        Self { harness, dir, url }
+    }
+
+    /// Ends this window and starts another one with the same folder.
+    pub fn restarted(self) -> Self {
+        let Self { harness, dir, .. } = self;
+        drop(harness);
+        Self::start_in(dir, Args::default())
+    }
+
+    /// Lets somebody wait for a lock until it is free.
+    pub fn wait_in_line(&self, lock: &'static str) {
+        let client = Polylatch::connect(&self.url).unwrap();
+        std::thread::spawn(move || drop(client.lock(lock).label("next").acquire()));
+    }
+
+    pub fn steps(&mut self, number: usize) {
+        self.harness.run_steps(number);
+    }
+
+    /// Draws frames until something is true.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, mut is: impl FnMut(&Self) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            self.harness.step();
+            if is(self) {
+                return;
+            }
+            assert!(Instant::now() < end, "waited in vain for {what}; it says {:#?}", self.texts());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[track_caller]
+    pub fn until_label(&mut self, label: &str) {
+        self.until(label, |window| window.texts().iter().any(|text| text == label));
+    }
+
+    #[track_caller]
+    pub fn until_row(&mut self, start: &str) {
+        self.until(start, |window| window.rows().iter().any(|row| row.starts_with(start)));
+    }
+
+    /// Everything that a screen reader could say.
+    pub fn texts(&self) -> Vec<String> {
+        let nodes = self.harness.query_all_by(|_| true);
+        nodes
+            .flat_map(|node| [node.accesskit_node().label(), node.accesskit_node().value()])
+            .flatten()
+            .collect()
+    }
+
+    pub fn says(&self, part: &str) -> bool {
+        self.texts().iter().any(|text| text.contains(part))
+    }
+
+    /// The names of the rows that are visible.
+    pub fn rows(&self) -> Vec<String> {
+        let rows = self.harness.query_all_by(|node| node.role() == Role::Row);
+        rows.filter_map(|row| row.accesskit_node().label()).collect()
+    }
+
+    #[track_caller]
+    pub fn click(&mut self, button: &str) {
+        self.harness.get_by_role_and_label(Role::Button, button).click();
+        self.steps(3);
+    }
+
+    #[track_caller]
+    pub fn click_row(&mut self, start: &str) {
+        let is = |label: Option<String>| label.is_some_and(|label| label.starts_with(start));
+        self.harness.get_by(|node| node.role() == Role::Row && is(node.label())).click();
+        self.steps(3);
+    }
+
+    pub fn is_enabled(&self, button: &str) -> bool {
+        !self.harness.get_by_role_and_label(Role::Button, button).accesskit_node().is_disabled()
+    }
+
+    #[track_caller]
+    pub fn type_into(&mut self, field: &str, text: &str) {
+        self.harness.get_by_role_and_label(Role::TextInput, field).focus();
+        self.steps(2);
+        self.harness.get_by_role_and_label(Role::TextInput, field).type_text(text);
+        self.steps(2);
+    }
+
+    #[track_caller]
+    pub fn replace_text(&mut self, field: &str, text: &str) {
+        self.harness.get_by_role_and_label(Role::TextInput, field).focus();
+        self.steps(2);
+        self.harness.key_press_modifiers(Modifiers::COMMAND, Key::A);
+        self.steps(2);
+        self.type_into(field, text);
+    }
+
+    pub fn key(&mut self, key: Key) {
+        self.harness.key_press(key);
+        self.steps(3);
+    }
+
+    /// Presses and releases the pointer at a place.
+    pub fn press_at(&mut self, pos: Pos2) {
+        self.harness.event(Event::PointerMoved(pos));
+        for pressed in [true, false] {
+            let modifiers = Modifiers::NONE;
+            self.harness.event(Event::PointerButton {
+                pos,
+                button: PointerButton::Primary,
+                pressed,
+                modifiers,
+            });
+            self.steps(1);
+        }
+    }
+}
+
+fn url_in(dir: &TempDir) -> String {
+    format!("sqlite:{}", dir.join("locks.db").display())
+}
+
+/// Says whether no character of a text could hide or reorder others.
+pub fn harmless(text: &str) -> bool {
+    !text.chars().any(|c| c != '\n' && polylatch_inspector::model::text::is_treacherous(c))
+}
