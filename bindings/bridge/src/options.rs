@@ -9,8 +9,18 @@ use polylatch::{ClientBuilder, Lock, Polylatch};
 use crate::failure::Failure;
 
 /// The client's options that are lengths of time, in every store.
-const DURATIONS: &[&str] =
-    &["ack_timeout", "busy_timeout", "lease", "max_lease", "node_timeout", "poll", "provisional", "timeout"];
+const DURATIONS: &[&str] = &[
+    "ack_timeout",
+    "busy_timeout",
+    "lease",
+    "lock_delay",
+    "max_lease",
+    "node_timeout",
+    "poll",
+    "provisional",
+    "session_ttl_min",
+    "timeout",
+];
 
 /// The value of a client's option, as a language has it.
 #[derive(Debug, Clone, PartialEq)]
@@ -213,7 +223,7 @@ mod tests {
     #[test]
     fn every_length_of_time_that_the_core_knows_is_listed() {
         // A bare number is refused for what is a length of time and is not in the list.
-        for url in ["memory:", "sqlite:x", "redis://localhost", "redlock://a,b,c"] {
+        for url in ["memory:", "sqlite:x", "redis://localhost", "redlock://a,b,c", "consul://localhost"] {
             let mut options = ConnectOptions { url: Some(url.into()), ..Default::default() };
             options.set("nope", OptionValue::Flag(true)).unwrap();
             let failure = connect(&options).unwrap_err();
