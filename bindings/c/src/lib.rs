@@ -3,7 +3,7 @@
 //! Thin over the bridge: it checks pointers and text, waits on the caller's thread, and keeps panics on
 //! this side. The committed header, `include/polylatch.h`, is made from these files.
 //!
-//! How to read the code: [`error`] (how a call tells what went wrong), [`client`], [`lock`], [`guard`].
+//! How to read the code: `error` (how a call tells what went wrong), `client`, `lock`, `guard`.
 #![allow(
     clippy::missing_safety_doc,
     reason = "the header says once for all functions what pointers must be; see `border`"

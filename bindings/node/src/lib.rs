@@ -4,7 +4,7 @@
 //! the call returns, and one wake-up of the loop brings the answer. Renewal needs neither the loop
 //! nor the thread it runs on.
 //!
-//! How to read the code: `js/calls.cjs` (how a promise is made of this), [`hub`], [`guard`].
+//! How to read the code: `js/calls.cjs` (how a promise is made of this), `hub`, `guard`.
 
 #![allow(missing_debug_implementations, reason = "only JavaScript uses these")]
 
