@@ -3,7 +3,7 @@
 //! `polylatch-conformance FOLDER --target NAME=COMMAND… [--store NAME…] [--only TEXT] [--jobs N]`
 //!
 //! A command is the path of a program, or a JSON list of words. Without `--store`: memory, sqlite,
-//! redis and redlock. Before anything else the runner plays `must-fail/`: each of those has to fail,
+//! redis (`--store redlock` and `--store NAME=URL` for others). Before anything else the runner plays `must-fail/`: each of those has to fail,
 //! for the reason that it names.
 
 use std::collections::BTreeSet;
@@ -70,7 +70,7 @@ fn read_arguments(mut words: impl Iterator<Item = String>) -> Result<Asked, Stri
         return Err("no --target: there is nobody to play".into());
     }
     if asked.stores.is_empty() {
-        asked.stores = ["memory", "sqlite", "redis", "redlock"].map(str::to_owned).to_vec();
+        asked.stores = ["memory", "sqlite", "redis"].map(str::to_owned).to_vec();
     }
     Ok(asked)
 }
