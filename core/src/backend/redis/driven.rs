@@ -112,13 +112,13 @@ impl Driven {
         unpoisoned(&self.hub.waiters).callers.len()
     }
 
-    /// Awaits the answer to a request, driving the connection meanwhile.
-    pub(crate) async fn call<T>(&self, request: impl Future<Output = T>) -> T {
+    /// Awaits the answer to a request, driving the connection meanwhile. Where others wait too, it goes
+    /// out together with what they send next, unless it is to go at once.
+    pub(crate) async fn call<T>(&self, request: impl Future<Output = T>, at_once: bool) -> T {
         let place = Place::new(&self.hub);
         let mut request = std::pin::pin!(request);
-        // Where others wait too, this request goes out together with theirs, in one write, by the one
-        // who drives next: sending it wakes that one.
-        let mut joins_others = self.waiting() > 0;
+        // In one write, by the one who drives next: sending it wakes that one.
+        let mut joins_others = !at_once && self.waiting() > 0;
         poll_fn(|context| {
             if std::mem::take(&mut joins_others) {
                 let answer = request.as_mut().poll(context);

@@ -191,8 +191,8 @@ impl Inner {
         acknowledge: Option<Acknowledge>,
     ) -> Result<Data> {
         // Who waits for replicas or looks at the epoch of the server has a script of their own.
-        let joins = self.acknowledge.is_none() && self.guarantee != Guarantee::Strict;
-        if joins && !verbs::lists_at_once(contender) {
+        let is_plain = self.acknowledge.is_none() && self.guarantee != Guarantee::Strict;
+        if is_plain && self.port.joins_locks() && !verbs::lists_at_once(contender) {
             return self.together.run(&self.port, call).await;
         }
         self.one(call, acknowledge).await

@@ -159,6 +159,11 @@ pub(crate) trait Port: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(error)))
     }
 
+    /// Whether one script may have the keys of several locks.
+    fn joins_locks(&self) -> bool {
+        true
+    }
+
     /// How many connections it has begun to open; `None` if it cannot tell. As long as the number stays
     /// the same, every answer comes from the server process that answered before.
     fn connections_opened(&self) -> Option<u64> {

@@ -28,6 +28,11 @@ impl Script {
         matches!(self.name, "renew" | "shared_renew")
     }
 
+    /// Whether its calls have waited for company already.
+    pub(crate) fn gathers(&self) -> bool {
+        self.name == "together"
+    }
+
     /// Whether it gives a mutex back.
     pub(crate) fn releases(&self) -> bool {
         self.name == "release"

@@ -22,12 +22,16 @@ use crate::backend::Reply;
 use crate::error::Result;
 use crate::wakeups::unpoisoned;
 
+#[cfg(all(test, unix))]
+mod tests;
+
 /// From how many requests under way on there is company to be expected. With fewer, each is on its
 /// own sooner.
 const WORTH_IT: usize = 4;
 
-/// How many requests go together at most: the server does nothing else meanwhile.
-const MOST: usize = 64;
+/// How many requests go together at most. With more, the server has nothing to do while they gather, and
+/// the client nothing while they are answered.
+const MOST: usize = 8;
 
 /// The requests of one client that can go together: polls and releases of mutexes that are not in the
 /// index of names before their first renewal.
@@ -256,7 +260,7 @@ impl Future for Member {
         let Self { batch, at, .. } = &*self;
         let mut state = unpoisoned(&batch.state);
         loop {
-            if !gave_way && matches!(state.stage, Stage::Gathering(_)) {
+            if !gave_way && matches!(&state.stage, Stage::Gathering(calls) if calls.len() < MOST) {
                 state.sleep(*at, context);
                 context.waker().wake_by_ref();
                 return Poll::Pending;
