@@ -30,6 +30,13 @@ pub(crate) enum Guarantee {
     Strict,
 }
 
+impl Guarantee {
+    pub(crate) fn from_params(params: &mut Params) -> Result<Self> {
+        let choices = [("best-effort", Self::BestEffort), ("strict", Self::Strict)];
+        params.choice("guarantee", &choices, Self::BestEffort)
+    }
+}
+
 /// Everything that a URL says about a Redis store.
 #[derive(Debug, Clone)]
 pub(crate) struct RedisConfig {
@@ -69,11 +76,7 @@ impl RedisConfig {
             ),
             None => None,
         };
-        let files = TlsFiles {
-            ca: params.text("ca").map(PathBuf::from),
-            certificate: params.text("cert").map(PathBuf::from),
-            key: params.text("key").map(PathBuf::from),
-        };
+        let files = TlsFiles::from_params(params, scheme == "rediss", "rediss://")?;
         let address = if scheme == "redis+unix" {
             Address::Unix(file_path(target)?)
         } else {
@@ -123,20 +126,10 @@ impl RedisConfig {
                     .into(),
             ));
         }
-        if scheme != "rediss" && files != TlsFiles::default() {
-            return Err(invalid(format!("ca, cert and key need TLS; write rediss:// instead of {scheme}:")));
-        }
-        if files.certificate.is_some() != files.key.is_some() {
-            return Err(invalid("cert and key belong together; give both or neither".into()));
-        }
 
         let prefix = params.text("prefix").unwrap_or_else(|| "polylatch".into());
         let keys = Keys::new(&prefix, params.text("lock_key").as_deref())?;
-        let guarantee = params.choice(
-            "guarantee",
-            &[("best-effort", Guarantee::BestEffort), ("strict", Guarantee::Strict)],
-            Guarantee::BestEffort,
-        )?;
+        let guarantee = Guarantee::from_params(params)?;
         let longest = if guarantee == Guarantee::Strict { Duration::from_secs(60) } else { MAX_LEASE };
         let max_lease = params.duration("max_lease", longest, MIN_LEASE, MAX_LEASE)?;
         if settings.lease > max_lease {
@@ -201,17 +194,10 @@ impl RedisConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry;
 
     fn read(url: &str) -> Result<RedisConfig> {
-        let (scheme, rest) = url.split_once(':').unwrap();
-        let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let pairs =
-            url::form_urlencoded::parse(query.as_bytes()).map(|(k, v)| (k.into_owned(), v.into_owned()));
-        let mut params = Params::new(scheme, pairs)?;
-        let settings = Settings::from_params(&mut params)?;
-        let config = RedisConfig::from_url(scheme, target, &mut params, &settings)?;
-        params.finish()?;
-        Ok(config)
+        registry::read(url, RedisConfig::from_url)
     }
 
     #[test]
@@ -230,7 +216,7 @@ mod tests {
 
     #[test]
     fn bad_urls_are_told_with_the_rule() {
-        for (url, part) in [
+        let cases = [
             ("redis://h:0", "must be a number from 1 to 65535"),
             ("redis://h:x", "must be a number from 1 to 65535"),
             ("redis://h/two", "must be a database number"),
@@ -243,10 +229,7 @@ mod tests {
             ("redis://h?prefixx=a", "knows no option \"prefixx\""),
             ("redis://h?password_env=POLYLATCH_NO_SUCH_VARIABLE", "is not set"),
             ("redis://h/1?db=2", "given twice"),
-        ] {
-            let error = read(url).unwrap_err();
-            assert_eq!(error.code(), "invalid_config", "{url}");
-            assert!(error.to_string().contains(part), "{url}: {error}");
-        }
+        ];
+        registry::assert_refused(read, &cases);
     }
 }
