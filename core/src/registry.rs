@@ -58,7 +58,7 @@ pub(crate) async fn open(
             Ok(Opened { backend, settings, display })
         }
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" => {
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => {
             use crate::backend::redis;
             let config = redis::RedisConfig::from_url(scheme, target, &mut params, &settings)?;
             params.finish()?;
@@ -147,6 +147,7 @@ fn unknown_scheme(url: &str) -> Error {
             "redis://HOST:PORT",
             "rediss://HOST:PORT",
             "redis+unix:PATH",
+            "redis+sentinel://HOST,HOST,HOST/SERVICE",
             "redlock://HOST,HOST,HOST",
         ]);
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::redis::RedisConfig;
-use crate::backend::redis::config::{Address, Guarantee};
+use crate::backend::redis::config::Guarantee;
 use crate::backend::redis::records::Keys;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{MAX_LEASE, MIN_LEASE, Params, Settings};
@@ -80,7 +80,7 @@ impl RedlockConfig {
 
     /// The URL without its secrets.
     pub(crate) fn display(&self) -> String {
-        let all_tls = self.nodes.iter().all(|node| matches!(node.address, Address::Tls { .. }));
+        let all_tls = self.nodes.iter().all(RedisConfig::is_tls);
         let scheme = if all_tls { "redlocks" } else { "redlock" };
         let shown: Vec<_> = self.nodes.iter().map(RedisConfig::display).collect();
         let (mut places, mut database) = (Vec::new(), "");
@@ -195,7 +195,7 @@ mod tests {
     fn tls_is_for_all_nodes_or_for_those_that_are_named() {
         let tls = |url: &str| -> Vec<bool> {
             let config = read(url).unwrap();
-            config.nodes.iter().map(|node| matches!(node.address, Address::Tls { .. })).collect()
+            config.nodes.iter().map(RedisConfig::is_tls).collect()
         };
         assert_eq!(tls("redlocks://a,b?ca=/ca.pem"), [true, true]);
         assert_eq!(tls("redlock://a,b:7000,c?tls=b:7000,c&ca=/ca.pem"), [false, true, true]);
