@@ -107,6 +107,18 @@ impl Driven {
         self.hub.ended.load(Ordering::SeqCst)
     }
 
+    /// Gives the connection up: whoever waits for an answer learns at once that none comes.
+    pub(crate) fn end(&self) {
+        drop(self.driver.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+        self.hub.ended.store(true, Ordering::SeqCst);
+        let waiting = {
+            let waiters = unpoisoned(&self.hub.waiters);
+            let callers = waiters.callers.iter().map(|(_, waker)| waker);
+            callers.chain(&waiters.background).cloned().collect::<Vec<_>>()
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
     /// How many calls wait for an answer.
     fn waiting(&self) -> usize {
         unpoisoned(&self.hub.waiters).callers.len()

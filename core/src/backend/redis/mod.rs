@@ -31,15 +31,17 @@ pub(crate) mod reading;
 pub(crate) mod records;
 mod replies;
 pub(crate) mod scripts;
+mod sentinel;
 mod sets;
 mod socket;
 mod stream;
 mod together;
 mod unlisted;
 mod verbs;
+mod way;
 
-use config::Guarantee;
 pub(crate) use config::RedisConfig;
+use config::{Guarantee, Place};
 use inbox::Inboxes;
 use native::NativePort;
 use port::{Acknowledge, Call, Data, Port, ServerFacts};
@@ -115,6 +117,20 @@ fn check_guarantee(config: &RedisConfig, facts: &ServerFacts) -> Result<()> {
              and min-replicas-to-write on the server",
             facts.replicas
         ));
+    }
+    if matches!(config.place, Place::MasterOf(_)) {
+        if facts.replicas == 0 && config.acknowledge.is_none() {
+            findings.push(
+                "its Sentinels promote replicas, and nobody waits for them; add ack=majority".to_owned(),
+            );
+        }
+        if facts.epoch.is_some() && facts.min_replicas_to_write.is_none() {
+            findings.push(
+                "a master that was cut off goes on beside the one that was promoted; set min-replicas-to-write 1 on \
+                 every server of the service"
+                    .to_owned(),
+            );
+        }
     }
     if findings.is_empty() {
         return Ok(());

@@ -2,7 +2,7 @@
 //! subscriptions.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, Value};
 use tokio::runtime::{self, Handle};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::backend::Reply;
 use crate::backend::redis::config::RedisConfig;
@@ -21,16 +21,19 @@ use crate::backend::redis::port::{
 use crate::backend::redis::replies::{
     classify, code, data, is_read_only, is_unknown_script, parse_info, refused_in_script,
 };
-use crate::backend::redis::stream::Opener;
+use crate::backend::redis::sentinel::Report;
+use crate::backend::redis::way::Way;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::policy::backoff::Backoff;
 use crate::wakeups::unpoisoned;
+
+mod promotions;
 
 /// How many requests may wait for the connection's writer before callers are held back.
 const REQUESTS_IN_FLIGHT: usize = 1024;
 
 struct Shared {
-    opener: Opener,
+    way: Way,
     login: RedisConnectionInfo,
     timeout: Duration,
     /// The client's own runtime.
@@ -44,6 +47,12 @@ struct Shared {
     connecting: tokio::sync::Mutex<u64>,
     most_replicas: AtomicU32,
     opened: AtomicU64,
+    /// Promotions are followed.
+    follows: AtomicBool,
+    /// A Sentinel has told of a promotion, or may have before it was listened to.
+    promoted: Notify,
+    /// Changes when another server is master: subscriptions begin anew there.
+    moved: watch::Sender<u64>,
     closed: Notify,
 }
 
@@ -84,7 +93,7 @@ impl NativePort {
             login = login.set_password(&password.0);
         }
         Ok(Self(Arc::new(Shared {
-            opener: Opener::new(config.address.clone())?,
+            way: Way::new(&config.place, &login, config.timeout, &runtime)?,
             login,
             timeout: config.timeout,
             runtime,
@@ -93,6 +102,9 @@ impl NativePort {
             connecting: tokio::sync::Mutex::new(0),
             most_replicas: AtomicU32::new(0),
             opened: AtomicU64::new(0),
+            follows: AtomicBool::new(false),
+            promoted: Notify::new(),
+            moved: watch::Sender::new(0),
             closed: Notify::new(),
         })))
     }
@@ -147,7 +159,7 @@ impl Shared {
     async fn connect(self: &Arc<Self>) -> Result<(MultiplexedConnection, Driven)> {
         // Counted before anything can be answered on it.
         self.opened.fetch_add(1, Ordering::SeqCst);
-        let opened = self.opener.open().await?;
+        let opened = self.way.open().await?;
         // Time limits are the driver's, so the crate's own are off.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
@@ -158,11 +170,12 @@ impl Shared {
             .map_err(|error| self.login_failed(error))?;
         let driven = Driven::new(driver, opened.socket);
         tokio::spawn(driven.clone().background());
+        self.follow_promotions();
         Ok((commands, driven))
     }
 
     fn login_failed(&self, error: RedisError) -> Error {
-        let place = self.opener.place();
+        let place = self.way.place();
         if error.kind() == redis::ErrorKind::AuthenticationFailed || code(&error) == Some("WRONGPASS") {
             return Error::new(
                 ErrorKind::BackendRejected,
@@ -190,10 +203,10 @@ impl Shared {
 
     /// The connection ended before the first answer.
     fn ended_at_once(&self, cause: String) -> Error {
-        let place = self.opener.place();
+        let place = self.way.place();
         // With TLS 1.3 a server looks at the client's certificate when the handshake is over for the
         // client, so its refusal comes instead of the first answer.
-        let (kind, way_out) = match self.opener.is_tls() {
+        let (kind, way_out) = match self.way.is_tls() {
             true if cause.contains("alert") => (
                 ErrorKind::BackendRejected,
                 "it refused this client's TLS; it may want a client certificate, or another one (cert= and key=)",
@@ -327,7 +340,7 @@ impl Shared {
             ErrorKind::BackendUnavailable,
             format!(
                 "Redis at {} did not answer within {:?}; is the address right, and no TLS wanted there?",
-                self.opener.place(),
+                self.way.place(),
                 self.timeout
             ),
         )
@@ -373,8 +386,9 @@ impl Shared {
 
     /// Listens on one channel until it is confirmed that nobody can, or the connection ends.
     async fn listen(&self, channel: &str, listener: &Listener) -> Result<()> {
+        let mut moved = self.moved.subscribe();
         let opening = async {
-            let stream = self.opener.open().await?.stream;
+            let stream = self.way.open().await?.stream;
             let mut subscriber =
                 PubSub::new(&self.login, stream).await.map_err(|error| self.login_failed(error))?;
             subscriber.subscribe(channel).await.map_err(|error| classify(&error))?;
@@ -389,10 +403,14 @@ impl Shared {
         })?;
         listener(ChannelEvent::Subscribed);
         let mut messages = subscriber.on_message();
-        while let Some(message) = messages.next().await {
+        loop {
+            let message = tokio::select! {
+                message = messages.next() => message,
+                _ = moved.changed() => None,
+            };
+            let Some(message) = message else { return Ok(()) };
             listener(ChannelEvent::Message(message.get_payload_bytes().to_vec()));
         }
-        Ok(())
     }
 }
 
@@ -441,6 +459,11 @@ impl Port for NativePort {
 
     fn ask(&self, words: Vec<String>) -> Reply<std::result::Result<Data, Refusal>> {
         Box::pin(Arc::clone(&self.0).ask(words))
+    }
+
+    fn sentinels(&self) -> Option<Reply<Vec<Report>>> {
+        self.0.way.sentinels()?;
+        Some(Box::pin(Arc::clone(&self.0).reports()))
     }
 
     fn connections_opened(&self) -> Option<u64> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::backend::redis::RedisBackend;
-use crate::backend::redis::config::{Address, Guarantee, RedisConfig};
+use crate::backend::redis::config::{Address, Guarantee, Place, RedisConfig};
 use crate::backend::redis::port::{Acknowledge, Call, ChannelEvent, Data, Listener, Port, ServerFacts};
 use crate::backend::redis::records::Keys;
 use crate::backend::{OpenContext, Reply};
@@ -80,7 +80,7 @@ impl Party {
         let recorder = Recorder::default();
         let id = ClientId::from_stored(&format!("host:{number}:c0ffee"));
         let config = RedisConfig {
-            address: Address::Tcp { host: "recorded".into(), port: 1 },
+            place: Place::At(Address::Tcp { host: "recorded".into(), port: 1 }),
             user: None,
             password: None,
             database: 0,
