@@ -8,6 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::task::AbortHandle;
 
 use crate::backend::Contender;
+use crate::backend::consul::records::Follower;
 use crate::backend::consul::sessions::{Permit, Session};
 use crate::clock::{BootInstant, Clock, SystemClock};
 use crate::mode::Mode;
@@ -58,6 +59,10 @@ pub(super) struct State {
     pub place: Place,
     /// A request has left whose answer nobody has seen.
     pub uncertain: bool,
+    /// It may have stood in line, so a letter may have come.
+    pub stood_in_line: bool,
+    /// Those who were seen to stand behind it when it got a mutex.
+    pub next: Vec<Follower>,
     /// Watches for the end of a lease of another program.
     pub watch: Option<(u64, AbortHandle)>,
     /// The lock-delay of the last holder that was seen.
@@ -71,6 +76,8 @@ impl Acquisition {
             permits: Vec::new(),
             place: Place::Nowhere,
             uncertain: false,
+            stood_in_line: false,
+            next: Vec::new(),
             watch: None,
             delay: None,
         };

@@ -32,7 +32,6 @@ pub(crate) mod records;
 mod replies;
 pub(crate) mod scripts;
 mod sets;
-mod socket;
 mod stream;
 mod unlisted;
 mod verbs;
