@@ -139,13 +139,17 @@ fn handoff(agent: &ConsulAgent) {
         let mut push = Samples::default();
         push.extend(between_threads(agent, parties));
         row(&format!("floor: bare hand-over, {parties} threads"), "µs", &push, &[]);
-        let (ours, _) = contend(agent, &agent.url(), waiters, || 0);
         let floors = [("transaction", trip.median()), ("hand-over", push.median())];
-        row(&format!("polylatch, {waiters} waiters"), "µs", &ours, &floors);
+        // Nothing but hand-offs; and sections that take a while, as in a program that works.
+        for held in [Duration::ZERO, Duration::from_millis(3)] {
+            let (ours, _) = contend(agent, &agent.url(), waiters, held, || 0);
+            row(&format!("polylatch, {waiters} waiters, sections of {held:?}"), "µs", &ours, &floors);
+        }
         // Counted in a run of its own: what passes bytes on takes time.
         let relay = Relay::start(agent.address());
         let url = format!("consul://{}", relay.address);
-        let (_, requests) = contend(agent, &url, waiters, || relay.requests.load(Ordering::SeqCst));
+        let (_, requests) =
+            contend(agent, &url, waiters, Duration::ZERO, || relay.requests.load(Ordering::SeqCst));
         println!("    requests per critical section {requests:.2}");
     }
 }
@@ -251,7 +255,13 @@ struct Shared {
 }
 
 /// Hand-offs among so many waiters and a holder; latencies, and requests per section.
-fn contend(agent: &ConsulAgent, url: &str, waiters: usize, requests: impl Fn() -> u64) -> (Samples, f64) {
+fn contend(
+    agent: &ConsulAgent,
+    url: &str,
+    waiters: usize,
+    held: Duration,
+    requests: impl Fn() -> u64,
+) -> (Samples, f64) {
     static RUN: AtomicUsize = AtomicUsize::new(0);
     let start = Instant::now();
     let name = format!("handoff-{waiters}-{}", RUN.fetch_add(1, Ordering::SeqCst));
@@ -262,7 +272,7 @@ fn contend(agent: &ConsulAgent, url: &str, waiters: usize, requests: impl Fn() -
         latencies: Mutex::default(),
     });
     let blocker = polylatch::blocking::Polylatch::connect(&agent.url()).expect("it connects");
-    let held = blocker.lock(&name).acquire().expect("it is free");
+    let blocking = blocker.lock(&name).acquire().expect("it is free");
     // One of them holds while the others wait.
     let contenders = waiters + 1;
     let clients = contenders.min(CLIENTS);
@@ -277,7 +287,9 @@ fn contend(agent: &ConsulAgent, url: &str, waiters: usize, requests: impl Fn() -
                 runtime.block_on(async {
                     let client = Polylatch::connect(&url).await.expect("it connects");
                     let tasks: Vec<_> = (0..mine)
-                        .map(|_| tokio::spawn(one(client.clone(), name.clone(), Arc::clone(&shared), start)))
+                        .map(|_| {
+                            tokio::spawn(one(client.clone(), name.clone(), Arc::clone(&shared), start, held))
+                        })
                         .collect();
                     begin.wait();
                     for task in tasks {
@@ -295,7 +307,7 @@ fn contend(agent: &ConsulAgent, url: &str, waiters: usize, requests: impl Fn() -
     }
     let before = requests();
     shared.released_at.store(now(start), Ordering::SeqCst);
-    held.release().expect("it is held");
+    blocking.release().expect("it is held");
     while shared.done.load(Ordering::SeqCst) < SECTIONS {
         thread::sleep(Duration::from_millis(1));
     }
@@ -310,7 +322,7 @@ fn contend(agent: &ConsulAgent, url: &str, waiters: usize, requests: impl Fn() -
     (samples, requests as f64 / sections as f64)
 }
 
-async fn one(client: Polylatch, name: String, shared: Arc<Shared>, start: Instant) {
+async fn one(client: Polylatch, name: String, shared: Arc<Shared>, start: Instant, held: Duration) {
     let lock = client.lock(name).wait(Duration::from_secs(120));
     let mut mine = Vec::new();
     while !shared.stop.load(Ordering::SeqCst) {
@@ -320,6 +332,9 @@ async fn one(client: Polylatch, name: String, shared: Arc<Shared>, start: Instan
             mine.push((entered - shared.released_at.load(Ordering::SeqCst)) as f64 / 1e3);
         } else {
             shared.stop.store(true, Ordering::SeqCst);
+        }
+        if !held.is_zero() {
+            tokio::time::sleep(held).await;
         }
         shared.released_at.store(now(start), Ordering::SeqCst);
         guard.release().await.expect("it is held");

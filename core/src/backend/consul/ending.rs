@@ -63,7 +63,7 @@ impl Inner {
             match self.transact(acquisition, &ops).await? {
                 Outcome::Done(_) => return Ok(Released::Released),
                 Outcome::Refused(refused) if refused.concerns(&ops, &self.keys.line_open(name)) => {
-                    self.acquisitions.note_contended(name);
+                    self.acquisitions.note_contended(name, None);
                 }
                 Outcome::Refused(_) => {}
             }
@@ -79,7 +79,7 @@ impl Inner {
             let leaves = Some(contender.owner);
             let enter = view.who_enters(None, None, Some(holder), leaves);
             if !enter.is_empty() {
-                self.acquisitions.note_contended(name);
+                self.acquisitions.note_contended(name, Some(view.line.len()));
             }
             let change = Change { ends: Some(holder), leaves, enter, ..Change::default() };
             let ops = view.transaction(&self.keys, &change);
@@ -113,7 +113,7 @@ impl Inner {
             return Ok(false);
         }
         let ops = view.transaction(&self.keys, &Change { ends, enter, ..Change::default() });
-        self.acquisitions.note_contended(&contender.name);
+        self.acquisitions.note_contended(&contender.name, Some(next.len()));
         Ok(matches!(self.transact(acquisition, &ops).await?, Outcome::Done(_)))
     }
 

@@ -132,6 +132,9 @@ impl Inner {
         let key = self.lease_key(&acquisition.contender, &session);
         if acquisition.lease().is_none_or(|lease| lease.fence < fence) {
             acquisition.granted(fence, key, fence);
+            if !next.is_empty() {
+                self.acquisitions.note_contended(&acquisition.contender.name, Some(next.len()));
+            }
             acquisition.state().next = next;
         }
         self.wakeups.grant(owner, fence);

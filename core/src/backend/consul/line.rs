@@ -180,7 +180,7 @@ impl Inner {
                 match refused.lock_delay() {
                     true => Ok(Short::Delayed),
                     false => {
-                        self.acquisitions.note_contended(&contender.name);
+                        self.acquisitions.note_contended(&contender.name, None);
                         Ok(Short::Contended)
                     }
                 }
@@ -248,13 +248,14 @@ impl Inner {
         Ok(Seen { view: View::read(&self.keys, name, entries), index })
     }
 
-    /// Stands in line, and reads the lock in the same step; of a mutex that is held, nothing else: who else
-    /// waits is no matter then, and may be long.
+    /// Stands in line, and reads the lock in the same step; where a long line waits for a mutex that is
+    /// held, without the line: it says nothing that matters then.
     async fn join(&self, acquisition: &Acquisition, session: &Arc<Session>) -> Result<Seen> {
         let contender = &acquisition.contender;
         let name = &contender.name;
         let whole_folder = matches!(contender.mode, Mode::Permits { .. });
         self.claim_permits(acquisition, session).await?;
+        let lock_alone = contender.mode == Mode::Mutex && self.acquisitions.line_is_long(name);
         for _ in 0..TRIES {
             acquisition.state().stood_in_line = true;
             let record = self.record(acquisition).bytes();
@@ -264,17 +265,19 @@ impl Inner {
                 Op::Set { key: self.keys.line_open(name), value: never_written(), flags: OWN_FLAGS },
                 lock_op(place, record, OWN_FLAGS, &session.id),
             ];
-            match contender.mode {
-                Mode::Mutex => ops.push(Op::Tree(self.keys.lock(name))),
-                _ => ops.extend(self.trees(name, whole_folder)),
+            match lock_alone {
+                true => ops.push(Op::Tree(self.keys.lock(name))),
+                false => ops.extend(self.trees(name, whole_folder)),
             }
             match self.transact(acquisition, &ops).await? {
                 Outcome::Done(mut entries) => {
-                    self.acquisitions.note_contended(name);
+                    self.acquisitions.note_contended(name, None);
                     // The two writes answer first, without values.
                     let written = entries.drain(..2.min(entries.len())).map(|entry| entry.modified).max();
-                    if contender.mode != Mode::Mutex {
-                        return self.seen(name, whole_folder, entries).await;
+                    if !lock_alone {
+                        let seen = self.seen(name, whole_folder, entries).await?;
+                        self.acquisitions.note_contended(name, Some(seen.view.line.len()));
+                        return Ok(seen);
                     }
                     let mut view = View::read(&self.keys, name, entries);
                     if view.used != Use::As(Kind::Mutex) || view.is_held_by_others() {

@@ -193,10 +193,7 @@ impl View {
     /// Who stands behind one who enters a mutex, as far as it is told.
     pub(crate) fn followers(&self, owner: OwnerToken) -> Vec<Follower> {
         let mutexes = self.line.iter().take_while(|waiter| waiter.mode == Mode::Mutex);
-        let behind = match self.position(owner) {
-            Some(at) => mutexes.skip(at + 1),
-            None => mutexes.skip(0),
-        };
+        let behind = mutexes.skip(self.position(owner).map_or(0, |at| at + 1));
         let follower =
             |waiter: &Waiter| Follower { session: waiter.session.clone(), record: waiter.record.clone() };
         behind.take(FOLLOWERS).map(follower).collect()
