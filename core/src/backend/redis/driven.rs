@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::backend::redis::socket::Socket;
 use crate::patience;
+use crate::socket::Socket;
 use crate::wakeups::unpoisoned;
 
 /// How long an answer can lie unread because the caller that was woken for it does not get to run.

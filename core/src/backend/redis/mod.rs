@@ -33,7 +33,6 @@ mod replies;
 pub(crate) mod scripts;
 mod sentinel;
 mod sets;
-mod socket;
 mod stream;
 mod together;
 mod unlisted;
