@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::MOST;
 use crate::backend::redis::RedisBackend;
-use crate::backend::redis::config::{Address, Guarantee, RedisConfig};
+use crate::backend::redis::config::{Address, Guarantee, Place, RedisConfig};
 use crate::backend::redis::native::NativePort;
 use crate::backend::redis::records::Keys;
 use crate::backend::{Answer, Ask, Backend, Contender, OpenContext, Released, Reply};
@@ -42,7 +42,7 @@ impl Stage {
     fn backend(&self, prefix: &str) -> RedisBackend {
         let timeout = Duration::from_secs(5);
         let config = RedisConfig {
-            address: Address::Tcp { host: "127.0.0.1".into(), port: self.server.port() },
+            place: Place::At(Address::Tcp { host: "127.0.0.1".into(), port: self.server.port() }),
             user: None,
             password: None,
             database: 0,
