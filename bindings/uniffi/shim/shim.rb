@@ -59,7 +59,7 @@ class Shim
       @running[request[:id]] = Thread.new { known.pop && answer(request) }
       known << true
     end
-    exit!
+    exit!(true)
   end
 
   private

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use polylatch_bridge::{Client, Failure, Homed, border, runtime};
 use tokio::sync::watch;
@@ -173,8 +174,12 @@ impl Slot {
             let task = runtime::spawn(async move {
                 if let Some(reason) = ended.await {
                     // A thread of its own: a listener may call, and its call is woken by this one.
-                    let told = move || border::caught(|| listener.lost(reason.code().to_owned()));
-                    tokio::task::spawn_blocking(told);
+                    let tell = move || border::caught(|| listener.lost(reason.code().to_owned()));
+                    let listening = thread::Builder::new().name("polylatch-loss".into());
+                    if let Err(error) = listening.spawn(tell) {
+                        // The lease says so itself as well, to whoever asks.
+                        eprintln!("polylatch: no thread to tell a listener that its lock is lost: {error}");
+                    }
                 }
             })?;
             self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(Homed::new(task));

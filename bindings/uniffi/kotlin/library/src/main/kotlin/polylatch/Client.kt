@@ -3,8 +3,6 @@ package polylatch
 import com.sun.jna.CallbackThreadInitializer
 import com.sun.jna.Native
 import kotlinx.coroutines.CoroutineScope
-import kotlinx.coroutines.NonCancellable
-import kotlinx.coroutines.withContext
 import polylatch.ffi.ConnectWith
 import polylatch.ffi.Look
 import polylatch.ffi.NativeClient
@@ -12,6 +10,7 @@ import polylatch.ffi.OptionEntry
 import polylatch.ffi.OptionWord
 import polylatch.ffi.WantedOptions
 import polylatch.ffi.WantedWay
+import polylatch.ffi.uniffiCallbackInterfaceLossListener
 import polylatch.ffi.uniffiRustFutureContinuationCallbackImpl
 import kotlin.time.Duration
 import kotlin.time.DurationUnit
@@ -60,7 +59,7 @@ public class Client internal constructor(internal val native: NativeClient) {
             var connected = false
             try {
                 val entries = options.map { (key, value) -> OptionEntry(key, word(key, value)) }
-                told { native.connect(ConnectWith(url, program, language, entries)) }
+                dispatched { native.connect(ConnectWith(url, program, language, entries)) }
                 connected = true
                 return Client(native)
             } finally {
@@ -160,20 +159,20 @@ public class Client internal constructor(internal val native: NativeClient) {
      * most so many. What a store cannot say is null.
      */
     public suspend fun inspect(name: String? = null, prefix: String? = null, limit: Int? = null): Snapshot =
-        told { native.inspectLocks(Look(name, prefix, limit?.toLong())) }
+        dispatched { native.inspectLocks(Look(name, prefix, limit?.toLong())) }
 
     /**
      * Ends somebody's lease, if it still has this [fencingToken]; what came of it is `broken`, `free` or
      * `changed_hands`. [by] and [reason] stay in the store for people to see.
      */
     public suspend fun breakLease(name: String, fencingToken: Long, by: String, reason: String): BreakResult =
-        told { native.breakLease(name, fencingToken, by, reason) }
+        dispatched { native.breakLease(name, fencingToken, by, reason) }
 
     /**
      * Ends waiting, releases what is held, and waits (at most 5 s) until the store knows; goes on to its end
      * also in a cancelled coroutine. Repeatable. Later acquisitions throw [CanceledException].
      */
-    public suspend fun close(): Unit = withContext(NonCancellable) { told { native.shutDown() } }
+    public suspend fun close(): Unit = finishing { native.shutDown() }
 
     /** Runs [block] and closes the client. */
     public suspend fun <T> use(block: suspend (Client) -> T): T = try {
@@ -183,13 +182,16 @@ public class Client internal constructor(internal val native: NativeClient) {
     }
 }
 
-/** The native thread that wakes coroutines stays attached: attaching it anew for every call is slow. */
+/** Native threads that call stay attached as long as they live: attaching one anew for every call is slow. */
 private object CallbackThread {
     init {
-        Native.setCallbackThreadInitializer(
+        val staying = CallbackThreadInitializer(true, false, "polylatch-calls")
+        listOf(
             uniffiRustFutureContinuationCallbackImpl,
-            CallbackThreadInitializer(true, false, "polylatch-calls"),
-        )
+            uniffiCallbackInterfaceLossListener.lost,
+            uniffiCallbackInterfaceLossListener.uniffiFree,
+            uniffiCallbackInterfaceLossListener.uniffiClone,
+        ).forEach { Native.setCallbackThreadInitializer(it, staying) }
     }
 }
 

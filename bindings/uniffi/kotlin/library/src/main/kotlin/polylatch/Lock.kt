@@ -79,7 +79,7 @@ public abstract class Acquirable<H : Held> internal constructor(private val clie
         val slot = told { client.native.slot(wanted) }
         var held = false
         try {
-            held = told {
+            held = dispatched {
                 if (wait) {
                     slot.acquire()
                     true
@@ -150,5 +150,3 @@ public class LockAll internal constructor(
     override fun toString(): String = "LockAll($names)"
 }
 
-/** A call that is carried out to its end, also in a coroutine that was cancelled. */
-internal suspend fun <T> finishing(call: suspend () -> T): T = withContext(NonCancellable) { told { call() } }
