@@ -18,7 +18,10 @@ class TestLocks < PolylatchTest
     seen = client.inspect_locks(name: name)
     holder = seen.locks.first.holders.first
     assert_equal ["why", guard.fencing_token], [holder.label, holder.fencing_token]
-    who = seen.clients.find { |one| one.id == holder.client }
+    assert_equal client.id, holder.client
+    # Who that is, is written beside the way.
+    who = nil
+    wait_until { who = client.inspect_locks(name: name).clients.find { |one| one.id == holder.client } }
     assert_equal ["ruby", Process.pid, client.id], [who.language, who.pid, who.id]
 
     guard.release

@@ -1,6 +1,7 @@
 package polylatch.tests
 
 import kotlinx.coroutines.async
+import kotlinx.coroutines.runBlocking
 import org.junit.jupiter.api.Test
 import polylatch.Client
 import polylatch.StaleTokenException
@@ -33,7 +34,10 @@ class LocksTest {
         val holder = seen.locks.single().holders.single()
         assertEquals("why", holder.label)
         assertEquals(guard.fencingToken, holder.fencingToken)
-        val who = seen.clients.single { it.id == holder.client }
+        assertEquals(client.id, holder.client)
+        // Who that is, is written beside the way.
+        val who = generateSequence { runBlocking { client.inspect(name = guard.name) } }
+            .firstNotNullOf { look -> look.clients.firstOrNull { it.id == holder.client } }
         assertEquals("kotlin" to "the test", who.language to who.program)
         assertEquals(ProcessHandle.current().pid(), who.pid)
         assertEquals(client.id, who.id)
