@@ -7,6 +7,7 @@
 //! How to read the code: `js/calls.cjs` (how a promise is made of this), `hub`, `guard`.
 
 #![allow(missing_debug_implementations, reason = "only JavaScript uses these")]
+#![cfg_attr(test, allow(dead_code, reason = "napi registers functions for JavaScript outside of tests only"))]
 
 mod client;
 mod failure;
