@@ -12,6 +12,8 @@
 pub mod blocking;
 pub mod border;
 pub mod client;
+#[cfg(target_os = "linux")]
+mod event_queue;
 pub mod failure;
 pub mod held;
 pub mod host_loop;
