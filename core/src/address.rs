@@ -1,6 +1,7 @@
 //! Where a server is, and with which secret: parts of URLs that several stores share.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -10,6 +11,14 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
+}
+
+/// PEM files for TLS; without a CA file, the system's certificates count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    pub ca: Option<PathBuf>,
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
 }
 
 /// A host as it stands in a URL.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio_rustls::TlsConnector;
@@ -10,15 +10,8 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore, crypto};
 
+use crate::address::TlsFiles;
 use crate::error::{Error, ErrorKind, Result};
-
-/// PEM files for TLS; without a CA file, the system's certificates count.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct TlsFiles {
-    pub ca: Option<PathBuf>,
-    pub certificate: Option<PathBuf>,
-    pub key: Option<PathBuf>,
-}
 
 /// Reads certificates and keys for connections to `host`.
 ///

@@ -25,7 +25,7 @@ pub(crate) mod consul;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-#[cfg(feature = "redis")]
+#[cfg(all(feature = "redis", not(target_family = "wasm")))]
 pub(crate) mod redlock;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -176,7 +176,10 @@ pub(crate) enum Renewal {
     Extended,
     NotYours,
     /// Too few nodes answered to say.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only a store of several nodes says so"))]
+    #[cfg_attr(
+        any(not(feature = "redis"), target_family = "wasm"),
+        allow(dead_code, reason = "only a store of several nodes says so")
+    )]
     Unknown,
 }
 

@@ -11,14 +11,15 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use crate::backend::{
     Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released, RenewItem,
     Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
+use crate::clock::Instant;
 use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::host::HttpClient;
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
@@ -31,9 +32,11 @@ mod config;
 mod ending;
 mod errors;
 mod examine;
+mod hosted;
 mod keeping;
 pub(crate) mod keys;
 mod line;
+#[cfg(not(target_family = "wasm"))]
 mod native;
 mod port;
 mod reading;
@@ -47,6 +50,7 @@ pub(crate) use config::{ConsulConfig, half_of_the_lease};
 use keeping::Inbox;
 use keys::Keys;
 use line::Delays;
+#[cfg(not(target_family = "wasm"))]
 use native::NativePort;
 use sessions::Sessions;
 
@@ -76,9 +80,10 @@ pub(crate) async fn open(
     config: ConsulConfig,
     context: OpenContext,
     purpose: Purpose,
+    hosted: Option<Arc<dyn HttpClient>>,
 ) -> Result<Arc<dyn Backend>> {
-    let port = NativePort::new(&config.address)?;
-    let api = Arc::new(Api::new(Box::new(port), config.token.clone(), config.scope.clone(), config.timeout));
+    let port = port_to(&config, hosted)?;
+    let api = Arc::new(Api::new(port, config.token.clone(), config.scope.clone(), config.timeout));
     let backend = ConsulBackend::new(config, context, api);
     let inner = Arc::clone(&backend.inner);
     let first = backend.inner.background(async move { inner.first_question().await }).await;
@@ -90,6 +95,17 @@ pub(crate) async fn open(
         }
         Err(error) => Err(error),
         Ok(()) => Ok(Arc::new(backend)),
+    }
+}
+
+/// Connections of our own, or what the program brings along.
+fn port_to(config: &ConsulConfig, hosted: Option<Arc<dyn HttpClient>>) -> Result<Box<dyn port::Port>> {
+    match hosted {
+        Some(client) => Ok(Box::new(hosted::HostedPort::new(client, &config.address)?)),
+        #[cfg(not(target_family = "wasm"))]
+        None => Ok(Box::new(NativePort::new(&config.address)?)),
+        #[cfg(target_family = "wasm")]
+        None => Err(Error::new(ErrorKind::InvalidConfig, "there is no `fetch` here; give one as `fetch`")),
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Contender, HolderHint};
 use crate::client_info::ClientInfo;
+use crate::clock::{SystemTime, UNIX_EPOCH};
 use crate::mode::Mode;
 use crate::token::{ClientId, OwnerToken};
 

@@ -6,14 +6,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem,
     Renewal, Reply,
 };
-use crate::client_info::ClientInfo;
-use crate::clock::{Clock, SystemClock};
+use crate::client_info::{ClientInfo, process_id};
+use crate::clock::{Clock, Instant, SystemClock, SystemTime, UNIX_EPOCH};
 use crate::error::Result;
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 use crate::mode::Mode;
@@ -47,7 +47,7 @@ pub(crate) fn open(name: &str, context: &OpenContext) -> Arc<dyn Backend> {
     let shared = if name.is_empty() {
         Arc::default()
     } else {
-        let name = (std::process::id(), name.to_owned());
+        let name = (process_id(), name.to_owned());
         let mut named = unpoisoned(NAMED.get_or_init(Mutex::default));
         match named.get(&name).and_then(Weak::upgrade) {
             Some(shared) => shared,

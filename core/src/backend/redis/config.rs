@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::address::{Secret, bracketed, host_and_port};
+use crate::address::{Secret, TlsFiles, bracketed, host_and_port};
 use crate::backend::redis::port::{AckRule, Acknowledge};
 use crate::backend::redis::records::Keys;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{MAX_LEASE, MIN_LEASE, Params, Settings};
 use crate::registry::file_path;
-use crate::tls::TlsFiles;
 
 /// Where the server is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,14 +4,16 @@
 //! file only turns verbs into script calls and answers into words.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::{
     ANNOUNCE_TTL, Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose,
     Released, RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
+use crate::clock::Instant;
 use crate::error::{Error, ErrorKind, Result};
+use crate::host::RedisConnection;
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
@@ -21,10 +23,13 @@ use crate::wakeups::Wakeups;
 pub(crate) mod config;
 #[cfg(all(test, unix))]
 mod differential;
+#[cfg(not(target_family = "wasm"))]
 mod driven;
 mod examine;
 pub(crate) mod foreign;
+mod hosted;
 mod inbox;
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod native;
 pub(crate) mod port;
 pub(crate) mod reading;
@@ -32,7 +37,9 @@ pub(crate) mod records;
 mod replies;
 pub(crate) mod scripts;
 mod sets;
+#[cfg(not(target_family = "wasm"))]
 mod socket;
+#[cfg(not(target_family = "wasm"))]
 mod stream;
 mod unlisted;
 mod verbs;
@@ -40,6 +47,7 @@ mod verbs;
 use config::Guarantee;
 pub(crate) use config::RedisConfig;
 use inbox::Inboxes;
+#[cfg(not(target_family = "wasm"))]
 use native::NativePort;
 use port::{Acknowledge, Call, Data, Port, ServerFacts};
 use records::Keys;
@@ -73,11 +81,12 @@ pub(crate) async fn open(
     config: RedisConfig,
     context: OpenContext,
     purpose: Purpose,
+    hosted: Option<Arc<dyn RedisConnection>>,
 ) -> Result<Arc<dyn Backend>> {
-    let port = NativePort::new(&config, context.runtime.clone())?;
+    let port = port_to(&config, &context, hosted)?;
     let facts = port.facts().await?;
     if purpose == Purpose::Examine {
-        return Ok(Arc::new(RedisBackend::new(config, context, Box::new(port))));
+        return Ok(Arc::new(RedisBackend::new(config, context, port)));
     }
     if facts.is_replica {
         return Err(Error::new(
@@ -86,7 +95,36 @@ pub(crate) async fn open(
         ));
     }
     check_guarantee(&config, &facts)?;
-    Ok(Arc::new(RedisBackend::new(config, context, Box::new(port))))
+    Ok(Arc::new(RedisBackend::new(config, context, port)))
+}
+
+/// A connection of our own, or what the program brings along.
+fn port_to(
+    config: &RedisConfig,
+    context: &OpenContext,
+    hosted: Option<Arc<dyn RedisConnection>>,
+) -> Result<Box<dyn Port>> {
+    let invalid = |message| Err(Error::new(ErrorKind::InvalidConfig, message));
+    match hosted {
+        Some(_) if config.acknowledge.is_some() => invalid(
+            "ack= holds up its connection until replicas have confirmed, so it needs one that Polylatch opens; leave \
+             it out where the program brings the connection along",
+        ),
+        Some(_) if config.user.is_some() || config.password.is_some() || config.database != 0 => invalid(
+            "user, password and database belong to the connection, which the program brings along; leave them out \
+             here",
+        ),
+        Some(connection) => {
+            Ok(Box::new(hosted::HostedPort::new(connection, context.runtime.clone(), config.timeout)))
+        }
+        #[cfg(not(target_family = "wasm"))]
+        None => Ok(Box::new(NativePort::new(config, context.runtime.clone())?)),
+        #[cfg(target_family = "wasm")]
+        None => invalid(
+            "here the program brings its connection to Redis along; give its client as `redis`, with a function \
+             command(args)",
+        ),
+    }
 }
 
 /// Says what this server cannot promise: an error under `strict`, a warning otherwise.

@@ -17,7 +17,7 @@ impl std::fmt::Debug for Script {
 
 impl Script {
     pub(crate) fn new(name: &'static str, text: String) -> Self {
-        let sha = redis::Script::new(&text).get_hash().to_owned();
+        let sha = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { name, text, sha }
     }
 }
