@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 
 use crate::task::{self, JoinHandle};
 
-/// The event loop.
-#[derive(Debug, Clone, Copy)]
+/// The event loop. As tokio's, it is not `Copy`.
+#[derive(Debug, Clone)]
 pub struct Handle(());
 
 /// Which runtime; here they are all the same.
