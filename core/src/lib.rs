@@ -39,7 +39,10 @@
 
 #![cfg_attr(
     target_family = "wasm",
-    allow(dead_code, reason = "some of what a store knows is for the core's own connections, which are not there")
+    allow(
+        dead_code,
+        reason = "some of what a store knows is for the core's own connections, which are not there"
+    )
 )]
 
 // Under the name of what it stands for, so that the core is written once.

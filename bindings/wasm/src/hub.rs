@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -284,6 +285,11 @@ impl Hub {
 
 impl Hub {
     fn start(&self, call: u32, work: impl Future<Output = Result<Value, Failure>> + 'static) -> JsValue {
+        self.start_boxed(call, Box::pin(work))
+    }
+
+    /// Not generic, so that it is there once.
+    fn start_boxed(&self, call: u32, work: Pin<Box<dyn Future<Output = Result<Value, Failure>>>>) -> JsValue {
         let (go_on, canceled) = oneshot::channel();
         self.under_way.borrow_mut().insert(call, go_on);
         let (under_way, ended) = (Rc::clone(&self.under_way), self.ended.clone());

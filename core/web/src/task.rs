@@ -15,16 +15,22 @@ where
     F::Output: 'static,
 {
     let (tell, told) = oneshot::channel();
+    let abort = start(Box::pin(async move { drop(tell.send(work.await)) }));
+    JoinHandle { told, abort }
+}
+
+/// Not generic, so that it is there once.
+fn start(work: Pin<Box<dyn Future<Output = ()>>>) -> AbortHandle {
     let abort = AbortHandle(Arc::new(Notify::new()));
     let stop = Arc::clone(&abort.0);
     wasm_bindgen_futures::spawn_local(async move {
         tokio::select! {
             biased;
             () = stop.notified() => {}
-            output = work => drop(tell.send(output)),
+            () = work => {}
         }
     });
-    JoinHandle { told, abort }
+    abort
 }
 
 /// Waits for a task. Dropping it lets the task go on.

@@ -20,7 +20,9 @@ use crate::client_info::ClientInfo;
 use crate::clock::Instant;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::host::HttpClient;
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+#[cfg(not(target_family = "wasm"))]
+use crate::inspect::Examination;
+use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::token::ClientId;
@@ -31,6 +33,7 @@ mod api;
 mod config;
 mod ending;
 mod errors;
+#[cfg(not(target_family = "wasm"))]
 mod examine;
 mod hosted;
 mod keeping;
@@ -244,6 +247,7 @@ impl Backend for ConsulBackend {
         self.verb(|inner| inner.break_lease(request.clone()))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn examine(&self) -> Reply<Examination> {
         self.verb(|inner| async move { examine::examine(&inner).await })
     }

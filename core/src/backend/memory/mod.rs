@@ -15,11 +15,14 @@ use crate::backend::{
 use crate::client_info::{ClientInfo, process_id};
 use crate::clock::{Clock, Instant, SystemClock, SystemTime, UNIX_EPOCH};
 use crate::error::Result;
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+#[cfg(not(target_family = "wasm"))]
+use crate::inspect::Examination;
+use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::wakeups::{Wakeups, unpoisoned};
 
+#[cfg(not(target_family = "wasm"))]
 mod examine;
 pub(crate) mod store;
 
@@ -151,6 +154,7 @@ impl Backend for MemoryBackend {
         ready(Ok(self.step(|store, now| store.break_lease(now, request))))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn examine(&self) -> Reply<Examination> {
         ready(Ok(examine::examination()))
     }

@@ -14,7 +14,9 @@ use crate::client_info::ClientInfo;
 use crate::clock::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::RedisConnection;
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+#[cfg(not(target_family = "wasm"))]
+use crate::inspect::Examination;
+use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::token::ClientId;
@@ -25,6 +27,7 @@ pub(crate) mod config;
 mod differential;
 #[cfg(not(target_family = "wasm"))]
 mod driven;
+#[cfg(not(target_family = "wasm"))]
 mod examine;
 pub(crate) mod foreign;
 mod hosted;
@@ -73,6 +76,7 @@ struct Inner {
     client: ClientId,
     inboxes: Inboxes,
     unlisted: Unlisted,
+    #[cfg(not(target_family = "wasm"))]
     own: examine::Own,
 }
 
@@ -168,6 +172,7 @@ fn check_guarantee(config: &RedisConfig, facts: &ServerFacts) -> Result<()> {
 impl RedisBackend {
     pub(crate) fn new(config: RedisConfig, context: OpenContext, port: Box<dyn Port>) -> Self {
         let inner = Inner {
+            #[cfg(not(target_family = "wasm"))]
             own: examine::Own::of(&config),
             packed_args: format!(
                 "{} {} {}",
@@ -294,6 +299,7 @@ impl Backend for RedisBackend {
         Box::pin(Arc::clone(&self.inner).break_lease(request.clone()))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn examine(&self) -> Reply<Examination> {
         Box::pin(examine::examine(Arc::clone(&self.inner)))
     }
