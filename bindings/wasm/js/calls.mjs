@@ -2,8 +2,8 @@
 // that what stands above it is shared.
 
 import './load.mjs';
-import { Hub } from './native.js';
 import { errorOf } from './errors.mjs';
+import { Hub } from './native.js';
 
 /** @typedef {{ resolve: (value: any) => void, reject: (error: unknown) => void, holds: boolean }} Waiting */
 

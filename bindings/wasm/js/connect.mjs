@@ -19,7 +19,9 @@ class Client extends SharedClient {
 function hostRedis(given) {
   mustBeObject('redis', given);
   if (typeof given.command !== 'function') {
-    throw wrongType('redis must have a function command(args); ioredisConnection and others make one of a client');
+    throw wrongType(
+      'redis must have a function command(args); ioredisConnection and others make one of a client',
+    );
   }
   if (given.subscribe !== undefined && typeof given.subscribe !== 'function') {
     throw wrongType('redis.subscribe must be a function subscribe(channel, listener), or missing');
@@ -52,10 +54,12 @@ async function connect(target, given) {
     all = { ...given, url: target };
   } else if (target !== undefined) {
     if (given !== undefined) throw wrongType('connect takes a URL and options, or options alone');
+    if (target instanceof URL) mustBe('the URL', target, 'string');
     mustBeObject('the URL, or the options,', target);
     all = target;
   }
-  if (all === undefined) throw wrongType("connect needs a URL such as 'memory:', or options such as { redis }");
+  if (all === undefined)
+    throw wrongType("connect needs a URL such as 'memory:', or options such as { redis }");
   const { url, redis, fetch: givenFetch, host, ...others } = all;
   if (url !== undefined) mustBe('the URL', url, 'string');
   if (url === undefined && redis === undefined) {

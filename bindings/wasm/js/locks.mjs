@@ -98,7 +98,12 @@ class LockManager {
       const [view] = (await client.inspect({ name: lock.name })).locks;
       for (const { fencingToken } of view?.holders ?? []) {
         if (fencingToken === null) continue;
-        const order = { name: lock.name, expected: fencingToken, by: client.id, reason: 'locks.request steal' };
+        const order = {
+          name: lock.name,
+          expected: fencingToken,
+          by: client.id,
+          reason: 'locks.request steal',
+        };
         await client.breakLease(order);
       }
     }

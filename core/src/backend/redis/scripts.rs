@@ -32,11 +32,12 @@ impl Script {
 macro_rules! scripts {
     ($($constant:ident = $name:literal $(after $($prelude:literal)+)?;)*) => {
         $(pub(crate) static $constant: LazyLock<Script> = LazyLock::new(|| {
-            let text = concat!(
+            // Put together here, so that a prelude is in the program once.
+            let text = [
                 $($(include_str!(concat!("scripts/", $prelude, ".lua")),)+)?
-                include_str!(concat!("scripts/", $name, ".lua"))
-            );
-            Script::new($name, text.to_owned())
+                include_str!(concat!("scripts/", $name, ".lua")),
+            ];
+            Script::new($name, text.concat())
         });)*
     };
 }
