@@ -22,6 +22,12 @@ use crate::guard::{NativeClient, NativeGuard, NativeSet};
 use crate::options::{connect_options, lock_options, way};
 use crate::redis::HostRedis;
 
+#[wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(js_namespace = console, js_name = error)]
+    fn console_error(text: &str);
+}
+
 /// How a call ended.
 enum Value {
     Nothing,
@@ -47,6 +53,10 @@ pub struct Hub {
 impl Hub {
     #[wasm_bindgen(constructor)]
     pub fn new(ended: Function) -> Self {
+        // A panic ends the whole instance with nothing but `unreachable`: this says why, for a report.
+        std::panic::set_hook(Box::new(|panic| {
+            console_error(&format!("Polylatch has a bug; please report: {panic}"))
+        }));
         Self { under_way: UnderWay::default(), ended }
     }
 
