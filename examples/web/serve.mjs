@@ -1,7 +1,9 @@
-// Serves this folder and the installed package, and bridges commands to Redis: `node serve.mjs [REDIS_PORT]`.
+// Serves this folder, and the package from where it is installed: `node serve.mjs`, and open the address that it
+// prints, with ?store=consul://localhost:8500 for an agent that lets pages ask.
 //
-// A bridge for a desk: it lets every page of this machine send every command. One for others would check
-// who asks, and let only the commands of the locks pass (see the documentation of the Redis backend).
+// With a Redis connection it bridges commands, too. That is for a desk: it lets every page of this machine
+// send every command. One for others would check who asks, and let only the commands of the locks pass (see
+// the documentation of the Redis backend).
 
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
