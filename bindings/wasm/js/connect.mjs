@@ -32,7 +32,7 @@ function hostRedis(given) {
 /** Where this runs, for people who look at a held lock. */
 function machine() {
   const { process, location } = /** @type {any} */ (globalThis);
-  const host = process?.env?.HOSTNAME ?? location?.hostname;
+  const host = process?.getBuiltinModule?.('os')?.hostname() ?? process?.env?.HOSTNAME ?? location?.hostname;
   return { host: String(host || 'javascript'), pid: Number.isInteger(process?.pid) ? process.pid : 0 };
 }
 
