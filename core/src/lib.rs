@@ -75,6 +75,8 @@ mod registry;
 pub mod resource;
 mod service;
 #[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
+mod socket;
+#[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
 mod tls;
 mod token;
 mod wakeups;

@@ -30,20 +30,7 @@ pub(crate) async fn open(
     purpose: Purpose,
     hosted: Hosted,
 ) -> Result<Opened> {
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(unknown_scheme(url));
-    };
-    // A URL may hold a password, so no message repeats more of it than its scheme.
-    if url.chars().any(char::is_control) {
-        return Err(Error::new(
-            ErrorKind::InvalidConfig,
-            format!("the {scheme}: URL has a control character (a line break?); remove it"),
-        ));
-    }
-    let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let pairs = url::form_urlencoded::parse(query.as_bytes())
-        .map(|(key, value)| (key.into_owned(), value.into_owned()));
-    let mut params = Params::new(scheme, pairs)?;
+    let (scheme, target, mut params) = take_apart(url)?;
     #[cfg(feature = "consul")]
     let own_provisional = params.has("provisional");
     let settings = Settings::from_params(&mut params)?;
@@ -73,7 +60,7 @@ pub(crate) async fn open(
             Ok(Opened { backend, settings, display })
         }
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" => {
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => {
             use crate::backend::redis;
             let config = redis::RedisConfig::from_url(scheme, target, &mut params, &settings)?;
             params.finish()?;
@@ -110,6 +97,48 @@ pub(crate) async fn open(
     }
 }
 
+/// A URL's scheme, what it leads to, and its options.
+fn take_apart(url: &str) -> Result<(&str, &str, Params)> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(unknown_scheme(url));
+    };
+    // A URL may hold a password, so no message repeats more of it than its scheme.
+    if url.chars().any(char::is_control) {
+        return Err(Error::new(
+            ErrorKind::InvalidConfig,
+            format!("the {scheme}: URL has a control character (a line break?); remove it"),
+        ));
+    }
+    let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let pairs = url::form_urlencoded::parse(query.as_bytes())
+        .map(|(key, value)| (key.into_owned(), value.into_owned()));
+    Ok((scheme, target, Params::new(scheme, pairs)?))
+}
+
+/// Reads a URL by the rules of one store alone, without opening it.
+#[cfg(all(test, any(feature = "redis", feature = "consul")))]
+pub(crate) fn read<C>(
+    url: &str,
+    from_url: impl FnOnce(&str, &str, &mut Params, &Settings) -> Result<C>,
+) -> Result<C> {
+    let (scheme, target, mut params) = take_apart(url)?;
+    let settings = Settings::from_params(&mut params)?;
+    let config = from_url(scheme, target, &mut params, &settings)?;
+    params.finish()?;
+    Ok(config)
+}
+
+/// Each URL is refused with a message that says this.
+#[cfg(all(test, any(feature = "redis", feature = "consul")))]
+#[track_caller]
+pub(crate) fn assert_refused<C: std::fmt::Debug>(read: fn(&str) -> Result<C>, cases: &[(&str, &str)]) {
+    for (url, part) in cases {
+        let error = read(url).expect_err(url);
+        assert_eq!(error.code(), "invalid_config", "{url}");
+        assert!(error.to_string().contains(part), "{url}: {error}");
+    }
+}
+
 fn unknown_scheme(url: &str) -> Error {
     let mut known = vec!["memory:NAME"];
     if cfg!(feature = "sqlite") {
@@ -120,6 +149,7 @@ fn unknown_scheme(url: &str) -> Error {
             "redis://HOST:PORT",
             "rediss://HOST:PORT",
             "redis+unix:PATH",
+            "redis+sentinel://HOST,HOST,HOST/SERVICE",
             "redlock://HOST,HOST,HOST",
         ]);
     }

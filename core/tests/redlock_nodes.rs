@@ -212,6 +212,23 @@ fn waiters_follow_each_other_without_waiting_for_a_poll() {
 }
 
 #[test]
+fn who_enters_by_a_majority_leaves_no_place_on_a_node_that_refused() {
+    let nodes = Nodes::start(3);
+    let client = nodes.connect("");
+    // Another program has the key on one node, so that node says no and lets the contender wait.
+    let taken = ["SET", "polylatch:{a}:lock", "somebody else", "PX", "60000"];
+    assert!(nodes.0[2].command(&taken).is_ok());
+    let guard = block_on(client.lock("a").wait(SOON).acquire()).unwrap();
+    wait_until("the third node has refused", SOON, || {
+        nodes.0[2].command(&["ZCARD", "polylatch:{a}:crowd"]).int() == Some(1)
+    });
+    block_on(guard.release()).unwrap();
+    wait_until("nobody waits there any more", Duration::from_secs(2), || {
+        nodes.0[2].command(&["ZCARD", "polylatch:{a}:crowd"]).int() == Some(0)
+    });
+}
+
+#[test]
 fn every_nodes_vote_is_visible() {
     let nodes = Nodes::start(3);
     let client = nodes.connect("");

@@ -61,17 +61,7 @@ impl ConsulConfig {
         settings: &Settings,
     ) -> Result<Self> {
         let invalid = |message: String| Error::new(ErrorKind::InvalidConfig, message);
-        let files = TlsFiles {
-            ca: params.text("ca").map(PathBuf::from),
-            certificate: params.text("cert").map(PathBuf::from),
-            key: params.text("key").map(PathBuf::from),
-        };
-        if scheme != "consul+https" && files != TlsFiles::default() {
-            return Err(invalid("ca, cert and key need TLS; write consul+https://".into()));
-        }
-        if files.certificate.is_some() != files.key.is_some() {
-            return Err(invalid("cert and key belong together; give both or neither".into()));
-        }
+        let files = TlsFiles::from_params(params, scheme == "consul+https", "consul+https://")?;
         let address = if scheme == "consul+unix" {
             Address::Unix(file_path(target)?)
         } else {
@@ -202,17 +192,10 @@ fn token(params: &mut Params) -> Result<Option<Secret>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry;
 
     fn read(url: &str) -> Result<ConsulConfig> {
-        let (scheme, rest) = url.split_once(':').unwrap();
-        let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let pairs =
-            url::form_urlencoded::parse(query.as_bytes()).map(|(k, v)| (k.into_owned(), v.into_owned()));
-        let mut params = Params::new(scheme, pairs)?;
-        let settings = Settings::from_params(&mut params)?;
-        let config = ConsulConfig::from_url(scheme, target, &mut params, &settings)?;
-        params.finish()?;
-        Ok(config)
+        registry::read(url, ConsulConfig::from_url)
     }
 
     #[test]
@@ -231,7 +214,7 @@ mod tests {
 
     #[test]
     fn bad_urls_are_told_with_the_rule() {
-        for (url, part) in [
+        let cases = [
             ("consul://h:0", "must be a number from 1 to 65535"),
             ("consul:h", "with two slashes"),
             ("consul://h/locks", "prefix="),
@@ -254,10 +237,7 @@ mod tests {
             ("consul://h?token=", "empty"),
             ("consul://h?dc=", "dc is empty"),
             ("consul://h?leader=1", "knows no option \"leader\""),
-        ] {
-            let error = read(url).unwrap_err();
-            assert_eq!(error.code(), "invalid_config", "{url}");
-            assert!(error.to_string().contains(part), "{url}: {error}");
-        }
+        ];
+        registry::assert_refused(read, &cases);
     }
 }

@@ -1,9 +1,10 @@
 //! The Redis part of a URL: where, who, how, and with which promise.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::address::{Secret, TlsFiles, bracketed, host_and_port};
 use crate::backend::redis::port::{AckRule, Acknowledge};
@@ -12,12 +13,36 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::{MAX_LEASE, MIN_LEASE, Params, Settings};
 use crate::registry::file_path;
 
-/// Where the server is.
+/// What a service's name cannot keep as it is in the path of a URL.
+const IN_A_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'?').add(b'#').add(b'%');
+
+/// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
     Tcp { host: String, port: u16 },
     Tls { host: String, port: u16, files: TlsFiles },
     Unix(PathBuf),
+}
+
+/// The master of a service, whichever server that is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Service {
+    /// As the Sentinels call it.
+    pub name: String,
+    /// Host and port of each Sentinel.
+    pub sentinels: Vec<(String, u16)>,
+    /// Sentinels and servers speak TLS.
+    pub tls: Option<TlsFiles>,
+    /// Who asks the Sentinels; the servers have users of their own.
+    pub user: Option<String>,
+    pub password: Option<Secret>,
+}
+
+/// How the server is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    At(Address),
+    MasterOf(Service),
 }
 
 /// What the user declares to need.
@@ -29,10 +54,17 @@ pub(crate) enum Guarantee {
     Strict,
 }
 
+impl Guarantee {
+    pub(crate) fn from_params(params: &mut Params) -> Result<Self> {
+        let choices = [("best-effort", Self::BestEffort), ("strict", Self::Strict)];
+        params.choice("guarantee", &choices, Self::BestEffort)
+    }
+}
+
 /// Everything that a URL says about a Redis store.
 #[derive(Debug, Clone)]
 pub(crate) struct RedisConfig {
-    pub address: Address,
+    pub place: Place,
     pub user: Option<String>,
     pub password: Option<Secret>,
     pub database: u32,
@@ -45,22 +77,15 @@ pub(crate) struct RedisConfig {
 }
 
 impl RedisConfig {
-    /// Reads `redis://[user:password@]host[:port][/database]`, `rediss://…` or `redis+unix:PATH`.
+    /// Reads `redis://[user:password@]host[:port][/database]`, `rediss://…`, `redis+unix:PATH`, or
+    /// `redis+sentinel://[user:password@]host[:port],…/service[/database]`, `rediss+sentinel://…`.
     pub(crate) fn from_url(
         scheme: &str,
         target: &str,
         params: &mut Params,
         settings: &Settings,
     ) -> Result<Self> {
-        let invalid = |message: String| Error::new(ErrorKind::InvalidConfig, message);
-        let mut user = params.text("user");
-        let mut password = None;
-        if let Some(variable) = params.text("password_env") {
-            let value = std::env::var(&variable).map_err(|_| {
-                invalid(format!("password_env names the variable {variable}, which is not set"))
-            })?;
-            password = Some(Secret(value));
-        }
+        let mut login = Login { user: params.text("user"), password: secret_from(params, "password_env")? };
         let mut database = match params.text("db") {
             Some(text) => Some(
                 text.parse::<u32>()
@@ -68,74 +93,57 @@ impl RedisConfig {
             ),
             None => None,
         };
-        let files = TlsFiles {
-            ca: params.text("ca").map(PathBuf::from),
-            certificate: params.text("cert").map(PathBuf::from),
-            key: params.text("key").map(PathBuf::from),
-        };
-        let address = if scheme == "redis+unix" {
-            Address::Unix(file_path(target)?)
+        let with_tls = if scheme.ends_with("+sentinel") { "rediss+sentinel://" } else { "rediss://" };
+        let files = TlsFiles::from_params(params, scheme.starts_with("rediss"), with_tls)?;
+        let place = if scheme == "redis+unix" {
+            Place::At(Address::Unix(file_path(target)?))
         } else {
             let authority_and_path = target
                 .strip_prefix("//")
                 .ok_or_else(|| invalid(format!("write {scheme}://HOST, with two slashes")))?;
-            let (authority, path) = authority_and_path.split_once('/').unwrap_or((authority_and_path, ""));
+            let (authority, mut path) =
+                authority_and_path.split_once('/').unwrap_or((authority_and_path, ""));
+            let place = match authority.rsplit_once('@') {
+                Some((text, place)) => {
+                    login.read(text)?;
+                    place
+                }
+                None => authority,
+            };
+            let place = if scheme.ends_with("+sentinel") {
+                let (service, rest) = path.split_once('/').unwrap_or((path, ""));
+                path = rest;
+                Place::MasterOf(Service::read(scheme, service, place, files, params)?)
+            } else {
+                let (host, port) = host_and_port(place, 6379).map_err(invalid)?;
+                let is_tls = scheme == "rediss";
+                Place::At(if is_tls {
+                    Address::Tls { host, port, files }
+                } else {
+                    Address::Tcp { host, port }
+                })
+            };
             if !path.is_empty() {
                 let number = path.parse::<u32>().map_err(|_| {
                     invalid(format!("the path /{path} must be a database number, for example /0"))
                 })?;
                 if database.replace(number).is_some_and(|other| other != number) {
-                    return Err(invalid(
-                        "the database is given twice, as path and as db; give it once".into(),
-                    ));
+                    return Err(invalid("the database is given twice, as path and as db; give it once"));
                 }
             }
-            let (login, place) = match authority.rsplit_once('@') {
-                Some((login, place)) => (Some(login), place),
-                None => (None, authority),
-            };
-            if let Some(login) = login {
-                let (name, secret) = login.split_once(':').unwrap_or((login, ""));
-                let decode = |text: &str| {
-                    percent_decode_str(text).decode_utf8().map(|text| text.into_owned()).map_err(|_| {
-                        invalid("user or password in the URL is not UTF-8 after percent-decoding".into())
-                    })
-                };
-                if !name.is_empty() {
-                    user = Some(decode(name)?);
-                }
-                if !secret.is_empty() {
-                    password = Some(Secret(decode(secret)?));
-                }
-            }
-            let (host, port) = host_and_port(place, 6379).map_err(invalid)?;
-            if scheme == "rediss" {
-                Address::Tls { host, port, files: files.clone() }
-            } else {
-                Address::Tcp { host, port }
-            }
+            place
         };
+        let Login { user, password } = login;
         if user.is_some() && password.is_none() {
             return Err(invalid(
                 "the user needs a password; write USER:PASSWORD@HOST or use password_env= (any text will do for a \
-                 user that Redis knows as nopass)"
-                    .into(),
+                 user that Redis knows as nopass)",
             ));
-        }
-        if scheme != "rediss" && files != TlsFiles::default() {
-            return Err(invalid(format!("ca, cert and key need TLS; write rediss:// instead of {scheme}:")));
-        }
-        if files.certificate.is_some() != files.key.is_some() {
-            return Err(invalid("cert and key belong together; give both or neither".into()));
         }
 
         let prefix = params.text("prefix").unwrap_or_else(|| "polylatch".into());
         let keys = Keys::new(&prefix, params.text("lock_key").as_deref())?;
-        let guarantee = params.choice(
-            "guarantee",
-            &[("best-effort", Guarantee::BestEffort), ("strict", Guarantee::Strict)],
-            Guarantee::BestEffort,
-        )?;
+        let guarantee = Guarantee::from_params(params)?;
         let longest = if guarantee == Guarantee::Strict { Duration::from_secs(60) } else { MAX_LEASE };
         let max_lease = params.duration("max_lease", longest, MIN_LEASE, MAX_LEASE)?;
         if settings.lease > max_lease {
@@ -168,7 +176,7 @@ impl RedisConfig {
         }
         .map(|rule| Acknowledge { rule, within });
         Ok(Self {
-            address,
+            place,
             user,
             password,
             database: database.unwrap_or(0),
@@ -182,54 +190,154 @@ impl RedisConfig {
 
     /// The URL without its secrets.
     pub(crate) fn display(&self) -> String {
-        let login = match (&self.user, &self.password) {
-            (Some(user), _) => format!("{user}@"),
-            (None, _) => String::new(),
-        };
+        let login = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
         let database = if self.database == 0 { String::new() } else { format!("/{}", self.database) };
-        match &self.address {
-            Address::Tcp { host, port } => format!("redis://{login}{}:{port}{database}", bracketed(host)),
-            Address::Tls { host, port, .. } => {
+        match &self.place {
+            Place::At(Address::Tcp { host, port }) => {
+                format!("redis://{login}{}:{port}{database}", bracketed(host))
+            }
+            Place::At(Address::Tls { host, port, .. }) => {
                 format!("rediss://{login}{}:{port}{database}", bracketed(host))
             }
-            Address::Unix(path) => format!("redis+unix:{}", path.display()),
+            Place::At(Address::Unix(path)) => format!("redis+unix:{}", path.display()),
+            Place::MasterOf(service) => {
+                let scheme = if service.tls.is_some() { "rediss+sentinel" } else { "redis+sentinel" };
+                let sentinels: Vec<_> = service
+                    .sentinels
+                    .iter()
+                    .map(|(host, port)| format!("{}:{port}", bracketed(host)))
+                    .collect();
+                let name = utf8_percent_encode(&service.name, IN_A_PATH);
+                format!("{scheme}://{login}{}/{name}{database}", sentinels.join(","))
+            }
         }
     }
+
+    /// Whether nobody on the way can read along.
+    pub(crate) fn is_tls(&self) -> bool {
+        match &self.place {
+            Place::At(address) => matches!(address, Address::Tls { .. }),
+            Place::MasterOf(service) => service.tls.is_some(),
+        }
+    }
+}
+
+impl Service {
+    fn read(scheme: &str, name: &str, places: &str, files: TlsFiles, params: &mut Params) -> Result<Self> {
+        if name.is_empty() {
+            return Err(invalid(format!(
+                "write {scheme}://HOST,HOST,HOST/SERVICE, with the name under which the Sentinels watch the master"
+            )));
+        }
+        let mut sentinels = Vec::new();
+        for place in places.split(',') {
+            if place.is_empty() {
+                return Err(invalid(format!(
+                    "a Sentinel in the {scheme}: URL is empty; write HOST or HOST:PORT between commas"
+                )));
+            }
+            let sentinel = host_and_port(place, 26379).map_err(invalid)?;
+            if sentinels.contains(&sentinel) {
+                return Err(invalid(format!("the URL names the Sentinel {place} twice; name each once")));
+            }
+            sentinels.push(sentinel);
+        }
+        let user = params.text("sentinel_user");
+        let password = match (params.text("sentinel_password"), secret_from(params, "sentinel_password_env")?)
+        {
+            (Some(_), Some(_)) => {
+                return Err(invalid("give one of sentinel_password and sentinel_password_env, not both"));
+            }
+            (text, secret) => text.map(Secret).or(secret),
+        };
+        if user.is_some() && password.is_none() {
+            return Err(invalid("sentinel_user needs a password; give it with sentinel_password_env="));
+        }
+        let tls = scheme.starts_with("rediss").then_some(files);
+        Ok(Self { name: decoded(name)?, sentinels, tls, user, password })
+    }
+}
+
+/// Who asks.
+struct Login {
+    user: Option<String>,
+    password: Option<Secret>,
+}
+
+impl Login {
+    /// Takes `user:password` from the URL; what stands there wins over options.
+    fn read(&mut self, text: &str) -> Result<()> {
+        let (name, secret) = text.split_once(':').unwrap_or((text, ""));
+        if !name.is_empty() {
+            self.user = Some(decoded(name)?);
+        }
+        if !secret.is_empty() {
+            self.password = Some(Secret(decoded(secret)?));
+        }
+        Ok(())
+    }
+}
+
+fn decoded(text: &str) -> Result<String> {
+    let decoded = percent_decode_str(text).decode_utf8().map(|text| text.into_owned());
+    decoded.map_err(|_| invalid("user, password or path of the URL is not UTF-8 after percent-decoding"))
+}
+
+fn secret_from(params: &mut Params, option: &'static str) -> Result<Option<Secret>> {
+    let Some(variable) = params.text(option) else { return Ok(None) };
+    let value = std::env::var(&variable)
+        .map_err(|_| invalid(format!("{option} names the variable {variable}, which is not set")))?;
+    Ok(Some(Secret(value)))
+}
+
+fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidConfig, message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry;
 
     fn read(url: &str) -> Result<RedisConfig> {
-        let (scheme, rest) = url.split_once(':').unwrap();
-        let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let pairs =
-            url::form_urlencoded::parse(query.as_bytes()).map(|(k, v)| (k.into_owned(), v.into_owned()));
-        let mut params = Params::new(scheme, pairs)?;
-        let settings = Settings::from_params(&mut params)?;
-        let config = RedisConfig::from_url(scheme, target, &mut params, &settings)?;
-        params.finish()?;
-        Ok(config)
+        registry::read(url, RedisConfig::from_url)
     }
 
     #[test]
     fn urls_say_where_and_who_and_hide_the_password() {
         let config = read("redis://bob:p%40ss@db.example:6380/2?prefix=shop").unwrap();
-        assert_eq!(config.address, Address::Tcp { host: "db.example".into(), port: 6380 });
+        assert_eq!(config.place, Place::At(Address::Tcp { host: "db.example".into(), port: 6380 }));
         assert_eq!(config.password, Some(Secret("p@ss".into())));
         assert_eq!((config.user.as_deref(), config.database), (Some("bob"), 2));
         assert_eq!(config.display(), "redis://bob@db.example:6380/2");
         assert!(!format!("{config:?}").contains("p@ss"));
         assert_eq!(read("redis://").unwrap().display(), "redis://localhost:6379");
         assert_eq!(read("redis://[::1]:7000").unwrap().display(), "redis://[::1]:7000");
-        assert_eq!(read("redis+unix:/run/r.sock?db=3").unwrap().address, Address::Unix("/run/r.sock".into()));
-        assert!(matches!(read("rediss://h?ca=/ca.pem").unwrap().address, Address::Tls { .. }));
+        assert_eq!(
+            read("redis+unix:/run/r.sock?db=3").unwrap().place,
+            Place::At(Address::Unix("/run/r.sock".into()))
+        );
+        assert!(read("rediss://h?ca=/ca.pem").unwrap().is_tls());
+    }
+
+    #[test]
+    fn a_service_is_named_by_its_sentinels() {
+        let config =
+            read("redis+sentinel://bob:p%40ss@a,[::1]:7001/my%2Fmaster/2?sentinel_user=eve&sentinel_password=s3cret")
+                .unwrap();
+        let Place::MasterOf(service) = &config.place else { panic!("{config:?}") };
+        assert_eq!(service.sentinels, [("a".to_owned(), 26379), ("::1".to_owned(), 7001)]);
+        assert_eq!((service.name.as_str(), service.user.as_deref()), ("my/master", Some("eve")));
+        assert_eq!((config.database, config.user.as_deref()), (2, Some("bob")));
+        assert_eq!(config.display(), "redis+sentinel://bob@a:26379,[::1]:7001/my%2Fmaster/2");
+        assert!(!format!("{config:?}").contains("s3cret") && !format!("{config:?}").contains("p@ss"));
+        assert!(read("rediss+sentinel://a/m?ca=/ca.pem").unwrap().is_tls());
+        assert!(!read("redis+sentinel://a/m").unwrap().is_tls());
     }
 
     #[test]
     fn bad_urls_are_told_with_the_rule() {
-        for (url, part) in [
+        let cases = [
             ("redis://h:0", "must be a number from 1 to 65535"),
             ("redis://h:x", "must be a number from 1 to 65535"),
             ("redis://h/two", "must be a database number"),
@@ -242,10 +350,15 @@ mod tests {
             ("redis://h?prefixx=a", "knows no option \"prefixx\""),
             ("redis://h?password_env=POLYLATCH_NO_SUCH_VARIABLE", "is not set"),
             ("redis://h/1?db=2", "given twice"),
-        ] {
-            let error = read(url).unwrap_err();
-            assert_eq!(error.code(), "invalid_config", "{url}");
-            assert!(error.to_string().contains(part), "{url}: {error}");
-        }
+            ("redis+sentinel://a,b", "the name under which the Sentinels watch"),
+            ("redis+sentinel://a,,b/m", "is empty"),
+            ("redis+sentinel://a,a:26379/m", "names the Sentinel a:26379 twice"),
+            ("redis+sentinel://a/m/two", "must be a database number"),
+            ("redis+sentinel://a/m?ca=/x", "write rediss+sentinel://"),
+            ("redis+sentinel://a/m?sentinel_user=eve", "sentinel_password_env="),
+            ("redis+sentinel://a/m?sentinel_password=x&sentinel_password_env=HOME", "not both"),
+            ("redis://h?sentinel_user=eve", "knows no option \"sentinel_user\""),
+        ];
+        registry::assert_refused(read, &cases);
     }
 }

@@ -6,6 +6,7 @@
 mod access;
 mod facts;
 mod promises;
+mod sentinels;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::backend::redis::Inner;
-use crate::backend::redis::config::{Address, RedisConfig};
+use crate::backend::redis::config::{Address, Place, RedisConfig};
 use crate::error::Result;
 use crate::inspect::{Check, Examination};
 use crate::token::OwnerToken;
@@ -44,16 +45,22 @@ pub(super) struct Own {
 
 impl Own {
     pub(super) fn of(config: &RedisConfig) -> Self {
-        let transport = match &config.address {
-            Address::Unix(_) => Transport::Unix,
-            Address::Tls { .. } => Transport::Tls,
-            Address::Tcp { host, .. } => {
-                let loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-                Transport::Plain { host: host.clone(), loopback }
+        let plain = |hosts: &mut dyn Iterator<Item = &String>| {
+            let hosts: Vec<_> = hosts.map(String::as_str).collect();
+            let is_loopback =
+                |host: &&str| *host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+            Transport::Plain { host: hosts.join(", "), loopback: hosts.iter().all(is_loopback) }
+        };
+        let transport = match &config.place {
+            Place::At(Address::Unix(_)) => Transport::Unix,
+            _ if config.is_tls() => Transport::Tls,
+            Place::At(Address::Tcp { host, .. } | Address::Tls { host, .. }) => {
+                plain(&mut std::iter::once(host))
             }
+            Place::MasterOf(service) => plain(&mut service.sentinels.iter().map(|(host, _)| host)),
         };
         Self {
-            cli: cli(&config.address),
+            cli: cli(&config.place),
             echo: watch::Sender::new(None),
             transport,
             user: config.user.clone(),
@@ -62,16 +69,19 @@ impl Own {
     }
 }
 
-fn cli(address: &Address) -> String {
+fn cli(place: &Place) -> String {
     let at = |host: &str, port: u16| match (host, port) {
         ("localhost" | "127.0.0.1", 6379) => String::new(),
         ("localhost" | "127.0.0.1", port) => format!(" -p {port}"),
         (host, port) => format!(" -h {host} -p {port}"),
     };
-    match address {
-        Address::Tcp { host, port } => format!("redis-cli{}", at(host, *port)),
-        Address::Tls { host, port, .. } => format!("redis-cli --tls{}", at(host, *port)),
-        Address::Unix(path) => format!("redis-cli -s '{}'", path.display()),
+    match place {
+        Place::At(Address::Tcp { host, port }) => format!("redis-cli{}", at(host, *port)),
+        Place::At(Address::Tls { host, port, .. }) => format!("redis-cli --tls{}", at(host, *port)),
+        Place::At(Address::Unix(path)) => format!("redis-cli -s '{}'", path.display()),
+        // Found out when it is asked; a person asks a Sentinel for the server of the day.
+        Place::MasterOf(service) if service.tls.is_some() => "redis-cli --tls -h MASTER".into(),
+        Place::MasterOf(_) => "redis-cli -h MASTER".into(),
     }
 }
 
@@ -83,8 +93,11 @@ pub(super) async fn examine(inner: Arc<Inner>) -> Result<Examination> {
 /// In the order in which a person would look.
 fn judge(facts: &Facts) -> Examination {
     let mut findings: Vec<Check> = server::checks(facts).into_iter().chain(access::checks(facts)).collect();
+    let cli = sentinels::cli(facts);
     for check in &mut findings {
-        check.fix = check.fix.replace("redis-cli ", &format!("{} ", facts.cli));
+        check.fix = check.fix.replace("redis-cli ", &format!("{cli} "));
     }
+    // Their fixes are for other servers than the one that keeps the locks.
+    findings.extend(sentinels::checks(facts));
     Examination::new("redis", facts.version(), findings, promises::promises(facts))
 }

@@ -39,21 +39,25 @@ pub(crate) mod reading;
 pub(crate) mod records;
 mod replies;
 pub(crate) mod scripts;
+#[cfg(not(target_family = "wasm"))]
+mod sentinel;
 mod sets;
 #[cfg(not(target_family = "wasm"))]
-mod socket;
-#[cfg(not(target_family = "wasm"))]
 mod stream;
+mod together;
 mod unlisted;
 mod verbs;
+#[cfg(not(target_family = "wasm"))]
+mod way;
 
-use config::Guarantee;
 pub(crate) use config::RedisConfig;
+use config::{Guarantee, Place};
 use inbox::Inboxes;
 #[cfg(not(target_family = "wasm"))]
 use native::NativePort;
 use port::{Acknowledge, Call, Data, Port, ServerFacts};
 use records::Keys;
+use together::Together;
 use unlisted::Unlisted;
 
 /// One client's view of one Redis server.
@@ -63,7 +67,7 @@ pub(crate) struct RedisBackend {
 }
 
 struct Inner {
-    port: Box<dyn Port>,
+    port: Arc<dyn Port>,
     keys: Keys,
     /// The first arguments of scripts that can grant, where they come in one: every argument costs
     /// time at the server, and the usual cases need none of these.
@@ -76,6 +80,7 @@ struct Inner {
     client: ClientId,
     inboxes: Inboxes,
     unlisted: Unlisted,
+    together: Together,
     #[cfg(not(target_family = "wasm"))]
     own: examine::Own,
 }
@@ -113,6 +118,9 @@ fn port_to(
         Some(_) if config.acknowledge.is_some() => invalid(
             "ack= holds up its connection until replicas have confirmed, so it needs one that Polylatch opens; leave \
              it out where the program brings the connection along",
+        ),
+        Some(_) if matches!(config.place, Place::MasterOf(_)) => invalid(
+            "where the program brings its connection along, it asks the Sentinels, too; write redis://",
         ),
         Some(_) if config.user.is_some() || config.password.is_some() || config.database != 0 => invalid(
             "user, password and database belong to the connection, which the program brings along; leave them out \
@@ -155,6 +163,20 @@ fn check_guarantee(config: &RedisConfig, facts: &ServerFacts) -> Result<()> {
             facts.replicas
         ));
     }
+    if matches!(config.place, Place::MasterOf(_)) {
+        if facts.replicas == 0 && config.acknowledge.is_none() {
+            findings.push(
+                "its Sentinels promote replicas, and nobody waits for them; add ack=majority".to_owned(),
+            );
+        }
+        if facts.epoch.is_some() && facts.min_replicas_to_write.is_none() {
+            findings.push(
+                "a master that was cut off goes on beside the one that was promoted; set min-replicas-to-write 1 on \
+                 every server of the service"
+                    .to_owned(),
+            );
+        }
+    }
     if findings.is_empty() {
         return Ok(());
     }
@@ -180,7 +202,7 @@ impl RedisBackend {
                 config.max_lease.as_millis(),
                 if config.guarantee == Guarantee::Strict { 's' } else { '-' }
             ),
-            port,
+            port: Arc::from(port),
             keys: config.keys,
             guarantee: config.guarantee,
             max_lease: config.max_lease,
@@ -190,6 +212,7 @@ impl RedisBackend {
             client: context.client,
             inboxes: Inboxes::default(),
             unlisted: Unlisted::default(),
+            together: Together::default(),
         };
         let capability = Capability {
             backend: "redis",
@@ -220,6 +243,21 @@ impl Inner {
     async fn one(&self, call: Call, acknowledge: Option<Acknowledge>) -> Result<Data> {
         let mut answers = self.port.run(vec![call], acknowledge).await?;
         answers.pop().unwrap_or_else(|| Err(verbs::no_answer()))
+    }
+
+    /// A poll or a release of a mutex, which many tasks may make at the same time.
+    async fn usual(
+        &self,
+        contender: &Contender,
+        call: Call,
+        acknowledge: Option<Acknowledge>,
+    ) -> Result<Data> {
+        // Who waits for replicas or looks at the epoch of the server has a script of their own.
+        let is_plain = self.acknowledge.is_none() && self.guarantee != Guarantee::Strict;
+        if is_plain && self.port.joins_locks() && !verbs::lists_at_once(contender) {
+            return self.together.run(&self.port, call).await;
+        }
+        self.one(call, acknowledge).await
     }
 
     async fn announce(self: Arc<Self>, client: Arc<ClientInfo>) -> Result<()> {

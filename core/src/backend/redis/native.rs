@@ -2,7 +2,7 @@
 //! subscriptions.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, Value};
 use tokio::runtime::{self, Handle};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::backend::Reply;
 use crate::backend::redis::config::RedisConfig;
@@ -21,16 +21,19 @@ use crate::backend::redis::port::{
 use crate::backend::redis::replies::{
     classify, code, data, is_read_only, is_unknown_script, parse_info, refused_in_script,
 };
-use crate::backend::redis::stream::Opener;
+use crate::backend::redis::sentinel::Report;
+use crate::backend::redis::way::Way;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::policy::backoff::Backoff;
 use crate::wakeups::unpoisoned;
+
+mod promotions;
 
 /// How many requests may wait for the connection's writer before callers are held back.
 const REQUESTS_IN_FLIGHT: usize = 1024;
 
 struct Shared {
-    opener: Opener,
+    way: Way,
     login: RedisConnectionInfo,
     timeout: Duration,
     /// The client's own runtime.
@@ -44,6 +47,12 @@ struct Shared {
     connecting: tokio::sync::Mutex<u64>,
     most_replicas: AtomicU32,
     opened: AtomicU64,
+    /// Promotions are followed.
+    follows: AtomicBool,
+    /// A Sentinel has told of a promotion, or may have before it was listened to.
+    promoted: Notify,
+    /// Changes when another server is master: subscriptions begin anew there.
+    moved: watch::Sender<u64>,
     closed: Notify,
 }
 
@@ -51,6 +60,15 @@ struct Shared {
 /// Renewals have their own only where others wait for replicas. All else stays in order: a cancellation
 /// must not overtake the request that it undoes.
 type Line = (runtime::Id, bool);
+
+/// How commands leave.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sending {
+    /// By the line for renewals.
+    renews: bool,
+    /// Without company.
+    at_once: bool,
+}
 
 /// One connection for commands.
 #[derive(Clone)]
@@ -75,7 +93,7 @@ impl NativePort {
             login = login.set_password(&password.0);
         }
         Ok(Self(Arc::new(Shared {
-            opener: Opener::new(config.address.clone())?,
+            way: Way::new(&config.place, &login, config.timeout, &runtime)?,
             login,
             timeout: config.timeout,
             runtime,
@@ -84,6 +102,9 @@ impl NativePort {
             connecting: tokio::sync::Mutex::new(0),
             most_replicas: AtomicU32::new(0),
             opened: AtomicU64::new(0),
+            follows: AtomicBool::new(false),
+            promoted: Notify::new(),
+            moved: watch::Sender::new(0),
             closed: Notify::new(),
         })))
     }
@@ -138,7 +159,7 @@ impl Shared {
     async fn connect(self: &Arc<Self>) -> Result<(MultiplexedConnection, Driven)> {
         // Counted before anything can be answered on it.
         self.opened.fetch_add(1, Ordering::SeqCst);
-        let opened = self.opener.open().await?;
+        let opened = self.way.open().await?;
         // Time limits are the driver's, so the crate's own are off.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
@@ -149,11 +170,12 @@ impl Shared {
             .map_err(|error| self.login_failed(error))?;
         let driven = Driven::new(driver, opened.socket);
         tokio::spawn(driven.clone().background());
+        self.follow_promotions();
         Ok((commands, driven))
     }
 
     fn login_failed(&self, error: RedisError) -> Error {
-        let place = self.opener.place();
+        let place = self.way.place();
         if error.kind() == redis::ErrorKind::AuthenticationFailed || code(&error) == Some("WRONGPASS") {
             return Error::new(
                 ErrorKind::BackendRejected,
@@ -181,10 +203,10 @@ impl Shared {
 
     /// The connection ended before the first answer.
     fn ended_at_once(&self, cause: String) -> Error {
-        let place = self.opener.place();
+        let place = self.way.place();
         // With TLS 1.3 a server looks at the client's certificate when the handshake is over for the
         // client, so its refusal comes instead of the first answer.
-        let (kind, way_out) = match self.opener.is_tls() {
+        let (kind, way_out) = match self.way.is_tls() {
             true if cause.contains("alert") => (
                 ErrorKind::BackendRejected,
                 "it refused this client's TLS; it may want a client certificate, or another one (cert= and key=)",
@@ -207,13 +229,14 @@ impl Shared {
         }
     }
 
-    async fn send(self: &Arc<Self>, commands: Vec<Cmd>, renews: bool) -> Result<Vec<Value>> {
+    async fn send(self: &Arc<Self>, commands: Vec<Cmd>, sending: Sending) -> Result<Vec<Value>> {
+        let Sending { renews, at_once } = sending;
         let (id, mut connection) = self.connection(renews).await?;
         let driven = connection.driven.clone();
         let sent = match <[Cmd; 1]>::try_from(commands) {
             Ok([command]) => {
                 let request = connection.commands.send_packed_command(&command);
-                driven.call(request).await.map(|value| vec![value])
+                driven.call(request, at_once).await.map(|value| vec![value])
             }
             Err(commands) => {
                 let mut pipeline = Pipeline::with_capacity(commands.len());
@@ -221,7 +244,7 @@ impl Shared {
                 for command in commands {
                     pipeline.add_command(command);
                 }
-                driven.call(connection.commands.send_packed_commands(&pipeline, 0, count)).await
+                driven.call(connection.commands.send_packed_commands(&pipeline, 0, count), at_once).await
             }
         };
         // A demoted master keeps its connections: look for the master behind the address again.
@@ -249,7 +272,8 @@ impl Shared {
             commands.push(wait_command(ack, needed));
         }
         let renews = calls.iter().all(|call| call.script.renews());
-        let mut replies = self.send(commands, renews).await?;
+        let at_once = calls.iter().any(|call| call.script.gathers());
+        let mut replies = self.send(commands, Sending { renews, at_once }).await?;
         let mut acknowledged = needed.map(|_| replies.pop());
         let unknown: Vec<_> = (0..calls.len()).filter(|at| is_unknown_script(&replies[*at])).collect();
         if !unknown.is_empty() {
@@ -259,7 +283,7 @@ impl Shared {
             if let Some((ack, needed)) = needed {
                 again.push(wait_command(ack, needed));
             }
-            let mut answers = self.send(again, renews).await?;
+            let mut answers = self.send(again, Sending { renews, at_once }).await?;
             if needed.is_some() {
                 acknowledged = Some(answers.pop());
             }
@@ -317,17 +341,17 @@ impl Shared {
             ErrorKind::BackendUnavailable,
             format!(
                 "Redis at {} did not answer within {:?}; is the address right, and no TLS wanted there?",
-                self.opener.place(),
+                self.way.place(),
                 self.timeout
             ),
         )
     }
 
     async fn ask_for_facts(self: Arc<Self>) -> Result<ServerFacts> {
-        let mut replies = self.send(vec![redis::cmd("INFO")], false).await?;
+        let mut replies = self.send(vec![redis::cmd("INFO")], Sending::default()).await?;
         let facts = match replies.pop() {
             Some(Value::ServerError(error)) if error.code() == "NOPERM" => {
-                self.send(vec![redis::cmd("PING")], false)
+                self.send(vec![redis::cmd("PING")], Sending::default())
                     .await?
                     .into_iter()
                     .try_for_each(|reply| data(reply).map(drop))?;
@@ -348,7 +372,7 @@ impl Shared {
         command.arg(words);
         let limit = {
             let _context = self.runtime.enter();
-            tokio::time::timeout(self.timeout, self.send(vec![command], false))
+            tokio::time::timeout(self.timeout, self.send(vec![command], Sending::default()))
         };
         let mut replies = limit.await.unwrap_or_else(|_| Err(self.silent()))?;
         Ok(match replies.pop() {
@@ -363,8 +387,9 @@ impl Shared {
 
     /// Listens on one channel until it is confirmed that nobody can, or the connection ends.
     async fn listen(&self, channel: &str, listener: &Listener) -> Result<()> {
+        let mut moved = self.moved.subscribe();
         let opening = async {
-            let stream = self.opener.open().await?.stream;
+            let stream = self.way.open().await?.stream;
             let mut subscriber =
                 PubSub::new(&self.login, stream).await.map_err(|error| self.login_failed(error))?;
             subscriber.subscribe(channel).await.map_err(|error| classify(&error))?;
@@ -379,10 +404,14 @@ impl Shared {
         })?;
         listener(ChannelEvent::Subscribed);
         let mut messages = subscriber.on_message();
-        while let Some(message) = messages.next().await {
+        loop {
+            let message = tokio::select! {
+                message = messages.next() => message,
+                _ = moved.changed() => None,
+            };
+            let Some(message) = message else { return Ok(()) };
             listener(ChannelEvent::Message(message.get_payload_bytes().to_vec()));
         }
-        Ok(())
     }
 }
 
@@ -431,6 +460,11 @@ impl Port for NativePort {
 
     fn ask(&self, words: Vec<String>) -> Reply<std::result::Result<Data, Refusal>> {
         Box::pin(Arc::clone(&self.0).ask(words))
+    }
+
+    fn sentinels(&self) -> Option<Reply<Vec<Report>>> {
+        self.0.way.sentinels()?;
+        Some(Box::pin(Arc::clone(&self.0).reports()))
     }
 
     fn connections_opened(&self) -> Option<u64> {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crate::backend::Reply;
 use crate::backend::redis::scripts::Script;
+#[cfg(not(target_family = "wasm"))]
+use crate::backend::redis::sentinel::Report;
 use crate::error::{Error, ErrorKind, Result};
 
 /// One script call.
@@ -157,6 +159,17 @@ pub(crate) trait Port: Send + Sync + 'static {
         let _ = words;
         let error = Error::new(ErrorKind::Unsupported, "this connection cannot ask the server about itself");
         Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// Whether one script may have the keys of several locks.
+    fn joins_locks(&self) -> bool {
+        true
+    }
+
+    /// What each Sentinel says, where Sentinels name the master; for examining.
+    #[cfg(not(target_family = "wasm"))]
+    fn sentinels(&self) -> Option<Reply<Vec<Report>>> {
+        None
     }
 
     /// How many connections it has begun to open; `None` if it cannot tell. As long as the number stays

@@ -9,8 +9,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::backend::redis::config::Address;
-use crate::backend::redis::socket::{Socket, waitable};
 use crate::error::{Error, ErrorKind, Result};
+use crate::socket::{Socket, waitable};
 use crate::tls;
 
 /// A byte stream in both directions.
@@ -25,6 +25,8 @@ pub(crate) struct Opened {
 
 /// What is read once, before the first connection.
 pub(crate) struct Opener {
+    /// What listens there, for people.
+    what: &'static str,
     address: Address,
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
@@ -33,12 +35,12 @@ impl Opener {
     /// Reads certificates and keys.
     ///
     /// Errors: `invalid_config` that names the file.
-    pub(crate) fn new(address: Address) -> Result<Self> {
+    pub(crate) fn new(what: &'static str, address: Address) -> Result<Self> {
         let tls = match &address {
             Address::Tls { host, files, .. } => Some(tls::connector(host, files)?),
             Address::Tcp { .. } | Address::Unix(_) => None,
         };
-        Ok(Self { address, tls })
+        Ok(Self { what, address, tls })
     }
 
     pub(crate) fn is_tls(&self) -> bool {
@@ -59,7 +61,8 @@ impl Opener {
             Error::new(
                 ErrorKind::BackendUnavailable,
                 format!(
-                    "cannot connect to Redis at {}; is it running, and is this its address?",
+                    "cannot connect to {} at {}; is it running, and is this its address?",
+                    self.what,
                     self.place()
                 ),
             )
@@ -76,7 +79,7 @@ impl Opener {
                 };
                 match connector.connect(name.clone(), stream).await {
                     Ok(stream) => Ok(Opened { stream: Box::new(stream), socket }),
-                    Err(error) => Err(tls::refused(error, "Redis", &self.place(), "rediss", "redis")),
+                    Err(error) => Err(tls::refused(error, self.what, &self.place(), "rediss", "redis")),
                 }
             }
             #[cfg(unix)]

@@ -86,16 +86,19 @@ impl Inner {
         }
     }
 
-    /// Notes that a contender waits; returns how often in a row nobody got a majority.
+    /// Counts how often in a row nobody got a majority while a contender waits.
     fn note_wait(&self, contender: &Contender, waits: bool, why: Lost) -> u32 {
-        if !waits {
-            return 0;
-        }
         let mut waiting = unpoisoned(&self.waiting);
-        let waited = waiting.entry(contender.owner).or_insert_with(|| Waited::since(wall_us()));
+        let Some(waited) = waiting.get_mut(&contender.owner).filter(|_| waits) else { return 0 };
         waited.seen = Instant::now();
         waited.splits = if why == Lost::Split { waited.splits + 1 } else { 0 };
         waited.splits
+    }
+
+    /// Notes that a contender may stand in a crowd from now on; returns since when it waits, in µs.
+    fn waits_since(&self, contender: &Contender, now_us: u64) -> u64 {
+        let mut waiting = unpoisoned(&self.waiting);
+        waiting.entry(contender.owner).or_insert_with(|| Waited::since(now_us)).since_us
     }
 
     /// A pause in which other contenders get through: some round trips.
@@ -170,12 +173,13 @@ impl Inner {
         ask: Ask,
         election: &mut Election,
     ) -> Fanout<Data> {
-        let waited = unpoisoned(&self.waiting).get(&contender.owner).cloned();
         let (record, alive) = standing(contender, ask);
         let keys = self.acquire_keys(&contender.name);
         let wall = wall_us();
         let proposal = unpoisoned(&self.proposals).next(wall);
-        let since = waited.as_ref().map_or(wall, |waited| waited.since_us);
+        // Noted before anything is sent: a node may say no to one whom the others let in, and then it
+        // stands in that node's crowd until its release takes it away there.
+        let since = if record.is_empty() { wall } else { self.waits_since(contender, wall) };
         let args = [
             contender.owner.to_hex(),
             String::new(),

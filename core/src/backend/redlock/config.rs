@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::redis::RedisConfig;
-use crate::backend::redis::config::{Address, Guarantee};
+use crate::backend::redis::config::Guarantee;
 use crate::backend::redis::records::Keys;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{MAX_LEASE, MIN_LEASE, Params, Settings};
@@ -51,11 +51,7 @@ impl RedlockConfig {
                  votes for different locks",
             ));
         }
-        let guarantee = params.choice(
-            "guarantee",
-            &[("best-effort", Guarantee::BestEffort), ("strict", Guarantee::Strict)],
-            Guarantee::BestEffort,
-        )?;
+        let guarantee = Guarantee::from_params(params)?;
         let max_lease = params.duration("max_lease", LONGEST, MIN_LEASE, MAX_LEASE)?;
         if settings.lease > max_lease {
             return Err(invalid(format!(
@@ -84,7 +80,7 @@ impl RedlockConfig {
 
     /// The URL without its secrets.
     pub(crate) fn display(&self) -> String {
-        let all_tls = self.nodes.iter().all(|node| matches!(node.address, Address::Tls { .. }));
+        let all_tls = self.nodes.iter().all(RedisConfig::is_tls);
         let scheme = if all_tls { "redlocks" } else { "redlock" };
         let shown: Vec<_> = self.nodes.iter().map(RedisConfig::display).collect();
         let (mut places, mut database) = (Vec::new(), "");
@@ -179,17 +175,10 @@ pub(super) fn place_of(config: &RedisConfig) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry;
 
     fn read(url: &str) -> Result<RedlockConfig> {
-        let (scheme, rest) = url.split_once(':').unwrap();
-        let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let pairs =
-            url::form_urlencoded::parse(query.as_bytes()).map(|(k, v)| (k.into_owned(), v.into_owned()));
-        let mut params = Params::new(scheme, pairs)?;
-        let settings = Settings::from_params(&mut params)?;
-        let config = RedlockConfig::from_url(scheme, target, &mut params, &settings)?;
-        params.finish()?;
-        Ok(config)
+        registry::read(url, RedlockConfig::from_url)
     }
 
     #[test]
@@ -206,7 +195,7 @@ mod tests {
     fn tls_is_for_all_nodes_or_for_those_that_are_named() {
         let tls = |url: &str| -> Vec<bool> {
             let config = read(url).unwrap();
-            config.nodes.iter().map(|node| matches!(node.address, Address::Tls { .. })).collect()
+            config.nodes.iter().map(RedisConfig::is_tls).collect()
         };
         assert_eq!(tls("redlocks://a,b?ca=/ca.pem"), [true, true]);
         assert_eq!(tls("redlock://a,b:7000,c?tls=b:7000,c&ca=/ca.pem"), [false, true, true]);
@@ -216,7 +205,7 @@ mod tests {
 
     #[test]
     fn bad_urls_are_told_with_the_rule() {
-        for (url, part) in [
+        let cases = [
             ("redlock://a,a:6379,b", "names the node a:6379 twice"),
             ("redlock://a,,b", "is empty"),
             ("redlock://a,b,c,d,e,f,g,h,i,j", "names 10 nodes; 1 to 9"),
@@ -230,10 +219,7 @@ mod tests {
             ("redlock://a,b?node_timeout=2s", "too long for provisional"),
             ("redlock://a,b:0", "must be a number from 1 to 65535"),
             ("redlock://a,b?prefixx=a", "knows no option \"prefixx\""),
-        ] {
-            let error = read(url).unwrap_err();
-            assert_eq!(error.code(), "invalid_config", "{url}");
-            assert!(error.to_string().contains(part), "{url}: {error}");
-        }
+        ];
+        registry::assert_refused(read, &cases);
     }
 }

@@ -153,22 +153,25 @@ impl Inner {
             }
         }
         self.follow(answers, |_, _, _| {});
-        match tally.verdict(self.quorum) {
-            Some(true) => Ok(Released::Released),
+        let released = match tally.verdict(self.quorum) {
+            Some(true) => Released::Released,
             // Some node had the lease to its end. Where it was missing it never came, or the node was
             // emptied and does not vote; unless enough nodes have somebody else.
             _ if tally.yes > 0
                 && others < self.quorum.needed()
                 && tally.yes + tally.no >= self.quorum.needed() =>
             {
-                Ok(Released::Released)
+                Released::Released
             }
-            Some(false) => Ok(Released::NotHeld),
+            Some(false) => Released::NotHeld,
             None => {
                 self.care();
-                Err(self.unreachable(&errors))
+                return Err(self.unreachable(&errors));
             }
-        }
+        };
+        // Only now: whoever asks again after a failure still has to leave the crowds.
+        unpoisoned(&self.waiting).remove(&contender.owner);
+        Ok(released)
     }
 
     /// Leaves nothing of a contender on any node that can be reached.
@@ -196,7 +199,7 @@ impl Inner {
     /// To every node that may have the lock, also one that has not answered for a while: what is sent on
     /// its connection is carried out in order when it comes back.
     fn send_release(self: &Arc<Self>, contender: &Contender, may_wait: bool) -> Fanout<Data> {
-        let waited = may_wait || unpoisoned(&self.waiting).remove(&contender.owner).is_some();
+        let waited = may_wait || unpoisoned(&self.waiting).contains_key(&contender.owner);
         let name = &contender.name;
         let record = if waited { waiter_record(contender, true) } else { String::new() };
         let keys = self.release_keys(name);

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::backend::redis::announcement;
-use crate::backend::redis::config::{Address, Guarantee};
+use crate::backend::redis::config::Guarantee;
 use crate::backend::redis::records::Keys;
+use crate::backend::redis::{RedisConfig, announcement};
 use crate::backend::{
     Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released, RenewItem,
     Renewal, Reply,
@@ -146,7 +146,7 @@ impl Inner {
         };
         Ok(Self {
             quorum: Quorum::of(nodes.len()),
-            all_tls: config.nodes.iter().all(|node| matches!(node.address, Address::Tls { .. })),
+            all_tls: config.nodes.iter().all(RedisConfig::is_tls),
             nodes,
             shape: Arc::new(shape),
             keys: config.keys.clone(),

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{CONTROL_USER, RedisServer, folder};
 use crate::tls::{Flaw, TestCa, TlsFiles};
@@ -19,6 +20,7 @@ pub struct RedisBuilder {
     pub(super) unix_only: bool,
     pub(super) append_only: bool,
     pub(super) data_dir: Option<PathBuf>,
+    pub(super) is_sentinel: bool,
     lines: Vec<String>,
 }
 
@@ -70,6 +72,16 @@ impl RedisBuilder {
     #[must_use]
     pub fn replica_of(self, primary: SocketAddr) -> Self {
         self.config(&format!("replicaof {} {}", primary.ip(), primary.port()))
+    }
+
+    /// Is a Sentinel, which says who keeps the data of `service` and promotes a replica when half of the
+    /// Sentinels that it needs (`quorum`) find its primary silent for `silence`.
+    #[must_use]
+    pub fn sentinel(mut self, service: &str, primary: SocketAddr, quorum: usize, silence: Duration) -> Self {
+        self.is_sentinel = true;
+        let (host, port, silence) = (primary.ip(), primary.port(), silence.as_millis());
+        self.config(&format!("sentinel monitor {service} {host} {port} {quorum}"))
+            .config(&format!("sentinel down-after-milliseconds {service} {silence}"))
     }
 
     /// Keeps the server's files in this existing folder instead of a temporary one.

@@ -1,6 +1,7 @@
 //! A real `redis-server` per test.
 
 mod config;
+mod service;
 
 use std::fs::{self, File};
 use std::io;
@@ -17,6 +18,7 @@ use crate::wait::poll;
 use crate::{TempDir, proc};
 
 pub use config::{RedisBuilder, StartError, Tls};
+pub use service::{Service, ServiceBuilder};
 
 /// How long a server may take to answer PING, and to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -273,6 +275,7 @@ impl RedisServer {
         let mut command = Command::new(&program);
         command
             .arg(self.dir.join("redis.conf"))
+            .args(self.settings.is_sentinel.then_some("--sentinel"))
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

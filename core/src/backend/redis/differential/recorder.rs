@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::backend::redis::RedisBackend;
-use crate::backend::redis::config::{Address, Guarantee, RedisConfig};
+use crate::backend::redis::config::{Address, Guarantee, Place, RedisConfig};
 use crate::backend::redis::port::{Acknowledge, Call, ChannelEvent, Data, Listener, Port, ServerFacts};
 use crate::backend::redis::records::Keys;
 use crate::backend::{OpenContext, Reply};
@@ -60,6 +60,11 @@ impl Port for RecordingPort {
     }
 
     fn close(&self) {}
+
+    /// Every call is recorded by itself, with many under way.
+    fn joins_locks(&self) -> bool {
+        false
+    }
 }
 
 /// One client: its backend, and what that would send.
@@ -75,7 +80,7 @@ impl Party {
         let recorder = Recorder::default();
         let id = ClientId::from_stored(&format!("host:{number}:c0ffee"));
         let config = RedisConfig {
-            address: Address::Tcp { host: "recorded".into(), port: 1 },
+            place: Place::At(Address::Tcp { host: "recorded".into(), port: 1 }),
             user: None,
             password: None,
             database: 0,

@@ -10,6 +10,7 @@ use crate::backend::redis::Inner;
 use crate::backend::redis::config::Guarantee;
 use crate::backend::redis::port::{AckRule, Data, Port};
 use crate::backend::redis::reading;
+use crate::backend::redis::sentinel::Word;
 use crate::clock::{Instant, SystemTime, UNIX_EPOCH};
 use crate::error::{ErrorKind, Result};
 use crate::inspect::Query;
@@ -48,6 +49,8 @@ pub(super) struct Facts {
     pub keys_start: String,
     pub channels_start: String,
     pub counter_key: String,
+    /// What each Sentinel says, if Sentinels name the master.
+    pub sentinels: Option<Vec<(String, std::result::Result<Word, String>)>>,
     /// The fields of `INFO`; `None` if this user may not call it.
     pub info: Option<HashMap<String, String>>,
     /// Settings as `CONFIG GET` tells them; those it does not tell are missing.
@@ -177,6 +180,17 @@ pub(super) async fn gather(inner: &Arc<Inner>) -> Result<Facts> {
     let (clock, trips) = time(port).await?;
     let (trials, wrote, write_refused) = trials::run(inner).await?;
     let push = trials::push(inner).await?;
+    let sentinels = match port.sentinels() {
+        Some(asking) => {
+            let reports = asking.await?.into_iter();
+            Some(
+                reports
+                    .map(|(place, said)| (place, said.map_err(|error| error.message().to_owned())))
+                    .collect(),
+            )
+        }
+        None => None,
+    };
     let counter_key = inner.keys.counter();
     let counter = match port.ask(vec!["GET".into(), counter_key.clone()]).await? {
         Ok(Data::Nil) => Counter::Absent,
@@ -195,6 +209,7 @@ pub(super) async fn gather(inner: &Arc<Inner>) -> Result<Facts> {
         keys_start: inner.keys.counter().trim_end_matches("fence").to_owned(),
         channels_start: inner.keys.inbox_before(),
         counter_key,
+        sentinels,
         info,
         settings,
         clock,

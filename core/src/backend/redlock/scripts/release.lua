@@ -6,7 +6,8 @@ local value = redis.call('GET', KEYS[1])
 local mine = value and string.match(value, '^(%x+)|pl1|') == ARGV[1]
 if mine then redis.call('DEL', KEYS[1]) end
 local my_turn = false
-if ARGV[5] ~= '' then
+-- Most of those who may wait never stood here.
+if ARGV[5] ~= '' and redis.call('EXISTS', KEYS[2], KEYS[5]) > 0 then
   redis.call('ZREM', KEYS[2], ARGV[5])
   redis.call('ZREM', KEYS[3], ARGV[5])
   my_turn = redis.call('GET', KEYS[5]) == ARGV[1]

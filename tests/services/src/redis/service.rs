@@ -1,0 +1,174 @@
+//! A primary, its replicas, and three Sentinels that promote one of them.
+
+use std::time::Duration;
+
+use super::RedisServer;
+use super::config::percent;
+use crate::proxy::Proxy;
+use crate::wait::{wait_for, wait_until};
+
+/// How the Sentinels call it.
+const NAME: &str = "locks";
+const SENTINELS: usize = 3;
+/// For how long a primary has to be silent.
+const SILENCE: Duration = Duration::from_millis(500);
+/// They learn of each other by messages every two seconds, and elect who promotes by chance.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Settings of a service.
+#[derive(Debug, Clone, Default)]
+pub struct ServiceBuilder {
+    replicas: usize,
+    password: Option<String>,
+    sentinel_password: Option<String>,
+    lines: Vec<String>,
+}
+
+impl ServiceBuilder {
+    /// The servers need this password.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// The Sentinels need this password.
+    #[must_use]
+    pub fn sentinel_password(mut self, password: &str) -> Self {
+        self.sentinel_password = Some(password.into());
+        self
+    }
+
+    /// Adds a line to the configuration of every server.
+    #[must_use]
+    pub fn config(mut self, line: &str) -> Self {
+        self.lines.push(line.into());
+        self
+    }
+
+    /// Starts everything, and waits until the Sentinels know each other and the replicas.
+    #[track_caller]
+    pub fn start(self) -> Service {
+        let server = || {
+            let mut builder = RedisServer::builder();
+            if let Some(password) = &self.password {
+                builder = builder.password(password).config(&format!("masterauth {password}"));
+            }
+            self.lines.iter().fold(builder, |builder, line| builder.config(line))
+        };
+        let primary = server().start();
+        let mut links = Vec::new();
+        let mut servers = Vec::new();
+        for _ in 0..self.replicas {
+            let link = Proxy::start_raw(primary.address());
+            servers.push(server().replica_of(link.address()).start());
+            links.push(link);
+        }
+        let at = primary.address();
+        servers.insert(0, primary);
+        let sentinels = (0..SENTINELS).map(|_| {
+            // Longer than a test: by then they would correct where a replica replicates from.
+            let mut builder = RedisServer::builder()
+                .sentinel(NAME, at, SENTINELS / 2 + 1, SILENCE)
+                .config(&format!("sentinel failover-timeout {NAME} 180000"));
+            if let Some(password) = &self.password {
+                builder = builder.config(&format!("sentinel auth-pass {NAME} {password}"));
+            }
+            if let Some(password) = &self.sentinel_password {
+                builder = builder.password(password).config(&format!("sentinel sentinel-pass {password}"));
+            }
+            builder.start()
+        });
+        let service = Service { sentinels: sentinels.collect(), servers, links, settings: self };
+        service.wait_until_known();
+        service
+    }
+}
+
+/// A service that is up; gone with its value.
+#[derive(Debug)]
+pub struct Service {
+    /// The servers; the first one was started as primary.
+    pub servers: Vec<RedisServer>,
+    pub sentinels: Vec<RedisServer>,
+    /// What each replica's data passes on its way from the first primary.
+    pub links: Vec<Proxy>,
+    settings: ServiceBuilder,
+}
+
+impl Service {
+    /// Describes a service with so many replicas.
+    pub fn with_replicas(replicas: usize) -> ServiceBuilder {
+        ServiceBuilder { replicas, ..ServiceBuilder::default() }
+    }
+
+    /// The address that a client dials, without options.
+    pub fn url(&self) -> String {
+        let login = self.settings.password.as_deref().map(percent);
+        self.url_as(&login.map_or(String::new(), |password| format!(":{password}@")))
+    }
+
+    /// The same with another `user:password@`.
+    pub fn url_as(&self, login: &str) -> String {
+        let places: Vec<_> = self.sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
+        format!("redis+sentinel://{login}{}/{NAME}", places.join(","))
+    }
+
+    /// The server that is primary by its own word.
+    #[track_caller]
+    pub fn primary(&self) -> &RedisServer {
+        let named = self.named().expect("a Sentinel that answers");
+        self.servers.iter().find(|server| server.port() == named).expect("one of our servers")
+    }
+
+    /// Waits until the Sentinels name another primary than `before`, and it accepts writes.
+    #[track_caller]
+    pub fn wait_for_promotion(&self, before: &RedisServer) -> &RedisServer {
+        let port = wait_for("a promotion", PATIENCE, || self.named().filter(|port| *port != before.port()));
+        let promoted = self.servers.iter().find(|server| server.port() == port).expect("one of our servers");
+        wait_until("the promoted server to accept writes", PATIENCE, || is_primary(promoted));
+        promoted
+    }
+
+    /// The port of the primary that the most recent configuration names.
+    fn named(&self) -> Option<u16> {
+        let words = self.sentinels.iter().filter(|sentinel| sentinel.is_running()).filter_map(|sentinel| {
+            let master = sentinel.try_command(&["SENTINEL", "MASTER", NAME]).ok()?;
+            let field = |name: &str| {
+                let texts = master.texts();
+                let at = texts.iter().position(|text| *text == name)?;
+                texts.get(at + 1)?.parse::<u64>().ok()
+            };
+            Some((field("config-epoch")?, u16::try_from(field("port")?).ok()?))
+        });
+        words.max().map(|(_, port)| port)
+    }
+
+    #[track_caller]
+    fn wait_until_known(&self) {
+        let knows = |sentinel: &RedisServer, field: &str, wanted: usize| {
+            let master = sentinel.command(&["SENTINEL", "MASTER", NAME]);
+            let texts = master.texts();
+            let at = texts.iter().position(|text| *text == field);
+            at.and_then(|at| texts.get(at + 1)).is_some_and(|text| *text == wanted.to_string())
+        };
+        let all =
+            |field: &str, wanted: usize| self.sentinels.iter().all(|sentinel| knows(sentinel, field, wanted));
+        wait_until("the Sentinels to know each other", PATIENCE, || {
+            all("num-other-sentinels", SENTINELS - 1)
+        });
+        wait_until("the Sentinels to know the replicas", PATIENCE, || {
+            all("num-slaves", self.servers.len() - 1)
+        });
+        wait_until("the replicas to have the data", PATIENCE, || {
+            self.servers[1..].iter().all(|replica| {
+                let info = replica.command(&["INFO", "replication"]);
+                info.text().is_some_and(|text| text.contains("master_link_status:up"))
+            })
+        });
+    }
+}
+
+fn is_primary(server: &RedisServer) -> bool {
+    server.try_command(&["ROLE"]).is_ok_and(|role| role.texts().first() == Some(&"master"))
+}
