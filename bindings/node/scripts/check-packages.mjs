@@ -14,6 +14,7 @@ const MAIN = [
   'README.md',
   'js/calls.cjs',
   'js/client.cjs',
+  'js/connect.cjs',
   'js/errors.cjs',
   'js/fields.cjs',
   'js/gate.cjs',
