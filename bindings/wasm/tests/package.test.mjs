@@ -13,7 +13,7 @@ const manifest = createRequire(import.meta.url).resolve('polylatch-wasm/package.
 const folder = dirname(manifest);
 
 /** What a page loads, compressed, in kilobytes of 1000 bytes. A limit against growth, above what it is. */
-const LARGEST = 385;
+const LARGEST = 420;
 
 test('every error code has its class, and no other class is there', () => {
   const { errors } = JSON.parse(readFileSync(process.env.POLYLATCH_ERRORS_JSON, 'utf8'));
