@@ -90,6 +90,23 @@ need_window() {
   [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
 }
 
+# need_java: a Java 11 or newer that compiles, and Maven.
+need_java() {
+  local packages=()
+  have javac || packages+=(openjdk-17-jdk-headless)
+  have mvn || packages+=(maven)
+  [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
+}
+
+# need_ruby: Ruby 3.0 or newer with its foreign function interface, and what its tests are written with.
+need_ruby() {
+  local packages=()
+  have gem || packages+=(ruby)
+  [ ${#packages[@]} -eq 0 ] && ruby -e 'require "ffi"; require "minitest"' 2>/dev/null ||
+    packages+=(ruby-ffi ruby-minitest)
+  [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
+}
+
 # The oldest Python that the package runs on: `requires-python` in its pyproject.toml.
 readonly MIN_PYTHON=3.9
 

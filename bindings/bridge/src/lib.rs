@@ -18,6 +18,8 @@ pub mod border;
 pub mod client;
 pub mod failure;
 #[cfg(not(target_family = "wasm"))]
+pub mod held;
+#[cfg(not(target_family = "wasm"))]
 pub mod host_loop;
 pub mod options;
 #[cfg(not(target_family = "wasm"))]
@@ -31,6 +33,8 @@ pub use blocking::{Interrupted, run_at_most, run_interruptible};
 #[cfg(not(target_family = "wasm"))]
 pub use client::Client;
 pub use failure::{Context, Details, Failure};
+#[cfg(not(target_family = "wasm"))]
+pub use held::Held;
 #[cfg(not(target_family = "wasm"))]
 pub use host_loop::{HostLoop, Started, UnderWay};
 pub use options::{ConnectOptions, LockOptions, LockSpec, OptionValue, Way};

@@ -6,7 +6,7 @@
 //! - [`view`]: one lock at one moment, and the transaction from there to the next; no I/O
 //! - `line`: acquiring; `sets`: several at once; `ending`: releasing, giving up, converting, renewing
 //! - [`sessions`]: the sessions of a client; `keeping`: what goes on in the background
-//! - [`api`] over [`port`]: the HTTP calls
+//! - `errand`: whose thread does all that; [`api`] over [`port`]: the HTTP calls
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ use crate::wakeups::Wakeups;
 mod acquisition;
 mod api;
 mod config;
+mod delays;
 mod ending;
 mod errand;
 mod errors;
@@ -52,10 +53,10 @@ mod view;
 use acquisition::Acquisitions;
 use api::Api;
 pub(crate) use config::{ConsulConfig, half_of_the_lease};
+use delays::Delays;
 use errand::Errands;
 use keeping::Inbox;
 use keys::Keys;
-use line::Delays;
 #[cfg(not(target_family = "wasm"))]
 use native::NativePort;
 use sessions::Sessions;

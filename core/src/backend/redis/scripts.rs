@@ -53,7 +53,7 @@ macro_rules! scripts {
 }
 
 scripts! {
-    POLL = "poll" after "poll_free" "unpack_keys" "unpack_poll" "common" "line";
+    POLL = "poll" after "poll_free" "poll_join" "unpack_keys" "unpack_poll" "common" "line";
     POLL_STRICT = "poll" after "unpack_keys" "unpack_poll" "common" "line";
     RELEASE = "release" after "release_direct" "unpack_keys" "unpack_release" "common";
     CANCEL = "cancel" after "common";
