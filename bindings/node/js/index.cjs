@@ -1,6 +1,7 @@
 'use strict';
 
-const { connect, Client, RwLock, Semaphore } = require('./client.cjs');
+const { Client, RwLock, Semaphore } = require('./client.cjs');
+const { connect } = require('./connect.cjs');
 const { Guard, GuardSet } = require('./guard.cjs');
 const { FencedUpdate } = require('./fenced.cjs');
 const { TokenGate } = require('./gate.cjs');

@@ -16,6 +16,7 @@ const MAIN = [
   'README.md',
   'js/calls.cjs',
   'js/client.cjs',
+  'js/connect.cjs',
   'js/errors.cjs',
   'js/fenced.cjs',
   'js/fields.cjs',

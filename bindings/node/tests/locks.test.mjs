@@ -194,7 +194,9 @@ for (const [store, url] of await stores()) {
           const { clients } = await other.inspect({ name });
           const client = clients.find(({ id }) => id === one.id);
           return (
-            client?.language === 'node' && client.pid === process.pid && client.program === 'locks.test.mjs'
+            client?.language === (process.env.POLYLATCH_TEST_LANGUAGE ?? 'node') &&
+            client.pid === process.pid &&
+            client.program === 'locks.test.mjs'
           );
         });
         const order = { name, expected: guard.fencingToken, by: 'ann@desk', reason: 'it is stuck' };

@@ -25,7 +25,7 @@ pub(crate) mod consul;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-#[cfg(feature = "redis")]
+#[cfg(all(feature = "redis", not(target_family = "wasm")))]
 pub(crate) mod redlock;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -179,7 +179,10 @@ pub(crate) enum Renewal {
     Extended,
     NotYours,
     /// Too few nodes answered to say.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only a store of several nodes says so"))]
+    #[cfg_attr(
+        any(not(feature = "redis"), target_family = "wasm"),
+        allow(dead_code, reason = "only a store of several nodes says so")
+    )]
     Unknown,
 }
 
@@ -267,7 +270,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome>;
 
     /// Says what this set-up can and cannot promise. Touches no lock.
-    fn examine(&self) -> Reply<Examination>;
+    ///
+    /// Not in a JavaScript host, where nobody operates a store and every kilobyte is loaded.
+    fn examine(&self) -> Reply<Examination> {
+        let error = Error::new(ErrorKind::Unsupported, "this store cannot be examined from here");
+        Box::pin(std::future::ready(Err(error)))
+    }
 
     /// Lets go of connections and threads. Nothing is called afterwards.
     fn close(&self) -> Reply<()>;

@@ -139,6 +139,7 @@ impl Inner {
             "granted" if self.acknowledge.is_some() => self.wakeups.hint(owner),
             "granted" => self.wakeups.grant(owner, fence),
             "revoked" => self.wakeups.revoked(owner, fence),
+            #[cfg(not(target_family = "wasm"))]
             "echo" => drop(self.own.echo.send_replace(Some(owner))),
             _ => {}
         }

@@ -317,9 +317,10 @@ impl Shared {
             }
         }
         let answers = replies.into_iter().zip(&calls).map(|(reply, call)| match reply {
-            Value::ServerError(error) => {
-                Err(refused_in_script(&error, call.script).unwrap_or_else(|| classify(&error.into())))
-            }
+            Value::ServerError(error) => Err(error
+                .details()
+                .and_then(|detail| refused_in_script(detail, call.script))
+                .unwrap_or_else(|| classify(&error.into()))),
             reply => data(reply),
         });
         Ok(answers.collect())

@@ -1,23 +1,29 @@
 //! What a server's replies mean: data, facts, and errors with kind and effect.
 
-use redis::{RedisError, ServerError, ServerErrorKind, Value};
+#[cfg(not(target_family = "wasm"))]
+use redis::{RedisError, ServerErrorKind, Value};
 
-use crate::backend::redis::port::{Data, ServerFacts};
+#[cfg(not(target_family = "wasm"))]
+use crate::backend::redis::port::Data;
+use crate::backend::redis::port::ServerFacts;
 use crate::backend::redis::scripts::Script;
-use crate::error::{Effect, Error, ErrorKind, Result};
+#[cfg(not(target_family = "wasm"))]
+use crate::error::Result;
+use crate::error::{Effect, Error, ErrorKind};
 
+#[cfg(not(target_family = "wasm"))]
 pub(super) fn is_unknown_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
+#[cfg(not(target_family = "wasm"))]
 pub(super) fn is_read_only(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "READONLY")
 }
 
 /// Explains what Redis 7.0 says when a script meets a missing permission: neither the code NOPERM nor
 /// the command, but the line of the script.
-pub(super) fn refused_in_script(error: &ServerError, script: &Script) -> Option<Error> {
-    let detail = error.details()?;
+pub(super) fn refused_in_script(detail: &str, script: &Script) -> Option<Error> {
     let refused = detail.strip_prefix("The user executing the script can't ")?;
     let missing = if refused.starts_with("run") {
         let line: usize = detail.rsplit_once("@user_script:")?.1.trim_end_matches('.').parse().ok()?;
@@ -42,6 +48,7 @@ pub(super) fn refused_in_script(error: &ServerError, script: &Script) -> Option<
     )
 }
 
+#[cfg(not(target_family = "wasm"))]
 pub(super) fn data(value: Value) -> Result<Data> {
     Ok(match value {
         Value::Nil => Data::Nil,
@@ -64,16 +71,27 @@ pub(super) fn data(value: Value) -> Result<Data> {
     })
 }
 
+#[cfg(not(target_family = "wasm"))]
 pub(super) fn code(error: &RedisError) -> Option<&str> {
     error.code()
 }
 
 /// Maps what the redis crate reports to kind and effect.
+#[cfg(not(target_family = "wasm"))]
 pub(super) fn classify(error: &RedisError) -> Error {
+    match code(error) {
+        None => refusal(None, None).with_source(error.to_string()),
+        code => refusal(code, error.detail()),
+    }
+}
+
+/// Maps a server's error reply, taken apart into its code and the rest, to kind and effect. Without a
+/// code, there was no reply.
+pub(super) fn refusal(code: Option<&str>, detail: Option<&str>) -> Error {
     // The text of a script's error may repeat its arguments, among them an owner token: only the
     // code and our own words go into the message.
     let known = |kind, message: String| Error::new(kind, message);
-    match code(error) {
+    match code {
         Some("WRONGTYPE") => known(
             ErrorKind::NameConflict,
             "the key of this lock holds foreign data of another type, which was left alone; use another name or \
@@ -85,7 +103,7 @@ pub(super) fn classify(error: &RedisError) -> Error {
             format!(
                 "the Redis user lacks a permission: {}; see the list of needed commands, keys and channels in the \
                  documentation of the Redis backend",
-                error.detail().unwrap_or("no detail")
+                detail.unwrap_or("no detail")
             ),
         ),
         Some("NOAUTH") => known(
@@ -120,8 +138,7 @@ pub(super) fn classify(error: &RedisError) -> Error {
         Some(code) => known(ErrorKind::BackendRejected, format!("Redis refused the request ({code})"))
             .with_effect(Effect::Maybe),
         None => known(ErrorKind::BackendUnavailable, "the connection to Redis broke".into())
-            .with_effect(Effect::Maybe)
-            .with_source(error.to_string()),
+            .with_effect(Effect::Maybe),
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::redis::port::{Data, Refusal};
 use crate::backend::redis::{Inner, scripts};
+use crate::clock::Instant;
 use crate::error::Result;
 use crate::name::LockName;
 use crate::token::OwnerToken;
