@@ -7,6 +7,7 @@
 mod changes;
 pub(crate) mod examination;
 mod inspector;
+mod look;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -19,7 +20,8 @@ use crate::token::ClientId;
 
 pub use changes::changes;
 pub use examination::{Check, CheckSeverity, Examination, Holds, Promise};
-pub use inspector::{Inspector, Observation, Watch};
+pub use inspector::{Follower, Inspector, Observation, Watch};
+pub(crate) use look::Look;
 
 /// Which locks to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::files::{self, Recorder};
 use crate::model::history::Limits;
 use crate::model::order::AuditLine;
-use crate::model::{Alarms, Alert, BreakOrder, BreakResult, Connection, ConnectionId, Fleet};
+use crate::model::{Alarms, Alert, BreakOrder, BreakResult, Connection, ConnectionId, Fleet, Report, Update};
 use crate::poll::{Poller, Target, Told, ViewerClock};
 
-/// How often alert rules are looked at when nothing comes.
+/// How often alert rules are looked at when nothing comes, and how often the window hears of readings in
+/// which nothing happened.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What the thread writes and the window reads.
@@ -158,6 +159,14 @@ impl State {
         }
     }
 
+    /// Says whether the window would look otherwise than after some time in which nothing happened.
+    fn is_worth_a_frame(&self, told: &Told) -> bool {
+        let Told::Update(Update { connection, report: Report::Seen(sample), .. }) = told else { return true };
+        let known = self.fleet.store(connection).and_then(|store| store.snapshot());
+        !sample.events.is_empty()
+            || known.is_none_or(|known| known.locks.len() != sample.snapshot.locks.len())
+    }
+
     fn take(&mut self, told: Told, now_ms: u64) -> Option<BreakResult> {
         match told {
             Told::Connected(mut connection) => {
@@ -199,17 +208,19 @@ fn keep(
     by: &str,
     audit: Option<&Path>,
 ) {
+    let mut woken = Instant::now();
     loop {
         let first = match told.recv_timeout(LOOK) {
             Ok(first) => Some(first),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        let mut broken = Vec::new();
+        let (mut broken, mut happened) = (Vec::new(), false);
         let is_new = {
             let mut state = lock(state);
             let before = state.fleet.version();
             for told in first.into_iter().chain(told.try_iter()) {
+                happened |= state.is_worth_a_frame(&told);
                 broken.extend(state.take(told, clock.now_ms()));
             }
             let now_ms = clock.now_ms();
@@ -220,7 +231,8 @@ fn keep(
             for alert in &fresh {
                 super::notify::tell(alert);
             }
-            state.fleet.version() != before
+            happened
+                || (state.fleet.version() != before && woken.elapsed() >= LOOK)
                 || !fresh.is_empty()
                 || !broken.is_empty()
                 || !state.trouble.is_empty()
@@ -232,6 +244,7 @@ fn keep(
             }
         }
         if is_new {
+            woken = Instant::now();
             wake();
         }
     }

@@ -12,7 +12,7 @@ use crate::backend::{
 };
 use crate::client_info::ClientInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::inspect::{BreakOutcome, BreakRequest, Examination, Look, Query, Snapshot};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::token::ClientId;
@@ -25,6 +25,7 @@ mod driven;
 mod examine;
 pub(crate) mod foreign;
 mod inbox;
+mod looking;
 pub(crate) mod native;
 pub(crate) mod port;
 pub(crate) mod reading;
@@ -249,6 +250,15 @@ impl Backend for RedisBackend {
             let mut snapshot = reading::read(&*inner.port, &inner.keys, &query, unlisted).await?;
             snapshot.round_trip = started.elapsed();
             Ok(snapshot)
+        })
+    }
+
+    fn look(&self, query: &Query, before: Option<Look>) -> Reply<Look> {
+        let inner = Arc::clone(&self.inner);
+        let query = query.clone();
+        Box::pin(async move {
+            let unlisted = inner.unlisted.names();
+            looking::look(&*inner.port, &inner.keys, &query, unlisted, before).await
         })
     }
 

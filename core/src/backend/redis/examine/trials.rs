@@ -109,6 +109,7 @@ pub(super) fn called_by_scripts() -> BTreeSet<String> {
         &scripts::CONVERT,
         &scripts::ANNOUNCE,
         &scripts::LIST,
+        &scripts::GLANCE,
         &scripts::SHOW,
         &scripts::PEOPLE,
     ];
