@@ -12,24 +12,19 @@ const CALM_SHARE: u32 = 50;
 /// For how long nothing must have changed.
 const CALM_AFTER: Duration = Duration::from_secs(3);
 
-/// A store that answers at once is read so many times in an interval.
-const FASTER: u32 = 5;
-
-/// No store is read more often.
-const LEAST: Duration = Duration::from_millis(100);
-
 /// The pace of one connection.
 #[derive(Debug)]
 pub(crate) struct Pace {
+    quick: Duration,
     every: Duration,
     stirred: Instant,
 }
 
 impl Pace {
-    /// `every` is how often a store is read whose readings are dear; one that answers quickly is read up
-    /// to five times as often, so that a change is seen soon.
-    pub(crate) fn new(every: Duration, now: Instant) -> Self {
-        Self { every, stirred: now }
+    /// `quick` is how often a store is read whose readings cost next to nothing, `every` how often one is
+    /// whose readings are dear.
+    pub(crate) fn new(quick: Duration, every: Duration, now: Instant) -> Self {
+        Self { quick: quick.min(every), every, stirred: now }
     }
 
     /// Returns the time from the start of a reading to that of the next.
@@ -38,10 +33,9 @@ impl Pace {
             self.stirred = now;
         }
         let calm = now.duration_since(self.stirred) >= CALM_AFTER;
-        let shortest = (self.every / FASTER).max(LEAST).min(self.every);
         let bearable = took * if calm { CALM_SHARE } else { SHARE };
         // A busy store is spared even if it was asked to be read more often.
-        bearable.clamp(shortest, self.every).max(took * SHARE)
+        bearable.clamp(self.quick, self.every).max(took * SHARE)
     }
 }
 
@@ -56,7 +50,7 @@ mod tests {
     #[test]
     fn a_quick_store_is_read_often_and_a_slow_one_for_a_small_share_of_the_time() {
         let start = Instant::now();
-        let mut pace = Pace::new(ms(1_000), start);
+        let mut pace = Pace::new(ms(200), ms(1_000), start);
         let later = start + ms(10_000);
         assert_eq!(pace.next(start, ms(1), true), ms(200));
         assert_eq!(pace.next(later, ms(1), false), ms(200), "also while nothing happens");
@@ -68,7 +62,7 @@ mod tests {
     #[test]
     fn while_nothing_changes_a_dear_reading_is_rare_and_a_change_makes_it_frequent_again() {
         let start = Instant::now();
-        let mut pace = Pace::new(ms(1_000), start);
+        let mut pace = Pace::new(ms(200), ms(1_000), start);
         assert_eq!(pace.next(start + ms(2_900), ms(15), false), ms(200));
         assert_eq!(pace.next(start + ms(3_000), ms(15), false), ms(750));
         assert_eq!(pace.next(start + ms(4_000), ms(30), false), ms(1_000));
@@ -80,8 +74,10 @@ mod tests {
     fn the_wished_interval_bounds_the_pace_on_both_sides() {
         let start = Instant::now();
         let later = start + ms(60_000);
-        assert_eq!(Pace::new(ms(10_000), start).next(later, ms(1), true), ms(2_000));
-        assert_eq!(Pace::new(ms(100), start).next(later, ms(1), true), ms(100));
-        assert_eq!(Pace::new(ms(200), start).next(later, ms(30), false), ms(200));
+        let even = |every| Pace::new(every, every, start);
+        assert_eq!(even(ms(10_000)).next(later, ms(1), true), ms(10_000));
+        assert_eq!(even(ms(100)).next(later, ms(30), false), ms(150), "a fifth of the time all the same");
+        let wrong_way = Pace::new(ms(1_000), ms(200), start).next(later, ms(1), true);
+        assert_eq!(wrong_way, ms(200));
     }
 }

@@ -35,8 +35,10 @@ pub struct Target {
     pub id: ConnectionId,
     /// Its URL, with its secret; never shown. Empty for the default store.
     pub url: String,
-    /// How often it is read, 100 ms to 1 min, if a reading is dear: one that answers quickly is read up to
-    /// five times as often, and none for more than a fifth of the time.
+    /// How often it is read if that costs next to nothing; at most `every`.
+    pub quick: Duration,
+    /// How often it is read if a reading is dear, 100 ms to 1 min. No store is read for more than a fifth
+    /// of the time.
     pub every: Duration,
     /// Only locks whose name starts with this.
     pub prefix: Option<String>,
@@ -47,10 +49,16 @@ pub struct Target {
 }
 
 impl Target {
-    /// A connection that is read at least once a second, as far as it answers, and may be changed.
+    /// A connection that is read once a second, or five times if it answers quickly, and may be changed.
     pub fn new(id: ConnectionId, url: impl Into<String>) -> Self {
-        let every = Duration::from_secs(1);
-        Self { id, url: url.into(), every, prefix: None, foreign: None, read_only: false }
+        let (quick, every) = (Duration::from_millis(200), Duration::from_secs(1));
+        Self { id, url: url.into(), quick, every, prefix: None, foreign: None, read_only: false }
+    }
+
+    /// The same, read evenly.
+    pub fn evenly(mut self, every: Duration) -> Self {
+        (self.quick, self.every) = (every, every);
+        self
     }
 
     fn query(&self) -> Query {
@@ -279,7 +287,7 @@ impl Follower {
             .await;
         let _ = self.client.send(Some(client.clone()));
         let mut follower = client.inspect().follow(self.target.query());
-        let mut pace = Pace::new(self.target.every, Instant::now());
+        let mut pace = Pace::new(self.target.quick, self.target.every, Instant::now());
         let mut before: Option<Arc<Snapshot>> = None;
         loop {
             let asked = Instant::now();

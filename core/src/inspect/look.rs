@@ -91,6 +91,9 @@ impl LockView {
         for waiter in &mut self.waiters {
             visit(&mut waiter.waited_ms, true);
         }
+        for left in self.votes.iter_mut().filter_map(|vote| vote.remaining_ms.as_mut()) {
+            visit(left, false);
+        }
     }
 
     /// Lets time pass. Says whether every lease still runs.

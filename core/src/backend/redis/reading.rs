@@ -176,6 +176,7 @@ pub(super) fn view(name: &LockName, answer: Data) -> Result<LockView> {
         capacity: kind.capacity(),
         holders,
         waiters,
+        votes: Vec::new(),
         details: Vec::new(),
     })
 }

@@ -105,6 +105,7 @@ fn unused(name: &str, mode: Mode) -> LockView {
         capacity: kind.capacity(),
         holders: Vec::new(),
         waiters: Vec::new(),
+        votes: Vec::new(),
         details: Vec::new(),
     }
 }

@@ -38,8 +38,8 @@ pub(super) async fn watch(store: &Store, url: Option<&str>, args: &WatchArgs) ->
     let news = Arc::<Notify>::default();
     let wake = Arc::clone(&news);
     let (poller, told) = Poller::start(clock, Arc::new(move || wake.notify_one()))?;
-    let mut target = Target::new(id, url.unwrap_or_default());
-    (target.every, target.prefix, target.foreign) = (args.every, args.prefix.clone(), args.foreign.clone());
+    let mut target = Target::new(id, url.unwrap_or_default()).evenly(args.every);
+    (target.prefix, target.foreign) = (args.prefix.clone(), args.foreign.clone());
     poller.watch(target);
 
     let mut app = App::new(connection);
