@@ -42,7 +42,8 @@ impl Drop for Running {
 /// A command that holds one lock and waits for the other one.
 fn cross(server: &RedisServer, first: &str, second: &str) -> Running {
     let program = env!("CARGO_BIN_EXE_polylatch");
-    let both_held = format!("until [ $({program} ls --json | grep -o held_for_ms | wc -l) -ge 2 ]; do :; done");
+    let both_held =
+        format!("until [ $({program} ls --json | grep -o held_for_ms | wc -l) -ge 2 ]; do :; done");
     let script = format!("{both_held}; exec {program} run {second} --wait 60s -- true");
     let mut command = polylatch(server, &["run", first, "--", "sh", "-c", &script]);
     Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
@@ -64,8 +65,10 @@ fn graph_tells_a_deadlock_and_where_to_break_it() {
     for part in ["waits for orders, held by", "waits for stock, held by", "break here: "] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let told = polylatch(&server, &["why", "orders"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&told.stdout).contains("Deadlock"), "{told:?}");
+    wait_until("the reason", PATIENCE, || {
+        let told = polylatch(&server, &["why", "orders"]).output().unwrap();
+        String::from_utf8_lossy(&told.stdout).contains("Deadlock, standing for ")
+    });
 }
 
 #[test]

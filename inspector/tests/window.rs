@@ -285,7 +285,7 @@ fn a_password_is_kept_in_the_keyring_and_nowhere_else() {
     let mut locked = again.restarted_with(Arc::new(Locked));
     locked.until("the question", |window| window.says("Password for cache"));
     assert!(locked.says("it stays locked"));
-    locked.type_into("Password (it is kept in the keyring)", "pa55word");
+    locked.type_secret("Password (it is kept in the keyring)", "pa55word");
     locked.click("Connect");
     locked.until("the connection", |window| window.says("No locks"));
     locked.until("that it is not kept", |window| window.says("the keyring did not take the change"));

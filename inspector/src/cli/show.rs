@@ -179,7 +179,8 @@ impl Page {
             self.lines.push(String::new());
         }
         for (at, vote) in lock.votes.iter().enumerate() {
-            let left = vote.remaining_ms.map(|left| format!(", for another {}", span(left))).unwrap_or_default();
+            let left =
+                vote.remaining_ms.map(|left| format!(", for another {}", span(left))).unwrap_or_default();
             let says = match (vote.reached, &vote.owner_digest, &vote.client) {
                 (false, ..) => "does not answer".into(),
                 (true, None, _) => "free".into(),

@@ -115,7 +115,9 @@ fn about_holder(
         Rule::Foreign => {
             let end = match (left, Session::of(holder)) {
                 (Some(left), _) => format!("Free in {left} unless extended."),
-                (None, session) => format!("It lasts as long as its session, which ends {}.", session?.ends()),
+                (None, session) => {
+                    format!("It lasts as long as its session, which ends {}.", session?.ends())
+                }
             };
             (format!("{theirs}, and {says}. {end}"), vec![])
         }
@@ -249,7 +251,9 @@ fn about_votes(lock: &LockView, rule: Rule, evidence: &Evidence<'_>) -> Option<W
         );
         let next = match camp.left_ms {
             Some(_) => vec![Next::Do("wait; whoever asks counts the other nodes".into())],
-            None => vec![Next::Do("look at the key on these nodes: no lock of ours is without an end".into())],
+            None => {
+                vec![Next::Do("look at the key on these nodes: no lock of ours is without an end".into())]
+            }
         };
         return Some((sentence, next));
     }

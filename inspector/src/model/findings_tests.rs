@@ -267,7 +267,7 @@ fn votes_without_a_majority_are_told_apart_from_a_free_lock() {
     let rest = vec![vote("n1", Some(a), left), vote("n2", None, None), away];
     let (rule, severity, sentence) = told(voted(vec![], rest));
     assert_eq!((rule, severity), (Rule::Quorum, Severity::Notice));
-    for part in ["1 of 3 nodes still name", "2 have to", "ends in 3s", "1 node is not answering"] {
+    for part in ["1 of 3 nodes still name", "2 have to", "ends in 3.0 s", "1 node is not answering"] {
         assert!(sentence.contains(part), "{part}: {sentence}");
     }
 

@@ -205,8 +205,7 @@ impl App {
             live.forget(&ConnectionId::new(name));
         }
         self.transient.retain(|known| known.name != name);
-        let removed: Vec<_> =
-            self.saved.connections.extract_if(.., |known| known.name == name).collect();
+        let removed: Vec<_> = self.saved.connections.extract_if(.., |known| known.name == name).collect();
         for connection in removed.iter().filter(|known| known.secret == SecretSource::Keyring) {
             if let Some(asking) = &self.asking {
                 asking.forget(connection);

@@ -184,9 +184,19 @@ impl Pilot {
 
     #[track_caller]
     pub fn type_into(&mut self, field: &str, text: &str) {
-        self.harness.get_by_role_and_label(Role::TextInput, field).focus();
+        self.type_at(Role::TextInput, field, text);
+    }
+
+    #[track_caller]
+    pub fn type_secret(&mut self, field: &str, text: &str) {
+        self.type_at(Role::PasswordInput, field, text);
+    }
+
+    #[track_caller]
+    fn type_at(&mut self, role: Role, field: &str, text: &str) {
+        self.harness.get_by_role_and_label(role, field).focus();
         self.steps(2);
-        self.harness.get_by_role_and_label(Role::TextInput, field).type_text(text);
+        self.harness.get_by_role_and_label(role, field).type_text(text);
         self.steps(2);
     }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crossterm::event::Event as Input;
 use crossterm::execute;
-use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use tokio::sync::Notify;
@@ -91,9 +93,9 @@ impl Screen {
         enable_raw_mode()?;
         let screen = Terminal::new(CrosstermBackend::new(io::stdout()));
         // From here on it is put right again, whatever fails.
-        let mut screen = Self(screen.inspect_err(|_| drop(disable_raw_mode()))?);
-        execute!(io::stdout(), EnterAlternateScreen)?;
-        screen.0.clear()?;
+        let screen = Self(screen.inspect_err(|_| drop(disable_raw_mode()))?);
+        // The toolkit's own way to clear asks where the cursor is, which not every terminal answers.
+        execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
         Ok(screen)
     }
 }

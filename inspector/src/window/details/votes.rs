@@ -5,9 +5,9 @@ use eframe::egui::{FontId, Grid, RichText, Sense, Ui, vec2};
 use polylatch::inspect::{LockView, VoteView};
 
 use super::Subject;
+use crate::model::LockState;
 use crate::model::text::{harmless, span};
 use crate::model::votes::tally;
-use crate::model::LockState;
 use crate::window::{marks, theme};
 
 /// Shows the votes, if there are any. `age_ms` is how old the reading is.
