@@ -148,6 +148,7 @@ fn who(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
         ui.weak("It was not in the latest reading.");
         return;
     };
+    super::votes::show(ui, lock, age_ms(subject), subject);
     let title =
         if lock.holders.is_empty() { "HOLDER".to_owned() } else { sharing::held(lock).to_uppercase() };
     ui.label(RichText::new(title).size(11.0).color(palette.weak));
@@ -158,7 +159,6 @@ fn who(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
         ui.push_id(("holder", at), |ui| holder_card(ui, lock, holder, subject, acts));
     }
     ui.add_space(6.0);
-    super::votes::show(ui, lock, age_ms(subject), subject);
     line(ui, lock, subject);
 }
 
