@@ -26,7 +26,7 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// A store that answers quickly is read five times as often, so that a change is on the screen within 0.3 s.
+/// A store that answers quickly is read five times as often, so that a change is seen soon.
 fn quick(every_ms: u64) -> Duration {
     every((every_ms / 5).max(100))
 }
