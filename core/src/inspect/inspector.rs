@@ -122,7 +122,7 @@ impl Follower {
     /// Reads the store now. Changes nothing in it.
     ///
     /// Guarantees: the same as [`Inspector::list`], but that on some stores only what was written since
-    /// the reading before is read again, and the ages of the rest go on by the time that passed. Every few
+    /// the reading before is read again, and the ages of the rest go on by the time that passed. Every 30
     /// seconds all of it is read. `requests` of the result says what it took.
     ///
     /// Errors: as [`Inspector::list`]. Cancellation: safe; the next call reads everything.

@@ -9,7 +9,7 @@ use crate::backend::ANNOUNCE_TTL;
 
 /// A reading that was put together from an older one is made anew after this time: what a store cannot
 /// tell cheaply is late by no more than that.
-const WHOLE_EVERY: Duration = Duration::from_secs(5);
+const WHOLE_EVERY: Duration = Duration::from_secs(30);
 
 /// A reading, and what tells the next one whether something has changed since. Each store uses what it can
 /// tell.
