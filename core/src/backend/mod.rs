@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::client_info::ClientInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::inspect::{BreakOutcome, BreakRequest, Examination, Look, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
 use crate::policy::fencing::{FenceQuality, FencingToken};
@@ -264,6 +264,14 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Reads locks, waiters, clients and recent breaks. Changes nothing, and pages through large stores.
     fn snapshot(&self, query: &Query) -> Reply<Snapshot>;
+
+    /// As `snapshot`, for a reader that looks again and again: what has not changed since the look before
+    /// need not be read again, only its ages go on. The look before is of the same query.
+    fn look(&self, query: &Query, before: Option<Look>) -> Reply<Look> {
+        let _ = before;
+        let reading = self.snapshot(query);
+        Box::pin(async move { Ok(Look::of(reading.await?)) })
+    }
 
     /// Ends somebody's lease if it still has the expected fence, grants the next waiter, and leaves
     /// an audit entry.

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::host::RedisConnection;
 #[cfg(not(target_family = "wasm"))]
 use crate::inspect::Examination;
-use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+use crate::inspect::{BreakOutcome, BreakRequest, Look, Query, Snapshot};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::token::ClientId;
@@ -32,6 +32,7 @@ mod examine;
 pub(crate) mod foreign;
 mod hosted;
 mod inbox;
+mod looking;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod native;
 pub(crate) mod port;
@@ -330,6 +331,15 @@ impl Backend for RedisBackend {
             let mut snapshot = reading::read(&*inner.port, &inner.keys, &query, unlisted).await?;
             snapshot.round_trip = started.elapsed();
             Ok(snapshot)
+        })
+    }
+
+    fn look(&self, query: &Query, before: Option<Look>) -> Reply<Look> {
+        let inner = Arc::clone(&self.inner);
+        let query = query.clone();
+        Box::pin(async move {
+            let unlisted = inner.unlisted.names();
+            looking::look(&*inner.port, &inner.keys, &query, unlisted, before).await
         })
     }
 

@@ -67,6 +67,7 @@ scripts! {
     TAKE_ALL = "take_all" after "common" "shared_common";
     ANNOUNCE = "announce";
     LIST = "list";
+    GLANCE = "glance";
     SHOW = "show";
     PEOPLE = "people";
     FOREIGN = "foreign";

@@ -113,6 +113,7 @@ pub(super) fn called_by_scripts() -> BTreeSet<String> {
         &scripts::TOGETHER,
         &scripts::ANNOUNCE,
         &scripts::LIST,
+        &scripts::GLANCE,
         &scripts::SHOW,
         &scripts::PEOPLE,
     ];
