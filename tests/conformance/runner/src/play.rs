@@ -346,8 +346,8 @@ impl<'a> Play<'a> {
         if let Some(place) = alive {
             let request = json!({"op": "connect", "client": "observer", "url": self.stage.url});
             let answer = self.ask(place, request, LIMIT)?;
-            // Without a line a mark that somebody waits keeps nobody out: it is a hint on one node of
-            // several, and may outlast a client that was closed before the node had answered.
+            // Without a line a mark that somebody waits keeps nobody out. That of a holder who had waited and
+            // whose lease was lost stands until its sign of life has ended, which takes longer than this.
             let has_line = answer["ok"]["capability"]["fifo"] == true;
             let lists: &[_] = if has_line { &["holders", "waiters"] } else { &["holders"] };
             for lock in self.locks.clone() {
