@@ -9,7 +9,7 @@ import os
 
 import polylatch
 
-url = os.environ.get("POLYLATCH_URL", "memory:")
+url = os.environ.get("POLYLATCH_URL", "memory:quorum")
 if not url.startswith("redlock:"):
     print("this is not a quorum; set POLYLATCH_URL to redlock://HOST,HOST,HOST to see one")
 
