@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ClientView, LockView, Snapshot};
+#[cfg(feature = "sqlite")]
 use crate::backend::ANNOUNCE_TTL;
 use crate::clock::Instant;
 
