@@ -268,6 +268,12 @@ impl Error {
         self
     }
 
+    /// The underlying cause, if it is of this type.
+    #[cfg(feature = "redis")]
+    pub(crate) fn cause<T: StdError + 'static>(&self) -> Option<&T> {
+        self.0.source.as_deref()?.downcast_ref()
+    }
+
     pub(crate) fn during(mut self, backend: &'static str, operation: &'static str) -> Self {
         self.0.context.backend.get_or_insert(backend);
         self.0.context.operation.get_or_insert(operation);

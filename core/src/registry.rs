@@ -68,6 +68,17 @@ pub(crate) async fn open(
                 .map_err(|error| error.during("redis", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
+        #[cfg(feature = "redis")]
+        "redis+cluster" | "rediss+cluster" => {
+            use crate::backend::redis::cluster;
+            let config = cluster::ClusterConfig::from_url(scheme, target, &mut params, &settings)?;
+            params.finish()?;
+            let display = config.display();
+            let backend = cluster::open(config, context, purpose)
+                .await
+                .map_err(|error| error.during("redis", "connect"))?;
+            Ok(Opened { backend, settings, display })
+        }
         #[cfg(feature = "consul")]
         "consul" | "consul+https" | "consul+unix" => {
             use crate::backend::consul;
@@ -148,6 +159,7 @@ fn unknown_scheme(url: &str) -> Error {
             "rediss://HOST:PORT",
             "redis+unix:PATH",
             "redis+sentinel://HOST,HOST,HOST/SERVICE",
+            "redis+cluster://HOST,HOST,HOST",
             "redlock://HOST,HOST,HOST",
         ]);
     }

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::Params;
 
 /// PEM files for TLS; without a CA file, the system's certificates count.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TlsFiles {
     pub ca: Option<PathBuf>,
     pub certificate: Option<PathBuf>,
