@@ -274,6 +274,18 @@ impl Error {
         self.0.source.as_deref()?.downcast_ref()
     }
 
+    /// The same once more, for another whom it concerns too.
+    pub(crate) fn twin(&self) -> Self {
+        Self(Box::new(Inner {
+            kind: self.0.kind,
+            effect: self.0.effect,
+            message: self.0.message.clone(),
+            lost: self.0.lost,
+            context: self.0.context.clone(),
+            source: self.0.source.as_ref().map(|source| source.to_string().into()),
+        }))
+    }
+
     pub(crate) fn during(mut self, backend: &'static str, operation: &'static str) -> Self {
         self.0.context.backend.get_or_insert(backend);
         self.0.context.operation.get_or_insert(operation);

@@ -60,6 +60,8 @@ mod registry;
 pub mod resource;
 mod service;
 #[cfg(any(feature = "redis", feature = "consul"))]
+mod socket;
+#[cfg(any(feature = "redis", feature = "consul"))]
 mod tls;
 mod token;
 mod wakeups;

@@ -73,6 +73,8 @@ impl LockAll {
                 Ok(None) => {}
                 // What a wait for one lock would ride out, this one does as well.
                 Err(error) if error.retry() == Retry::AfterBackoff => {}
+                // More than the store takes in one step; one after the other it can.
+                Err(error) if error.kind() == ErrorKind::Unsupported => {}
                 Err(error) => return Err(error),
             }
         }
@@ -103,7 +105,8 @@ impl LockAll {
     /// Acquires them all without waiting; `None` if one cannot be had now. In one step where the store
     /// can ([`crate::Capability`]), else one after the other.
     ///
-    /// Errors and cancellation: as [`LockAll::acquire`].
+    /// Errors and cancellation: as [`LockAll::acquire`]; `unsupported` for more locks than the store can
+    /// take in one step.
     pub async fn try_acquire(&self) -> Result<Option<GuardSet>> {
         self.check()?;
         if self.is_atomic() {

@@ -7,6 +7,8 @@ mod contract;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use contract::{Store, block_on, eventually, millis, poll_at_most, seen};
+use polylatch::{ErrorKind, Guard};
 use polylatch_test_services::consul::ConsulAgent;
 
 /// One agent for all cases; each has a prefix of its own.
@@ -48,4 +50,61 @@ contract!(|| fresh("session=shared"));
 /// The same with a session for every acquisition.
 mod sessions_per_lock {
     crate::contract!(|| super::fresh("session=per-lock"));
+}
+
+#[test]
+fn a_set_is_one_step_as_long_as_it_fits_into_one_transaction() {
+    let client = fresh("").connect();
+    let names = |count: usize| (0..count).map(|number| format!("n{number:02}")).collect::<Vec<_>>();
+    let all = block_on(client.lock_all(names(31)).try_acquire()).unwrap().unwrap();
+    let tokens: Vec<_> = all.guards().iter().map(Guard::fencing_token).collect();
+    assert!(tokens.iter().all(|token| *token == tokens[0]), "one step: {tokens:?}");
+    block_on(all.release()).unwrap();
+    let error = block_on(client.lock_all(names(32)).try_acquire()).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("at most 9") && error.to_string().contains("acquire"), "{error}");
+    let all = block_on(client.lock_all(names(32)).wait(millis(20_000)).acquire()).unwrap();
+    assert_eq!(all.guards().len(), 32, "one after the other");
+    block_on(all.release()).unwrap();
+}
+
+#[test]
+fn a_set_with_a_lock_under_lock_delay_says_so() {
+    let store = fresh("");
+    let url = format!("{}?prefix={}&session_ttl_min=100ms&lock_delay=20s", AGENT.url(), store.prefix);
+    let client = block_on(polylatch::Polylatch::connect(&url)).unwrap();
+    let guard = block_on(client.lock("b").acquire()).unwrap();
+    let view = seen(&client, "b");
+    let session = view.holders[0].details.iter().find(|detail| detail.name == "session").unwrap();
+    AGENT.ask("PUT", &format!("/v1/session/destroy/{}", session.value), "");
+    block_on(guard.lost());
+    let error = block_on(client.lock_all(["a", "b"]).try_acquire()).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable);
+    assert!(error.to_string().contains("lock-delay"), "{error}");
+    assert!(seen(&client, "a").holders.is_empty(), "nothing of a refused set is kept");
+}
+
+#[test]
+fn who_left_the_line_is_passed_over_by_a_holder_that_knew_of_it() {
+    let store = fresh("");
+    let clients: Vec<_> = (0..4).map(|_| store.connect()).collect();
+    let first = block_on(clients[0].lock("x").acquire()).unwrap();
+    let locks: Vec<_> = clients.iter().map(|client| client.lock("x").wait(millis(20_000))).collect();
+    let mut waiting: Vec<_> = Vec::new();
+    for (count, lock) in locks[1..].iter().enumerate() {
+        let mut acquire = Box::pin(lock.acquire());
+        let _ = poll_at_most(4, acquire.as_mut());
+        eventually("it stands in line", || seen(&clients[0], "x").waiters.len() == count + 1);
+        waiting.push(acquire);
+    }
+    let (second, third, fourth) = (waiting.remove(0), waiting.remove(0), waiting.remove(0));
+    block_on(first.release()).unwrap();
+    let second = block_on(second).unwrap();
+    drop(third);
+    eventually("it has left", || seen(&clients[0], "x").waiters.len() == 1);
+    block_on(second.release()).unwrap();
+    let fourth = block_on(fourth).unwrap();
+    assert!(fourth.fencing_token() > second.fencing_token());
+    block_on(fourth.release()).unwrap();
+    assert!(seen(&clients[0], "x").holders.is_empty());
 }

@@ -49,7 +49,8 @@ pub struct Capability {
     pub expiry: bool,
     /// Locks can be shared: read-write locks and semaphores.
     pub sharing: bool,
-    /// Several locks can be taken in one step: all of them, or none and nobody sees a part.
+    /// Several locks can be taken in one step: all of them, or none and nobody sees a part. Consul takes
+    /// as many as fit into one of its transactions: 9 of any kind, 31 mutexes that nobody waits for.
     pub atomic_sets: bool,
     /// How far the order of fencing tokens can be relied on.
     pub fencing: FenceQuality,
@@ -157,6 +158,8 @@ pub(crate) enum AnswerAll {
     OtherKind { at: usize, present: Kind },
     /// The store restarted or was promoted; no new grants before this time has passed.
     Withheld { left: Duration },
+    /// Nobody holds one of them, but the store lets nobody in for a while; see [`Answer::LockDelay`].
+    LockDelay { left: Option<Duration> },
 }
 
 /// One lease to extend.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::backend::AnswerAll;
-use crate::driver::acquire::{Acquisition, Outcome, too_slow, withheld};
+use crate::driver::acquire::{Acquisition, Outcome, lock_delay, too_slow, withheld};
 use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::Result;
@@ -123,6 +123,10 @@ async fn take(core: &Arc<Core>, all: &[&Acquisition]) -> Result<Option<Vec<Arc<H
         AnswerAll::Withheld { left } => {
             undo.disarm();
             Err(first.in_context(withheld(left)))
+        }
+        AnswerAll::LockDelay { left } => {
+            undo.disarm();
+            Err(first.in_context(lock_delay(left)))
         }
     }
 }

@@ -119,7 +119,8 @@ pub fn every_lock_of_a_set_is_a_lease_of_its_own(store: &impl Store) {
     let (client, other) = (store.connect(), store.connect());
     let all = block_on(client.lock_all(["b", "a"]).each(|lock| lock.lease(millis(300))).acquire()).unwrap();
     let tokens: Vec<_> = all.guards().iter().map(Guard::fencing_token).collect();
-    assert!(tokens[0] < tokens[1]);
+    // A store may number its steps instead of its grants.
+    assert!(tokens[0] <= tokens[1]);
     thread::sleep(millis(800));
     all.check().expect("they are renewed");
     block_on(all.guards()[0].release()).unwrap();

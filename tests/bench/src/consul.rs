@@ -37,8 +37,13 @@ impl Wire {
     }
 
     fn put(&mut self, target: &str, body: &str) -> String {
+        self.ask("PUT", target, body).1
+    }
+
+    /// Sends one request; returns head and body of the answer.
+    fn ask(&mut self, method: &str, target: &str, body: &str) -> (String, String) {
         let request =
-            format!("PUT {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            format!("{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         self.0.write_all(request.as_bytes()).expect("the agent reads");
         let mut filled = 0;
         loop {
@@ -48,7 +53,7 @@ impl Wire {
             let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
             let length: usize = length.and_then(|text| text.parse().ok()).expect("a length");
             if rest.len() >= length {
-                return rest.to_owned();
+                return (head.to_owned(), rest.to_owned());
             }
         }
     }
@@ -60,25 +65,56 @@ fn uncontended(agent: &ConsulAgent) {
     let session =
         wire.put("/v1/session/create", "{\"TTL\":\"3600s\",\"Behavior\":\"delete\",\"NodeChecks\":[]}");
     let session = field(&session, "ID").expect("a session");
+    let mine = format!(",\"Session\":\"{session}\"");
+    // What the library sends for a mutex: the same operations on keys and values of the same length.
+    let record = "A".repeat(312);
     let take = format!(
-        "[{{\"KV\":{{\"Verb\":\"check-not-exists\",\"Key\":\"floor/line\"}}}},{{\"KV\":{{\"Verb\":\"lock\",\"Key\":\"floor/lock\",\"Value\":\"aGVsbG8=\",\"Session\":\"{session}\"}}}}]"
+        "[{},{},{},{}]",
+        op("check-session", &format!("floor/.client/host:1:00000000/session-{session}"), &mine),
+        op("check-not-exists", "floor/bench/.lock", ""),
+        op("check-not-exists", "floor/bench/.line/open", ""),
+        op(
+            "lock",
+            "floor/bench/.lock",
+            &format!("{mine},\"Flags\":3304740253564472344,\"Value\":\"{record}\"")
+        ),
     );
-    let give = "[{\"KV\":{\"Verb\":\"check-not-exists\",\"Key\":\"floor/line\"}},{\"KV\":{\"Verb\":\"delete\",\"Key\":\"floor/lock\"}}]";
+    let give = format!(
+        "[{},{},{}]",
+        op("check-session", "floor/bench/.lock", &mine),
+        op("check-not-exists", "floor/bench/.line/open", ""),
+        op("delete", "floor/bench/.lock", ""),
+    );
+    let bare_take = format!("[{}]", op("lock", "floor/bare", &format!("{mine},\"Value\":\"aGVsbG8=\"")));
+    let bare_give = format!("[{}]", op("delete", "floor/bare", ""));
+    let marker = op("lock", &format!("floor/.client/host:1:00000000/session-{session}"), &mine);
+    wire.put("/v1/txn", &format!("[{marker}]"));
     let client = polylatch::blocking::Polylatch::connect(&agent.url()).expect("it connects");
     let lock = client.lock("bench");
-    let (mut floor, mut ours) = (Samples::default(), Samples::default());
+    let (mut bare, mut floor, mut ours) = (Samples::default(), Samples::default(), Samples::default());
     for _ in 0..ROUNDS {
+        bare.extend(timed(|| {
+            wire.put("/v1/txn", &bare_take);
+            wire.put("/v1/txn", &bare_give);
+        }));
         floor.extend(timed(|| {
             wire.put("/v1/txn", &take);
-            wire.put("/v1/txn", give);
+            wire.put("/v1/txn", &give);
         }));
         ours.extend(timed(|| {
             lock.acquire().expect("it is free").release().expect("it is held");
         }));
     }
-    row("floor: two transactions, blocking socket", "µs", &floor, &[]);
-    row("polylatch, blocking API", "µs", &ours, &[("floor", floor.median())]);
+    row("a lock and a delete, blocking socket", "µs", &bare, &[]);
+    row("floor: the same two transactions, blocking socket", "µs", &floor, &[]);
+    let floors = [("floor", floor.median()), ("lock and delete", bare.median())];
+    row("polylatch, blocking API", "µs", &ours, &floors);
     client.close();
+}
+
+/// One operation of a transaction, with more fields.
+fn op(verb: &str, key: &str, more: &str) -> String {
+    format!("{{\"KV\":{{\"Verb\":\"{verb}\",\"Key\":\"{key}\"{more}}}}}")
 }
 
 fn timed(mut pair: impl FnMut()) -> Vec<f64> {
@@ -99,11 +135,71 @@ fn handoff(agent: &ConsulAgent) {
     }));
     row("floor: one transaction, blocking socket", "µs", &trip, &[]);
     for waiters in [1, 8, 64] {
+        let parties = (waiters + 1).min(CLIENTS);
+        let mut push = Samples::default();
+        push.extend(between_threads(agent, parties));
+        row(&format!("floor: bare hand-over, {parties} threads"), "µs", &push, &[]);
+        let floors = [("transaction", trip.median()), ("hand-over", push.median())];
+        // Nothing but hand-offs; and sections that take a while, as in a program that works.
+        for held in [Duration::ZERO, Duration::from_millis(3)] {
+            let (ours, _) = contend(agent, &agent.url(), waiters, held, || 0);
+            row(&format!("polylatch, {waiters} waiters, sections of {held:?}"), "µs", &ours, &floors);
+        }
+        // Counted in a run of its own: what passes bytes on takes time.
         let relay = Relay::start(agent.address());
-        let outcome = contend(agent, &relay, waiters);
-        row(&format!("polylatch, {waiters} waiters"), "µs", &outcome.0, &[("transaction", trip.median())]);
-        println!("    requests per critical section {:.2}", outcome.1);
+        let url = format!("consul://{}", relay.address);
+        let (_, requests) =
+            contend(agent, &url, waiters, Duration::ZERO, || relay.requests.load(Ordering::SeqCst));
+        println!("    requests per critical section {requests:.2}");
     }
+}
+
+/// A transaction that writes a key, and a request that waits for it in the thread whose turn it is then:
+/// the least that a hand-over can be, without a line, fences, or anything else that makes it safe.
+fn between_threads(agent: &ConsulAgent, parties: usize) -> Vec<f64> {
+    let (start, address) = (Instant::now(), agent.address());
+    let released_at = Arc::new(AtomicU64::new(0));
+    let ready = Arc::new(Barrier::new(parties));
+    let write = move |key: usize| {
+        format!("[{}]", op("set", &format!("push/{key}"), &format!(",\"Value\":\"{}\"", number(start))))
+    };
+    for party in 0..parties {
+        Wire::connect(address).put("/v1/txn", &write(party));
+    }
+    let threads: Vec<_> = (0..parties)
+        .map(|party| {
+            let (released_at, ready) = (Arc::clone(&released_at), Arc::clone(&ready));
+            thread::spawn(move || {
+                let (mut wire, mut inbox) = (Wire::connect(address), Wire::connect(address));
+                let mut index = wait_for(&mut inbox, party, "0");
+                ready.wait();
+                let mut latencies = Vec::new();
+                for turn in 0..SECTIONS / parties {
+                    if party > 0 || turn > 0 {
+                        index = wait_for(&mut inbox, party, &index);
+                        latencies.push((now(start) - released_at.load(Ordering::SeqCst)) as f64 / 1e3);
+                    }
+                    released_at.store(now(start), Ordering::SeqCst);
+                    wire.put("/v1/txn", &write((party + 1) % parties));
+                }
+                latencies
+            })
+        })
+        .collect();
+    threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+}
+
+/// Waits until a key changes after `index`; returns the index it has then.
+fn wait_for(inbox: &mut Wire, key: usize, index: &str) -> String {
+    let (head, _) = inbox.ask("GET", &format!("/v1/kv/push/{key}?index={index}&wait=10s"), "");
+    let index = head.lines().find_map(|line| line.strip_prefix("X-Consul-Index: "));
+    index.expect("an index").to_owned()
+}
+
+/// A number that has not been written before, as base64.
+fn number(start: Instant) -> String {
+    let digits = format!("{:016}", now(start));
+    digits.bytes().flat_map(|digit| [b'A' + (digit - b'0'), b'A']).take(32).map(char::from).collect()
 }
 
 /// Passes bytes on and counts requests.
@@ -158,10 +254,17 @@ struct Shared {
     latencies: Mutex<Vec<f64>>,
 }
 
-/// Hand-offs among so many waiters and a first holder; latencies, and requests per section.
-fn contend(agent: &ConsulAgent, relay: &Relay, waiters: usize) -> (Samples, f64) {
+/// Hand-offs among so many waiters and a holder; latencies, and requests per section.
+fn contend(
+    agent: &ConsulAgent,
+    url: &str,
+    waiters: usize,
+    held: Duration,
+    requests: impl Fn() -> u64,
+) -> (Samples, f64) {
+    static RUN: AtomicUsize = AtomicUsize::new(0);
     let start = Instant::now();
-    let name = format!("handoff-{waiters}");
+    let name = format!("handoff-{waiters}-{}", RUN.fetch_add(1, Ordering::SeqCst));
     let shared = Arc::new(Shared {
         released_at: AtomicU64::new(0),
         done: AtomicUsize::new(0),
@@ -169,21 +272,24 @@ fn contend(agent: &ConsulAgent, relay: &Relay, waiters: usize) -> (Samples, f64)
         latencies: Mutex::default(),
     });
     let blocker = polylatch::blocking::Polylatch::connect(&agent.url()).expect("it connects");
-    let held = blocker.lock(&name).acquire().expect("it is free");
-    let clients = waiters.min(CLIENTS);
+    let blocking = blocker.lock(&name).acquire().expect("it is free");
+    // One of them holds while the others wait.
+    let contenders = waiters + 1;
+    let clients = contenders.min(CLIENTS);
     let begin = Arc::new(Barrier::new(clients + 1));
-    let url = format!("consul://{}", relay.address);
     let threads: Vec<_> = (0..clients)
         .map(|client| {
-            let mine = waiters / clients + usize::from(client < waiters % clients);
+            let mine = contenders / clients + usize::from(client < contenders % clients);
             let (shared, begin, url, name) =
-                (Arc::clone(&shared), Arc::clone(&begin), url.clone(), name.clone());
+                (Arc::clone(&shared), Arc::clone(&begin), url.to_owned(), name.clone());
             thread::spawn(move || {
                 let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
                 runtime.block_on(async {
                     let client = Polylatch::connect(&url).await.expect("it connects");
                     let tasks: Vec<_> = (0..mine)
-                        .map(|_| tokio::spawn(one(client.clone(), name.clone(), Arc::clone(&shared), start)))
+                        .map(|_| {
+                            tokio::spawn(one(client.clone(), name.clone(), Arc::clone(&shared), start, held))
+                        })
                         .collect();
                     begin.wait();
                     for task in tasks {
@@ -196,16 +302,16 @@ fn contend(agent: &ConsulAgent, relay: &Relay, waiters: usize) -> (Samples, f64)
         .collect();
     begin.wait();
     let query = polylatch::inspect::Query { name: Some(name), ..Default::default() };
-    while blocker.list(&query).expect("it answers").locks[0].waiters.len() < waiters {
+    while blocker.list(&query).expect("it answers").locks[0].waiters.len() < contenders {
         thread::sleep(Duration::from_millis(5));
     }
-    let before = relay.requests.load(Ordering::SeqCst);
+    let before = requests();
     shared.released_at.store(now(start), Ordering::SeqCst);
-    held.release().expect("it is held");
+    blocking.release().expect("it is held");
     while shared.done.load(Ordering::SeqCst) < SECTIONS {
         thread::sleep(Duration::from_millis(1));
     }
-    let requests = relay.requests.load(Ordering::SeqCst) - before;
+    let requests = requests() - before;
     let sections = shared.done.load(Ordering::SeqCst);
     for thread in threads {
         thread.join().expect("no panic");
@@ -216,7 +322,7 @@ fn contend(agent: &ConsulAgent, relay: &Relay, waiters: usize) -> (Samples, f64)
     (samples, requests as f64 / sections as f64)
 }
 
-async fn one(client: Polylatch, name: String, shared: Arc<Shared>, start: Instant) {
+async fn one(client: Polylatch, name: String, shared: Arc<Shared>, start: Instant, held: Duration) {
     let lock = client.lock(name).wait(Duration::from_secs(120));
     let mut mine = Vec::new();
     while !shared.stop.load(Ordering::SeqCst) {
@@ -226,6 +332,9 @@ async fn one(client: Polylatch, name: String, shared: Arc<Shared>, start: Instan
             mine.push((entered - shared.released_at.load(Ordering::SeqCst)) as f64 / 1e3);
         } else {
             shared.stop.store(true, Ordering::SeqCst);
+        }
+        if !held.is_zero() {
+            tokio::time::sleep(held).await;
         }
         shared.released_at.store(now(start), Ordering::SeqCst);
         guard.release().await.expect("it is held");

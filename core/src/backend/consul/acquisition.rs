@@ -8,6 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::task::AbortHandle;
 
 use crate::backend::Contender;
+use crate::backend::consul::records::Follower;
 use crate::backend::consul::sessions::{Permit, Session};
 use crate::clock::{BootInstant, Clock, SystemClock};
 use crate::mode::Mode;
@@ -17,6 +18,16 @@ use crate::wakeups::unpoisoned;
 
 /// How long a lock counts as contended after somebody was seen to wait for it.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
+
+/// From how many waiters on a line is long: whoever joins it has no use for reading it.
+const LONG_LINE: usize = 4;
+
+/// What is known of a lock that somebody was seen to wait for.
+struct Contended {
+    until: BootInstant,
+    /// How many were seen to wait.
+    waiters: usize,
+}
 
 /// Where an acquisition stands, as far as this client knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +69,10 @@ pub(super) struct State {
     pub place: Place,
     /// A request has left whose answer nobody has seen.
     pub uncertain: bool,
+    /// It may have stood in line, so a letter may have come.
+    pub stood_in_line: bool,
+    /// Those who were seen to stand behind it when it got a mutex.
+    pub next: Vec<Follower>,
     /// Watches for the end of a lease of another program.
     pub watch: Option<(u64, AbortHandle)>,
     /// The lock-delay of the last holder that was seen.
@@ -71,6 +86,8 @@ impl Acquisition {
             permits: Vec::new(),
             place: Place::Nowhere,
             uncertain: false,
+            stood_in_line: false,
+            next: Vec::new(),
             watch: None,
             delay: None,
         };
@@ -140,7 +157,7 @@ fn stop_watching(state: &mut State) {
 #[derive(Default)]
 pub(super) struct Acquisitions {
     by_owner: Mutex<HashMap<OwnerToken, Arc<Acquisition>>>,
-    contended: Mutex<HashMap<LockName, BootInstant>>,
+    contended: Mutex<HashMap<LockName, Contended>>,
     /// One for every shared lock that a verb is about right now.
     turns: Mutex<HashMap<LockName, Weak<tokio::sync::Mutex<()>>>>,
 }
@@ -171,11 +188,18 @@ impl Acquisitions {
         self.all().iter().flat_map(|one| one.sessions()).map(|session| session.id.clone()).collect()
     }
 
-    pub(super) fn note_contended(&self, name: &LockName) {
+    /// Notes that somebody waits, and how many if that was seen.
+    pub(super) fn note_contended(&self, name: &LockName, waiters: Option<usize>) {
         let now = SystemClock.now();
         let mut contended = unpoisoned(&self.contended);
-        contended.retain(|_, until| now < *until);
-        contended.insert(name.clone(), now + CONTENDED_FOR);
+        contended.retain(|_, known| now < known.until);
+        let until = now + CONTENDED_FOR;
+        let known = contended.entry(name.clone()).or_insert(Contended { until, waiters: 0 });
+        *known = Contended { until, waiters: waiters.unwrap_or(known.waiters) };
+    }
+
+    pub(super) fn line_is_long(&self, name: &LockName) -> bool {
+        unpoisoned(&self.contended).get(name).is_some_and(|known| known.waiters >= LONG_LINE)
     }
 
     /// Waits until the others of this client are done with a shared lock, at most this long: many that
@@ -205,6 +229,6 @@ impl Acquisitions {
     }
 
     pub(super) fn is_contended(&self, name: &LockName) -> bool {
-        unpoisoned(&self.contended).get(name).is_some_and(|until| SystemClock.now() < *until)
+        unpoisoned(&self.contended).get(name).is_some_and(|known| SystemClock.now() < known.until)
     }
 }

@@ -7,9 +7,9 @@ use crate::backend::consul::Inner;
 use crate::backend::consul::acquisition::{Acquisition, Lease, Place};
 use crate::backend::consul::api::{MOST_OPERATIONS, Op, Outcome};
 use crate::backend::consul::line::{TRIES, index_of};
-use crate::backend::consul::records::Record;
+use crate::backend::consul::records::{Follower, Record};
 use crate::backend::consul::sessions::busy;
-use crate::backend::consul::view::{Change, Use, View};
+use crate::backend::consul::view::{Change, Holder, Use, View};
 use crate::backend::{Contender, Conversion, Released, RenewItem, Renewal};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Effect, Result};
@@ -39,13 +39,21 @@ impl Inner {
     ) -> Result<Released> {
         let name = &contender.name;
         let uncertain = self.stop_late_requests(acquisition).await?;
-        // The usual case: nobody waits. The index stands for owner and session.
-        if let Some(lease) = acquisition.lease()
-            && contender.mode == Mode::Mutex
-            && !uncertain
-            && lease.fence == fence
+        let known = acquisition
+            .lease()
+            .filter(|lease| contender.mode == Mode::Mutex && !uncertain && lease.fence == fence);
+        let next = std::mem::take(&mut acquisition.state().next);
+        if let Some(lease) = &known
+            && !next.is_empty()
+        {
+            // Who comes next was known when it entered; whoever came since stands behind that one.
+            if self.hand_on(acquisition, lease, &next).await? {
+                return Ok(Released::Released);
+            }
+        } else if let Some(lease) = known
             && !self.acquisitions.is_contended(name)
         {
+            // The usual case: nobody waits. The index stands for owner and session.
             let mut ops = vec![
                 Op::CheckIndex(lease.key.clone(), lease.index),
                 Op::CheckMissing(self.keys.line_open(name)),
@@ -55,7 +63,7 @@ impl Inner {
             match self.transact(acquisition, &ops).await? {
                 Outcome::Done(_) => return Ok(Released::Released),
                 Outcome::Refused(refused) if refused.concerns(&ops, &self.keys.line_open(name)) => {
-                    self.acquisitions.note_contended(name);
+                    self.acquisitions.note_contended(name, None);
                 }
                 Outcome::Refused(_) => {}
             }
@@ -71,7 +79,7 @@ impl Inner {
             let leaves = Some(contender.owner);
             let enter = view.who_enters(None, None, Some(holder), leaves);
             if !enter.is_empty() {
-                self.acquisitions.note_contended(name);
+                self.acquisitions.note_contended(name, Some(view.line.len()));
             }
             let change = Change { ends: Some(holder), leaves, enter, ..Change::default() };
             let ops = view.transaction(&self.keys, &change);
@@ -83,6 +91,30 @@ impl Inner {
             }
         }
         Err(busy())
+    }
+
+    /// Lets the next one into a mutex without a look. `false` if it, or the lock, is no longer there.
+    async fn hand_on(&self, acquisition: &Acquisition, lease: &Lease, next: &[Follower]) -> Result<bool> {
+        let contender = &acquisition.contender;
+        let Some(session) = acquisition.state().session.clone() else { return Ok(false) };
+        let me = Holder {
+            record: Some(self.record(acquisition)),
+            owner: Some(contender.owner),
+            mode: contender.mode,
+            fence: lease.fence,
+            key: lease.key.clone(),
+            index: lease.index,
+            session: session.id.clone(),
+        };
+        let view = View::of_holder(&self.keys, &contender.name, me, next);
+        let ends = view.holders.first();
+        let enter = view.who_enters(None, None, ends, None);
+        if enter.is_empty() {
+            return Ok(false);
+        }
+        let ops = view.transaction(&self.keys, &Change { ends, enter, ..Change::default() });
+        self.acquisitions.note_contended(&contender.name, Some(next.len()));
+        Ok(matches!(self.transact(acquisition, &ops).await?, Outcome::Done(_)))
     }
 
     /// If a request is still under way whose answer nobody has seen: it must not arrive after this.
@@ -131,6 +163,9 @@ impl Inner {
     fn letter_gone(&self, acquisition: &Acquisition) -> Option<Op> {
         let contender = &acquisition.contender;
         let state = acquisition.state();
+        if !state.stood_in_line {
+            return None;
+        }
         let session = state.session.as_ref()?;
         Some(Op::Delete(self.keys.letter(&contender.client, contender.owner, &session.id)))
     }
@@ -303,7 +338,7 @@ impl Inner {
 }
 
 /// The lock as it is when this writer only reads.
-fn as_read(view: &View, holder: &crate::backend::consul::view::Holder) -> View {
+fn as_read(view: &View, holder: &Holder) -> View {
     let mut view = view.clone();
     for other in &mut view.holders {
         if other.key == holder.key {

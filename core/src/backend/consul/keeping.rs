@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::backend::consul::Inner;
 use crate::backend::consul::acquisition::{Acquisition, Place};
 use crate::backend::consul::api::{Entry, Op};
-use crate::backend::consul::records::Letter;
+use crate::backend::consul::records::{Follower, Letter};
 use crate::backend::consul::sessions::Session;
 use crate::backend::consul::view::{View, letter_to};
 use crate::clock::{Clock, SystemClock};
@@ -95,7 +95,7 @@ impl Inner {
         }
         for (entry, owner, letter) in news {
             match letter {
-                Letter::Granted { name } => self.granted_by_letter(owner, &name, entry),
+                Letter::Granted { name, next } => self.granted_by_letter(owner, &name, next, entry),
                 Letter::Revoked { fence } => {
                     self.wakeups.revoked(owner, fence);
                     self.throw_away(entry.key.clone());
@@ -116,7 +116,13 @@ impl Inner {
         }
     }
 
-    fn granted_by_letter(self: &Arc<Self>, owner: OwnerToken, name: &str, entry: &Entry) {
+    fn granted_by_letter(
+        self: &Arc<Self>,
+        owner: OwnerToken,
+        name: &str,
+        next: Vec<Follower>,
+        entry: &Entry,
+    ) {
         let Some(acquisition) = self.acquisitions.get(owner) else {
             return self.give_back_unknown(owner, name, entry);
         };
@@ -126,6 +132,10 @@ impl Inner {
         let key = self.lease_key(&acquisition.contender, &session);
         if acquisition.lease().is_none_or(|lease| lease.fence < fence) {
             acquisition.granted(fence, key, fence);
+            if !next.is_empty() {
+                self.acquisitions.note_contended(&acquisition.contender.name, Some(next.len()));
+            }
+            acquisition.state().next = next;
         }
         self.wakeups.grant(owner, fence);
     }

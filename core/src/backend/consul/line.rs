@@ -14,7 +14,7 @@ use crate::backend::consul::view::{Change, Entrant, Use, View, lock_op};
 use crate::backend::{Answer, Ask, Contender};
 use crate::clock::{BootInstant, Clock, SystemClock};
 use crate::error::{Effect, Error, ErrorKind, Result};
-use crate::mode::Mode;
+use crate::mode::{Kind, Mode};
 use crate::name::LockName;
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::FencingToken;
@@ -66,15 +66,7 @@ impl Inner {
         let contender = &acquisition.contender;
         let now = SystemClock.now();
         let session = self.session_for(acquisition).await?;
-        for session in acquisition.sessions() {
-            // Whatever is granted before the next poll has to last for the first lease from now on.
-            if let Err(error) = self.sessions.fresh(&session, now, contender.first_lease).await {
-                if is_session_gone(&error) {
-                    self.session_ended(&session);
-                }
-                return Err(error);
-            }
-        }
+        self.freshen(acquisition, now).await?;
         if let Some(answer) = self.known_to_wait(acquisition, ask, now) {
             return Ok(answer);
         }
@@ -103,6 +95,20 @@ impl Inner {
         self.enter_or_wait(acquisition, &session, waits, seen).await
     }
 
+    /// Sees to it that its sessions last: whatever is granted before the next poll is to hold for the
+    /// first lease from now on.
+    pub(super) async fn freshen(&self, acquisition: &Acquisition, now: BootInstant) -> Result<()> {
+        for session in acquisition.sessions() {
+            if let Err(error) = self.sessions.fresh(&session, now, acquisition.contender.first_lease).await {
+                if is_session_gone(&error) {
+                    self.session_ended(&session);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// The answer to a waiter whose turn is far away: it stands in line as long as its session lives,
     /// and a letter comes when it is its turn.
     fn known_to_wait(&self, acquisition: &Acquisition, ask: Ask, now: BootInstant) -> Option<Answer> {
@@ -118,7 +124,7 @@ impl Inner {
     }
 
     /// The session, and those of the permits; after the loss of one, new ones.
-    async fn session_for(self: &Arc<Self>, acquisition: &Acquisition) -> Result<Arc<Session>> {
+    pub(super) async fn session_for(self: &Arc<Self>, acquisition: &Acquisition) -> Result<Arc<Session>> {
         let present = acquisition.sessions();
         if let Some(session) = present.first()
             && present.iter().all(|session| !session.has_ended())
@@ -147,7 +153,7 @@ impl Inner {
         Ok(session)
     }
 
-    fn record(&self, acquisition: &Acquisition) -> Record {
+    pub(super) fn record(&self, acquisition: &Acquisition) -> Record {
         let delay = millis(self.sessions.lock_delay());
         let permits = acquisition.state().permits.iter().map(|permit| permit.session.id.clone()).collect();
         Record::of(&acquisition.contender, delay, permits)
@@ -174,7 +180,7 @@ impl Inner {
                 match refused.lock_delay() {
                     true => Ok(Short::Delayed),
                     false => {
-                        self.acquisitions.note_contended(&contender.name);
+                        self.acquisitions.note_contended(&contender.name, None);
                         Ok(Short::Contended)
                     }
                 }
@@ -202,7 +208,7 @@ impl Inner {
         Ok(())
     }
 
-    fn trees(&self, name: &LockName, whole_folder: bool) -> Vec<Op> {
+    pub(super) fn trees(&self, name: &LockName, whole_folder: bool) -> Vec<Op> {
         let folder = if whole_folder { self.keys.folder(name) } else { self.keys.own(name) };
         let mut ops = vec![Op::Tree(folder)];
         if !self.keys.lock_is_in_folder() {
@@ -226,7 +232,12 @@ impl Inner {
         }
     }
 
-    async fn seen(&self, name: &LockName, whole_folder: bool, entries: Vec<Entry>) -> Result<Seen> {
+    pub(super) async fn seen(
+        &self,
+        name: &LockName,
+        whole_folder: bool,
+        entries: Vec<Entry>,
+    ) -> Result<Seen> {
         let is_semaphore =
             entries.iter().any(|entry| entry.flags == SEMAPHORE_FLAGS && entry.key == self.keys.lock(name));
         if is_semaphore && !whole_folder {
@@ -237,13 +248,16 @@ impl Inner {
         Ok(Seen { view: View::read(&self.keys, name, entries), index })
     }
 
-    /// Stands in line, and reads the lock in the same step.
+    /// Stands in line, and reads the lock in the same step; where a long line waits for a mutex that is
+    /// held, without the line: it says nothing that matters then.
     async fn join(&self, acquisition: &Acquisition, session: &Arc<Session>) -> Result<Seen> {
         let contender = &acquisition.contender;
         let name = &contender.name;
         let whole_folder = matches!(contender.mode, Mode::Permits { .. });
         self.claim_permits(acquisition, session).await?;
+        let lock_alone = contender.mode == Mode::Mutex && self.acquisitions.line_is_long(name);
         for _ in 0..TRIES {
+            acquisition.state().stood_in_line = true;
             let record = self.record(acquisition).bytes();
             let place = self.keys.contender(name, contender.owner, &session.id);
             let mut ops = vec![
@@ -251,13 +265,26 @@ impl Inner {
                 Op::Set { key: self.keys.line_open(name), value: never_written(), flags: OWN_FLAGS },
                 lock_op(place, record, OWN_FLAGS, &session.id),
             ];
-            ops.extend(self.trees(name, whole_folder));
+            match lock_alone {
+                true => ops.push(Op::Tree(self.keys.lock(name))),
+                false => ops.extend(self.trees(name, whole_folder)),
+            }
             match self.transact(acquisition, &ops).await? {
                 Outcome::Done(mut entries) => {
+                    self.acquisitions.note_contended(name, None);
                     // The two writes answer first, without values.
-                    entries.drain(..2.min(entries.len()));
-                    self.acquisitions.note_contended(name);
-                    return self.seen(name, whole_folder, entries).await;
+                    let written = entries.drain(..2.min(entries.len())).map(|entry| entry.modified).max();
+                    if !lock_alone {
+                        let seen = self.seen(name, whole_folder, entries).await?;
+                        self.acquisitions.note_contended(name, Some(seen.view.line.len()));
+                        return Ok(seen);
+                    }
+                    let mut view = View::read(&self.keys, name, entries);
+                    if view.used != Use::As(Kind::Mutex) || view.is_held_by_others() {
+                        return self.look(contender).await;
+                    }
+                    view.line_is_partial = true;
+                    return Ok(Seen { view, index: written.unwrap_or(0) });
                 }
                 Outcome::Refused(refused) => self.explain(session, &ops, &refused).await?,
             }
@@ -266,7 +293,11 @@ impl Inner {
     }
 
     /// Takes the contender keys of a semaphore's sessions, which alone mean nothing.
-    async fn claim_permits(&self, acquisition: &Acquisition, session: &Arc<Session>) -> Result<()> {
+    pub(super) async fn claim_permits(
+        &self,
+        acquisition: &Acquisition,
+        session: &Arc<Session>,
+    ) -> Result<()> {
         let contender = &acquisition.contender;
         let sessions = acquisition.sessions();
         let Mode::Permits { .. } = contender.mode else { return Ok(()) };
@@ -314,6 +345,9 @@ impl Inner {
                 return refusal;
             }
             self.note_delay(acquisition, view);
+            if view.line_is_partial {
+                return Ok(self.told_to_wait(acquisition, &seen, waits));
+            }
             let position = view.position(owner);
             if waits && position.is_none() {
                 seen = self.join(acquisition, session).await?;
@@ -336,6 +370,9 @@ impl Inner {
                     let key = self.lease_key(contender, session);
                     let fence = index_of(&written, &key);
                     acquisition.granted(fence, key, fence);
+                    if contender.mode == Mode::Mutex {
+                        acquisition.state().next = seen.view.followers(owner);
+                    }
                     return Ok(Answer::Held { fence: FencingToken::new(fence) });
                 }
                 Outcome::Done(_) if !waits => return Ok(wait(*index, None, view.hint())),
@@ -358,7 +395,12 @@ impl Inner {
 
     /// Those who can enter now: this acquisition if it may go first, and whoever shares with it; or
     /// those at the head of the line.
-    fn who_enters(&self, acquisition: &Acquisition, session: &Arc<Session>, view: &View) -> Vec<Entrant> {
+    pub(super) fn who_enters(
+        &self,
+        acquisition: &Acquisition,
+        session: &Arc<Session>,
+        view: &View,
+    ) -> Vec<Entrant> {
         let contender = &acquisition.contender;
         let owner = contender.owner;
         let position = view.position(owner);
@@ -390,7 +432,8 @@ impl Inner {
                 self.watch_lock(acquisition, view);
             }
         }
-        wait(*index, position.or(Some(view.line.len() as u32)), view.hint())
+        let behind_all = (!view.line_is_partial).then_some(view.line.len() as u32);
+        wait(*index, position.or(behind_all), view.hint())
     }
 
     /// The key that stands for a lease of this contender.
@@ -412,7 +455,7 @@ impl Inner {
         Ok(())
     }
 
-    fn note_delay(&self, acquisition: &Acquisition, view: &View) {
+    pub(super) fn note_delay(&self, acquisition: &Acquisition, view: &View) {
         if let Some(record) = view.holders.first().and_then(|holder| holder.record.as_ref()) {
             acquisition.state().delay = Some(Duration::from_millis(record.delay_ms));
             self.delays.forget(&acquisition.contender.name);
@@ -420,14 +463,14 @@ impl Inner {
     }
 
     /// The lock is free, but its last session ended a moment ago.
-    fn delayed(&self, acquisition: &Acquisition) -> Answer {
+    pub(super) fn delayed(&self, acquisition: &Acquisition) -> Answer {
         let known = acquisition.state().delay;
         Answer::LockDelay { left: self.delays.left(&acquisition.contender.name, known) }
     }
 }
 
 /// Whether the name is in use as something else than this contender wants.
-fn other_use(view: &View, contender: &Contender) -> Option<Result<Answer>> {
+pub(super) fn other_use(view: &View, contender: &Contender) -> Option<Result<Answer>> {
     if view.used == Use::Foreign {
         return Some(Err(Error::new(
             ErrorKind::NameConflict,

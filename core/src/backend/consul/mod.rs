@@ -4,7 +4,7 @@
 //! those are excluded and exclude us. What stands in the store is in `core/docs/wire-format.md`.
 //!
 //! - [`view`]: one lock at one moment, and the transaction from there to the next; no I/O
-//! - `line`: acquiring; `ending`: releasing, giving up, converting, renewing
+//! - `line`: acquiring; `sets`: several at once; `ending`: releasing, giving up, converting, renewing
 //! - [`sessions`]: the sessions of a client; `keeping`: what goes on in the background
 //! - [`api`] over [`port`]: the HTTP calls
 
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::backend::{
-    Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released, RenewItem,
-    Renewal, Reply,
+    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
+    RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
-use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
@@ -29,6 +29,7 @@ mod acquisition;
 mod api;
 mod config;
 mod ending;
+mod errand;
 mod errors;
 mod examine;
 mod keeping;
@@ -39,11 +40,13 @@ mod port;
 mod reading;
 pub(crate) mod records;
 mod sessions;
+mod sets;
 mod view;
 
 use acquisition::Acquisitions;
 use api::Api;
 pub(crate) use config::{ConsulConfig, half_of_the_lease};
+use errand::Errands;
 use keeping::Inbox;
 use keys::Keys;
 use line::Delays;
@@ -63,6 +66,7 @@ struct Inner {
     acquisitions: Acquisitions,
     delays: Delays,
     inbox: Inbox,
+    errands: Arc<Errands>,
     wakeups: Arc<Wakeups>,
     client: ClientId,
     runtime: tokio::runtime::Handle,
@@ -80,8 +84,7 @@ pub(crate) async fn open(
     let port = NativePort::new(&config.address)?;
     let api = Arc::new(Api::new(Box::new(port), config.token.clone(), config.scope.clone(), config.timeout));
     let backend = ConsulBackend::new(config, context, api);
-    let inner = Arc::clone(&backend.inner);
-    let first = backend.inner.background(async move { inner.first_question().await }).await;
+    let first = backend.verb(|inner| async move { inner.first_question().await }).await;
     match first {
         // Somebody who looks for what is wrong wants to be told all of it.
         Err(error) if purpose == Purpose::Examine && error.kind() == ErrorKind::BackendRejected => {
@@ -101,7 +104,7 @@ impl ConsulBackend {
             push: true,
             expiry: true,
             sharing: true,
-            atomic_sets: false,
+            atomic_sets: true,
             fencing: FenceQuality::Strict,
             min_lease: config.min_lease,
             max_lease: config.max_lease(),
@@ -119,6 +122,7 @@ impl ConsulBackend {
             acquisitions: Acquisitions::default(),
             delays: Delays::default(),
             inbox: Inbox::default(),
+            errands: Arc::default(),
             wakeups: context.wakeups,
             client: context.client,
             runtime: context.runtime,
@@ -129,7 +133,8 @@ impl ConsulBackend {
         Self { inner: Arc::new(inner), capability }
     }
 
-    /// One verb, carried out on the client's own thread.
+    /// One verb, carried out to its end whether or not its caller waits for it: one of several requests
+    /// must not stop between two of them.
     fn verb<T, F>(&self, verb: impl FnOnce(Arc<Inner>) -> F) -> Reply<T>
     where
         T: Send + 'static,
@@ -137,26 +142,11 @@ impl ConsulBackend {
     {
         let inner = Arc::clone(&self.inner);
         let work = verb(Arc::clone(&inner));
-        Box::pin(async move { inner.background(work).await })
+        Box::pin(async move { inner.errands.run(&inner.runtime, work).await })
     }
 }
 
 impl Inner {
-    /// Runs on the client's own thread, to its end even if nobody waits for it any more: a verb of
-    /// several requests must not stop between two of them because its caller does not get to run.
-    async fn background<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        self.runtime.spawn(work).await.unwrap_or_else(|ended| {
-            Err(match ended.is_panic() {
-                true => Error::new(ErrorKind::Internal, "a step at Consul panicked; please report this"),
-                false => Error::new(ErrorKind::Canceled, "this client was closed"),
-            }
-            .with_effect(Effect::Maybe))
-        })
-    }
-
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
@@ -192,6 +182,11 @@ impl Backend for ConsulBackend {
 
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
         self.verb(|inner| inner.poll(Arc::clone(contender), ask))
+    }
+
+    fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
+        let contenders = contenders.to_vec();
+        self.verb(|inner| inner.take_all(contenders))
     }
 
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {

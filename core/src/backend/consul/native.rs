@@ -1,12 +1,19 @@
 //! The port over hyper: HTTP/1.1 with connections that are used again.
+//!
+//! Usually a task of its own does a connection's reading and writing, and every request costs hops
+//! between that task and whoever waits. Here a connection belongs to one request at a time, and whoever
+//! waits for the answer does its I/O; a thread in a blocking call waits at the socket itself.
 
+use std::future::{Future, poll_fn};
 use std::io;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
+use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper_util::rt::TokioIo;
@@ -20,8 +27,9 @@ use crate::backend::Reply;
 use crate::backend::consul::config::Address;
 use crate::backend::consul::port::{Port, Request, Response};
 use crate::error::{Effect, Error, ErrorKind, Result};
-use crate::tls;
+use crate::socket::{Socket, waitable};
 use crate::wakeups::unpoisoned;
+use crate::{patience, tls};
 
 /// How many unused connections are kept for later.
 const IDLE_CONNECTIONS: usize = 16;
@@ -32,16 +40,119 @@ const LARGEST_ANSWER: usize = 64 << 20;
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-type Sender = SendRequest<Full<Bytes>>;
+/// A connection that is not in use.
+struct Wire {
+    sender: SendRequest<Full<Bytes>>,
+    io: WireIo,
+}
+
+/// The side of a connection that reads and writes.
+struct WireIo {
+    /// `None` once it has ended.
+    connection: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Where a thread in a blocking call waits.
+    socket: Option<Arc<Socket>>,
+}
+
+impl WireIo {
+    /// Awaits `work` of this connection's requests, reading and writing meanwhile.
+    async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let hub = Arc::new(Hub::default());
+        let waker = Waker::from(Arc::clone(&hub));
+        let mut work = pin!(work);
+        poll_fn(|outer| {
+            hub.begin(outer.waker());
+            let mut context = Context::from_waker(&waker);
+            loop {
+                if let Poll::Ready(done) = work.as_mut().poll(&mut context) {
+                    return Poll::Ready(done);
+                }
+                self.read_and_write(&mut context);
+                // What was read may be what the work waits for.
+                if hub.was_woken() || self.wait_at_the_socket() {
+                    continue;
+                }
+                if hub.rest() {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+
+    fn read_and_write(&mut self, context: &mut Context<'_>) {
+        if let Some(connection) = &mut self.connection
+            && connection.as_mut().poll(context).is_ready()
+        {
+            // Dropping it fails the request that still waits.
+            self.connection = None;
+        }
+    }
+
+    fn wait_at_the_socket(&self) -> bool {
+        let limit = patience::at_a_socket();
+        let Some(socket) = self.socket.as_ref().filter(|_| !limit.is_zero() && self.connection.is_some())
+        else {
+            return false;
+        };
+        socket.wait_readable(limit)
+    }
+}
+
+/// Passes wake-ups on to whoever waits, unless that one is at work and will look.
+#[derive(Default)]
+struct Hub {
+    woken: AtomicBool,
+    at_work: AtomicBool,
+    waits: Mutex<Option<Waker>>,
+}
+
+impl Hub {
+    fn begin(&self, waker: &Waker) {
+        self.at_work.store(true, Ordering::SeqCst);
+        self.woken.store(false, Ordering::SeqCst);
+        match &mut *unpoisoned(&self.waits) {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+    }
+
+    fn was_woken(&self) -> bool {
+        self.woken.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether there is nothing to do until the next wake-up, which is passed on from now.
+    fn rest(&self) -> bool {
+        self.at_work.store(false, Ordering::SeqCst);
+        let rests = !self.woken.load(Ordering::SeqCst);
+        self.at_work.store(!rests, Ordering::SeqCst);
+        rests
+    }
+}
+
+impl Wake for Hub {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::SeqCst);
+        if !self.at_work.load(Ordering::SeqCst)
+            && let Some(waker) = &*unpoisoned(&self.waits)
+        {
+            waker.wake_by_ref();
+        }
+    }
+}
 
 struct Shared {
     address: Address,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    idle: Mutex<Vec<Sender>>,
+    idle: Mutex<Vec<Wire>>,
     closed: AtomicBool,
 }
 
-/// A port over the network. Its requests have to be awaited on the client's own runtime.
+/// A port over the network. Its requests have to be polled in the context of the client's own runtime.
 pub(crate) struct NativePort(Arc<Shared>);
 
 impl NativePort {
@@ -65,7 +176,10 @@ impl Port for NativePort {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let limit = request.limit;
-            match tokio::time::timeout(limit, shared.send(request)).await {
+            // Without the budget for cooperation of the task that happens to wait: with one that is used
+            // up, a connection would only wake itself.
+            let sent = tokio::task::unconstrained(shared.send(request));
+            match tokio::time::timeout(limit, sent).await {
                 Ok(answer) => answer,
                 Err(_) => Err(Error::new(
                     ErrorKind::BackendUnavailable,
@@ -110,25 +224,27 @@ impl Shared {
         loop {
             let kept = self.take_idle();
             let is_kept = kept.is_some();
-            let mut sender = match kept {
-                Some(sender) => sender,
+            let Wire { mut sender, mut io } = match kept {
+                Some(wire) => wire,
                 None => self.connect().await?,
             };
             let again = (is_kept && reads_only).then(|| message.clone());
-            match sender.try_send_request(message).await {
-                Ok(response) => {
-                    let status = response.status().as_u16();
-                    let index = response
-                        .headers()
-                        .get("x-consul-index")
-                        .and_then(|value| value.to_str().ok())
-                        .and_then(|text| text.parse().ok());
-                    let body = Limited::new(response.into_body(), LARGEST_ANSWER)
-                        .collect()
-                        .await
-                        .map_err(|error| self.broke_off().with_source(error))?;
-                    self.keep(sender);
-                    return Ok(Response { status, index, body: body.to_bytes().into() });
+            let answer = io.during(async {
+                let response = sender.try_send_request(message).await?;
+                let status = response.status().as_u16();
+                let index = response
+                    .headers()
+                    .get("x-consul-index")
+                    .and_then(|value| value.to_str().ok())
+                    .and_then(|text| text.parse().ok());
+                let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
+                Ok::<_, TrySendError<_>>((status, index, body.map(|body| body.to_bytes().into())))
+            });
+            match answer.await {
+                Ok((status, index, body)) => {
+                    let body = body.map_err(|error| self.broke_off().with_source(error))?;
+                    self.keep(Wire { sender, io });
+                    return Ok(Response { status, index, body });
                 }
                 Err(mut failed) => match (failed.take_message(), again) {
                     // It has not left.
@@ -165,21 +281,23 @@ impl Shared {
         })
     }
 
-    fn take_idle(&self) -> Option<Sender> {
-        let mut idle = unpoisoned(&self.idle);
-        // The latest first: it is the least likely to have been closed.
-        while let Some(sender) = idle.pop() {
-            if sender.is_ready() {
-                return Some(sender);
+    fn take_idle(&self) -> Option<Wire> {
+        loop {
+            // The latest first: it is the least likely to have been closed.
+            let mut wire = unpoisoned(&self.idle).pop()?;
+            // Nobody has read from it since: now it sees whether the agent has closed it.
+            let mut context = Context::from_waker(Waker::noop());
+            wire.io.read_and_write(&mut context);
+            if let Poll::Ready(Ok(())) = wire.sender.poll_ready(&mut context) {
+                return Some(wire);
             }
         }
-        None
     }
 
-    fn keep(&self, sender: Sender) {
+    fn keep(&self, wire: Wire) {
         let mut idle = unpoisoned(&self.idle);
-        if idle.len() < IDLE_CONNECTIONS && !sender.is_closed() && !self.closed.load(Ordering::SeqCst) {
-            idle.push(sender);
+        if idle.len() < IDLE_CONNECTIONS && !wire.sender.is_closed() && !self.closed.load(Ordering::SeqCst) {
+            idle.push(wire);
         }
     }
 
@@ -194,20 +312,20 @@ impl Shared {
         .with_effect(Effect::Maybe)
     }
 
-    async fn connect(&self) -> Result<Sender> {
-        let stream = self.open().await?;
+    async fn connect(&self) -> Result<Wire> {
+        let (stream, socket) = self.open().await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.broke_off().with_source(error))?;
-        tokio::spawn(async move {
+        let connection = Box::pin(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to Consul ended");
             }
         });
-        Ok(sender)
+        Ok(Wire { sender, io: WireIo { connection: Some(connection), socket } })
     }
 
-    async fn open(&self) -> Result<Box<dyn Stream>> {
+    async fn open(&self) -> Result<(Box<dyn Stream>, Option<Arc<Socket>>)> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Canceled, "this client was closed"));
         }
@@ -223,15 +341,18 @@ impl Shared {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(refused)?;
                 // A lock is all small messages that somebody waits for.
                 stream.set_nodelay(true).map_err(refused)?;
-                let Some((connector, name)) = &self.tls else { return Ok(Box::new(stream)) };
+                let (stream, socket) = waitable(stream);
+                let Some((connector, name)) = &self.tls else { return Ok((Box::new(stream), socket)) };
                 match connector.connect(name.clone(), stream).await {
-                    Ok(stream) => Ok(Box::new(stream)),
+                    Ok(stream) => Ok((Box::new(stream), socket)),
                     Err(error) => Err(tls::refused(error, "Consul", &self.place(), "consul+https", "consul")),
                 }
             }
             #[cfg(unix)]
             Address::Unix(path) => {
-                Ok(Box::new(tokio::net::UnixStream::connect(path).await.map_err(refused)?))
+                let (stream, socket) =
+                    waitable(tokio::net::UnixStream::connect(path).await.map_err(refused)?);
+                Ok((Box::new(stream), socket))
             }
             #[cfg(not(unix))]
             Address::Unix(_) => {

@@ -146,10 +146,22 @@ pub(crate) struct Beside {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Letter {
-    /// The lock of this name is yours; the token is the index of the letter.
-    Granted { name: String },
+    /// The mutex or share of this name is yours; the token is the index of the letter. Who stands behind
+    /// you as far as the writer knew, so that you need not look: the next ones without a gap.
+    Granted {
+        name: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        next: Vec<Follower>,
+    },
     /// An operator ended the lease with this token.
     Revoked { fence: u64 },
+}
+
+/// Somebody who stands in line for a mutex, behind the reader of a letter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Follower {
+    pub session: String,
+    pub record: Record,
 }
 
 /// Who a client is.
@@ -224,6 +236,10 @@ pub(crate) fn wall_ms() -> u64 {
 mod tests {
     use super::*;
 
+    fn text(bytes: &[u8]) -> &str {
+        std::str::from_utf8(bytes).unwrap()
+    }
+
     #[test]
     fn golden_records_are_read() {
         let golden = br#"{"v":1,"owner":"00112233445566778899aabbccddeeff","client":"web-1:42:0a0b0c0d","label":"nightly","mode":"p2/5","first_ms":3000,"lease_ms":15000,"delay_ms":15000,"at_ms":1763680000000,"permits":["03728c09-2062-b76f-1615-ea71761caff2"]}"#;
@@ -231,7 +247,16 @@ mod tests {
         assert_eq!(record.mode(), Some(Mode::Permits { count: 2, capacity: 5 }));
         assert_eq!(record.bytes(), golden);
         let letter = br#"{"granted":{"name":"a/b"}}"#;
-        assert_eq!(serde_json::from_slice::<Letter>(letter).unwrap(), Letter::Granted { name: "a/b".into() });
+        assert_eq!(
+            serde_json::from_slice::<Letter>(letter).unwrap(),
+            Letter::Granted { name: "a/b".into(), next: Vec::new() }
+        );
+        let next =
+            format!(r#"{{"granted":{{"name":"a","next":[{{"session":"s1","record":{}}}]}}}}"#, text(golden));
+        let letter: Letter = serde_json::from_str(&next).unwrap();
+        let Letter::Granted { next: followers, .. } = &letter else { panic!("{letter:?}") };
+        assert_eq!((followers[0].session.as_str(), &followers[0].record), ("s1", &record));
+        assert_eq!(serde_json::to_string(&letter).unwrap(), next);
         let semaphore = br#"{"Limit":3,"Holders":{"s1":true}}"#;
         let read: Coordination = serde_json::from_slice(semaphore).unwrap();
         assert_eq!((read.limit, read.holders.len(), read.polylatch), (3, 1, None));

@@ -8,7 +8,8 @@ use crate::backend::HolderHint;
 use crate::backend::consul::api::{Entry, Op};
 use crate::backend::consul::keys::{Key, Keys, Part};
 use crate::backend::consul::records::{
-    Beside, Coordination, Letter, MUTEX_FLAGS, OWN_FLAGS, RW_FLAGS, Record, SEMAPHORE_FLAGS, never_written,
+    Beside, Coordination, Follower, Letter, MUTEX_FLAGS, OWN_FLAGS, RW_FLAGS, Record, SEMAPHORE_FLAGS,
+    never_written,
 };
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
@@ -17,6 +18,10 @@ use crate::token::{ClientId, OwnerToken};
 
 /// How many waiters one transaction lets in together: five operations each, of 64.
 const ENTER_TOGETHER: usize = 10;
+
+/// How many of those who stand behind it a new holder of a mutex is told of: so many releases need not
+/// look. More would make every letter longer.
+const FOLLOWERS: usize = 8;
 
 /// What the held key says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +68,8 @@ pub(crate) struct View {
     /// The held key.
     pub lock: Option<Entry>,
     line_open: Option<u64>,
+    /// Others may stand in line beside those that this view knows.
+    pub line_is_partial: bool,
     coordination: Option<Coordination>,
 }
 
@@ -116,6 +123,7 @@ impl View {
             line: Vec::new(),
             lock: None,
             line_open: None,
+            line_is_partial: false,
             coordination: None,
         };
         let mut leases = Vec::new();
@@ -149,6 +157,46 @@ impl View {
         view.line.sort_by(|one, other| (one.created, &one.key).cmp(&(other.created, &other.key)));
         view.judge(leases, permits);
         view
+    }
+
+    /// A mutex as its holder knows it without a look: held at this index, with these first in line.
+    ///
+    /// They are still the first if they still stand there, because others join behind them; the changes
+    /// of this view check that, and the index.
+    pub(crate) fn of_holder(keys: &Keys, name: &LockName, me: Holder, line: &[Follower]) -> Self {
+        let lock = Entry {
+            key: keys.lock(name),
+            flags: MUTEX_FLAGS,
+            session: me.session.clone(),
+            modified: me.index,
+            ..Entry::default()
+        };
+        let waiter = |follower: &Follower| {
+            let record = follower.record.clone();
+            let owner = record.owner()?;
+            let key = keys.contender(name, owner, &follower.session);
+            let session = follower.session.clone();
+            Some(Waiter { owner, mode: Mode::Mutex, record, key, session, created: 0 })
+        };
+        Self {
+            name: name.clone(),
+            used: Use::As(Kind::Mutex),
+            holders: vec![me],
+            line: line.iter().map_while(waiter).collect(),
+            lock: Some(lock),
+            line_open: None,
+            line_is_partial: true,
+            coordination: None,
+        }
+    }
+
+    /// Who stands behind one who enters a mutex, as far as it is told.
+    pub(crate) fn followers(&self, owner: OwnerToken) -> Vec<Follower> {
+        let mutexes = self.line.iter().take_while(|waiter| waiter.mode == Mode::Mutex);
+        let behind = mutexes.skip(self.position(owner).map_or(0, |at| at + 1));
+        let follower =
+            |waiter: &Waiter| Follower { session: waiter.session.clone(), record: waiter.record.clone() };
+        behind.take(FOLLOWERS).map(follower).collect()
     }
 
     fn judge(&mut self, leases: Vec<Entry>, permits: Vec<Entry>) {
@@ -311,7 +359,9 @@ impl View {
             self.let_in(keys, entrant, &mut ops);
         }
         self.settle_lock(keys, change, &mut ops);
-        if let Some(index) = self.line_open {
+        if self.line_is_partial {
+            // Whether it is empty afterwards is seen by a release that looks.
+        } else if let Some(index) = self.line_open {
             let goes = |owner| {
                 change.leaves == Some(owner) || change.enter.iter().any(|entrant| entrant.owner == owner)
             };
@@ -362,7 +412,8 @@ impl View {
         }
         if !entrant.asks {
             let client = entrant.record.client();
-            let text = Letter::Granted { name: self.name.as_str().to_owned() };
+            let next = if entrant.mode == Mode::Mutex { self.followers(entrant.owner) } else { Vec::new() };
+            let text = Letter::Granted { name: self.name.as_str().to_owned(), next };
             let text = serde_json::to_vec(&text).unwrap_or_default();
             let key = keys.letter(&client, entrant.owner, &entrant.session);
             ops.push(lock_op(key, text, OWN_FLAGS, &entrant.session));

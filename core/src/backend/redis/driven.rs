@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::backend::redis::socket::Socket;
 use crate::patience;
+use crate::socket::Socket;
 use crate::wakeups::unpoisoned;
 
 /// How long an answer can lie unread because the caller that was woken for it does not get to run.
@@ -124,13 +124,13 @@ impl Driven {
         unpoisoned(&self.hub.waiters).callers.len()
     }
 
-    /// Awaits the answer to a request, driving the connection meanwhile.
-    pub(crate) async fn call<T>(&self, request: impl Future<Output = T>) -> T {
+    /// Awaits the answer to a request, driving the connection meanwhile. Where others wait too, it goes
+    /// out together with what they send next, unless it is to go at once.
+    pub(crate) async fn call<T>(&self, request: impl Future<Output = T>, at_once: bool) -> T {
         let place = Place::new(&self.hub);
         let mut request = std::pin::pin!(request);
-        // Where others wait too, this request goes out together with theirs, in one write, by the one
-        // who drives next: sending it wakes that one.
-        let mut joins_others = self.waiting() > 0;
+        // In one write, by the one who drives next: sending it wakes that one.
+        let mut joins_others = !at_once && self.waiting() > 0;
         poll_fn(|context| {
             if std::mem::take(&mut joins_others) {
                 let answer = request.as_mut().poll(context);

@@ -34,8 +34,8 @@ mod replies;
 pub(crate) mod scripts;
 mod sentinel;
 mod sets;
-mod socket;
 mod stream;
+mod together;
 mod unlisted;
 mod verbs;
 mod way;
@@ -46,6 +46,7 @@ use inbox::Inboxes;
 use native::NativePort;
 use port::{Acknowledge, Call, Data, Port, ServerFacts};
 use records::Keys;
+use together::Together;
 use unlisted::Unlisted;
 
 /// One client's view of one Redis server.
@@ -55,7 +56,7 @@ pub(crate) struct RedisBackend {
 }
 
 struct Inner {
-    port: Box<dyn Port>,
+    port: Arc<dyn Port>,
     keys: Keys,
     /// The first arguments of scripts that can grant, where they come in one: every argument costs
     /// time at the server, and the usual cases need none of these.
@@ -68,6 +69,7 @@ struct Inner {
     client: ClientId,
     inboxes: Inboxes,
     unlisted: Unlisted,
+    together: Together,
     own: examine::Own,
 }
 
@@ -155,7 +157,7 @@ impl RedisBackend {
                 config.max_lease.as_millis(),
                 if config.guarantee == Guarantee::Strict { 's' } else { '-' }
             ),
-            port,
+            port: Arc::from(port),
             keys: config.keys,
             guarantee: config.guarantee,
             max_lease: config.max_lease,
@@ -165,6 +167,7 @@ impl RedisBackend {
             client: context.client,
             inboxes: Inboxes::default(),
             unlisted: Unlisted::default(),
+            together: Together::default(),
         };
         Self { inner: Arc::new(inner), capability }
     }
@@ -198,6 +201,21 @@ impl Inner {
     async fn one(&self, call: Call, acknowledge: Option<Acknowledge>) -> Result<Data> {
         let mut answers = self.port.run(vec![call], acknowledge).await?;
         answers.pop().unwrap_or_else(|| Err(verbs::no_answer()))
+    }
+
+    /// A poll or a release of a mutex, which many tasks may make at the same time.
+    async fn usual(
+        &self,
+        contender: &Contender,
+        call: Call,
+        acknowledge: Option<Acknowledge>,
+    ) -> Result<Data> {
+        // Who waits for replicas or looks at the epoch of the server has a script of their own.
+        let is_plain = self.acknowledge.is_none() && self.guarantee != Guarantee::Strict;
+        if is_plain && self.port.joins_locks() && !verbs::lists_at_once(contender) {
+            return self.together.run(&self.port, call).await;
+        }
+        self.one(call, acknowledge).await
     }
 
     async fn announce(self: Arc<Self>, client: Arc<ClientInfo>) -> Result<()> {

@@ -61,6 +61,15 @@ struct Shared {
 /// must not overtake the request that it undoes.
 type Line = (runtime::Id, bool);
 
+/// How commands leave.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sending {
+    /// By the line for renewals.
+    renews: bool,
+    /// Without company.
+    at_once: bool,
+}
+
 /// One connection for commands.
 #[derive(Clone)]
 struct Connection {
@@ -227,13 +236,14 @@ impl Shared {
         }
     }
 
-    async fn send(self: &Arc<Self>, commands: Vec<Cmd>, renews: bool) -> Result<Vec<Value>> {
+    async fn send(self: &Arc<Self>, commands: Vec<Cmd>, sending: Sending) -> Result<Vec<Value>> {
+        let Sending { renews, at_once } = sending;
         let (id, mut connection) = self.connection(renews).await?;
         let driven = connection.driven.clone();
         let sent = match <[Cmd; 1]>::try_from(commands) {
             Ok([command]) => {
                 let request = connection.commands.send_packed_command(&command);
-                driven.call(request).await.map(|value| vec![value])
+                driven.call(request, at_once).await.map(|value| vec![value])
             }
             Err(commands) => {
                 let mut pipeline = Pipeline::with_capacity(commands.len());
@@ -241,7 +251,7 @@ impl Shared {
                 for command in commands {
                     pipeline.add_command(command);
                 }
-                driven.call(connection.commands.send_packed_commands(&pipeline, 0, count)).await
+                driven.call(connection.commands.send_packed_commands(&pipeline, 0, count), at_once).await
             }
         };
         // A demoted master keeps its connections: look for the master behind the address again.
@@ -269,7 +279,8 @@ impl Shared {
             commands.push(wait_command(ack, needed));
         }
         let renews = calls.iter().all(|call| call.script.renews());
-        let mut replies = self.send(commands, renews).await?;
+        let at_once = calls.iter().any(|call| call.script.gathers());
+        let mut replies = self.send(commands, Sending { renews, at_once }).await?;
         let mut acknowledged = needed.map(|_| replies.pop());
         let unknown: Vec<_> = (0..calls.len()).filter(|at| is_unknown_script(&replies[*at])).collect();
         if !unknown.is_empty() {
@@ -279,7 +290,7 @@ impl Shared {
             if let Some((ack, needed)) = needed {
                 again.push(wait_command(ack, needed));
             }
-            let mut answers = self.send(again, renews).await?;
+            let mut answers = self.send(again, Sending { renews, at_once }).await?;
             if needed.is_some() {
                 acknowledged = Some(answers.pop());
             }
@@ -313,7 +324,7 @@ impl Shared {
     async fn run_asking(self: Arc<Self>, calls: Vec<Call>) -> Result<Vec<Result<Data>>> {
         let words =
             calls.iter().flat_map(|call| [redis::cmd("ASKING"), command("EVAL", &call.script.text, call)]);
-        let replies = self.send(words.collect(), false).await?;
+        let replies = self.send(words.collect(), Sending::default()).await?;
         // Of each pair, the second is the answer.
         let answers =
             replies.into_iter().skip(1).step_by(2).zip(&calls).map(|(reply, call)| answer(reply, call));
@@ -349,10 +360,10 @@ impl Shared {
     }
 
     async fn ask_for_facts(self: Arc<Self>) -> Result<ServerFacts> {
-        let mut replies = self.send(vec![redis::cmd("INFO")], false).await?;
+        let mut replies = self.send(vec![redis::cmd("INFO")], Sending::default()).await?;
         let facts = match replies.pop() {
             Some(Value::ServerError(error)) if error.code() == "NOPERM" => {
-                self.send(vec![redis::cmd("PING")], false)
+                self.send(vec![redis::cmd("PING")], Sending::default())
                     .await?
                     .into_iter()
                     .try_for_each(|reply| data(reply).map(drop))?;
@@ -373,7 +384,7 @@ impl Shared {
         command.arg(words);
         let limit = {
             let _context = self.runtime.enter();
-            tokio::time::timeout(self.timeout, self.send(vec![command], false))
+            tokio::time::timeout(self.timeout, self.send(vec![command], Sending::default()))
         };
         let mut replies = limit.await.unwrap_or_else(|_| Err(self.silent()))?;
         Ok(match replies.pop() {

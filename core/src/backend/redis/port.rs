@@ -160,6 +160,11 @@ pub(crate) trait Port: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(error)))
     }
 
+    /// Whether one script may have the keys of several locks.
+    fn joins_locks(&self) -> bool {
+        true
+    }
+
     /// What each Sentinel says, where Sentinels name the master; for examining.
     fn sentinels(&self) -> Option<Reply<Vec<Report>>> {
         None

@@ -27,6 +27,16 @@ impl Script {
     pub(crate) fn renews(&self) -> bool {
         matches!(self.name, "renew" | "shared_renew")
     }
+
+    /// Whether its calls have waited for company already.
+    pub(crate) fn gathers(&self) -> bool {
+        self.name == "together"
+    }
+
+    /// Whether it gives a mutex back.
+    pub(crate) fn releases(&self) -> bool {
+        self.name == "release"
+    }
 }
 
 macro_rules! scripts {
@@ -61,3 +71,16 @@ scripts! {
     PEOPLE = "people";
     FOREIGN = "foreign";
 }
+
+/// Polls and releases of mutexes in one call: their scripts as functions of what is one's keys and
+/// arguments.
+pub(crate) static TOGETHER: LazyLock<Script> = LazyLock::new(|| {
+    let of = |script: &Script| format!("(KEYS, ARGV)\n{}end\n", script.text);
+    let text = format!(
+        "local function poll{}local function release{}{}",
+        of(&POLL),
+        of(&RELEASE),
+        include_str!("scripts/together.lua")
+    );
+    Script::new("together", text)
+});

@@ -9,8 +9,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::backend::redis::config::Address;
-use crate::backend::redis::socket::{Socket, waitable};
 use crate::error::{Error, ErrorKind, Result};
+use crate::socket::{Socket, waitable};
 use crate::tls;
 
 /// A byte stream in both directions.

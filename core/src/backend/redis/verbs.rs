@@ -92,7 +92,7 @@ impl Inner {
             args.extend(lists_at_once(&contender).then_some(escaped));
             let strict = self.guarantee == Guarantee::Strict;
             let script = if strict { &*scripts::POLL_STRICT } else { &*scripts::POLL };
-            self.one(Call { script, keys, args }, self.acknowledge).await?
+            self.usual(&contender, Call { script, keys, args }, self.acknowledge).await?
         } else {
             let args = [
                 contender.owner.to_hex(),
@@ -235,7 +235,7 @@ impl Inner {
             let mut args =
                 vec![owner, format!("|{}|", fence.get()), format!("{} {escaped}", self.packed_args)];
             args.extend(lists_at_once(&contender).then_some(escaped));
-            self.one(Call { script: &scripts::RELEASE, keys, args }, None).await?
+            self.usual(&contender, Call { script: &scripts::RELEASE, keys, args }, None).await?
         } else {
             let script = (&*scripts::SHARED_RELEASE, More::HoldersAndDetails);
             self.granting(script, &contender.name, [owner, fence.get().to_string()], None).await?

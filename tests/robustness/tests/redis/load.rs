@@ -85,9 +85,22 @@ fn faults_of<'test>(server: &'test RedisServer, proxy: &'test Proxy) -> Vec<(u64
     ]
 }
 
+/// How many threads of a process contend for how many locks.
+#[derive(Debug, Clone, Copy)]
+struct Crowd {
+    threads: u64,
+    locks: u64,
+}
+
+/// Most wait for others.
+const NARROW: Crowd = Crowd { threads: 3, locks: 6 };
+
+/// Most locks are free, and a process asks for several at the same time, which go together.
+const WIDE: Crowd = Crowd { threads: 16, locks: 400 };
+
 /// Everything is hurt; every kind of lock keeps its rules.
 #[track_caller]
-fn under_all_faults(family: Family, seed: u64, sections: u64) {
+fn under_all_faults(family: Family, crowd: Crowd, seed: u64, sections: u64) {
     let seed = size("POLYLATCH_ROBUSTNESS_SEED", seed);
     let sections = size("POLYLATCH_ROBUSTNESS_SECTIONS", sections);
     let server = RedisServer::start();
@@ -96,6 +109,8 @@ fn under_all_faults(family: Family, seed: u64, sections: u64) {
     let plan = Plan {
         sections,
         faults: size("POLYLATCH_ROBUSTNESS_FAULTS", (sections / 1_700).max(20)),
+        threads: crowd.threads,
+        locks: crowd.locks,
         kills: 35,
         pauses: 20,
         others: faults_of(&server, &proxy),
@@ -136,17 +151,22 @@ fn under_restarts(family: Family, seed: u64, sections: u64, faults: u64) {
 
 #[test]
 fn sections_never_overlap_while_workers_connections_and_server_are_hurt() {
-    under_all_faults(Family::Mutex, 20_260_101, 200_000);
+    under_all_faults(Family::Mutex, NARROW, 20_260_101, 200_000);
+}
+
+#[test]
+fn sections_never_overlap_while_requests_that_go_together_are_hurt() {
+    under_all_faults(Family::Mutex, WIDE, 20_261_122, 60_000);
 }
 
 #[test]
 fn readers_never_meet_a_writer_while_workers_connections_and_server_are_hurt() {
-    under_all_faults(Family::ReadWrite, 20_260_104, 15_000);
+    under_all_faults(Family::ReadWrite, NARROW, 20_260_104, 15_000);
 }
 
 #[test]
 fn permits_are_never_more_than_there_are_while_workers_connections_and_server_are_hurt() {
-    under_all_faults(Family::Semaphore, 20_260_105, 15_000);
+    under_all_faults(Family::Semaphore, NARROW, 20_260_105, 15_000);
 }
 
 #[test]

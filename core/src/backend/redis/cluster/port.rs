@@ -213,6 +213,11 @@ impl Port for ShardPort {
         Box::pin(async move { shard.at_owner().await?.ask(words).await })
     }
 
+    /// The keys of a script share a slot, which those of different locks need not.
+    fn joins_locks(&self) -> bool {
+        false
+    }
+
     fn close(&self) {
         // The connections are the cluster's.
     }

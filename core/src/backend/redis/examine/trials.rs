@@ -54,10 +54,11 @@ pub(super) enum Push {
 /// `NONE` for a key that does not exist, `CHANNEL` for a channel of this prefix that nobody hears.
 ///
 /// DEL comes first and SET next: without them nothing else is tried that could leave data behind.
-pub(super) const COMMANDS: [(&str, &[&str]); 33] = [
+pub(super) const COMMANDS: [(&str, &[&str]); 34] = [
     ("del", &["DEL", "NONE"]),
     ("set", &["SET", "KEY", "0", "PX", "10000"]),
     ("get", &["GET", "KEY"]),
+    ("mget", &["MGET", "KEY"]),
     ("setrange", &["SETRANGE", "KEY", "0", "0"]),
     ("exists", &["EXISTS", "KEY"]),
     ("pexpire", &["PEXPIRE", "KEY", "10000"]),
@@ -107,6 +108,8 @@ pub(super) fn called_by_scripts() -> BTreeSet<String> {
         &scripts::SHARED_CANCEL,
         &scripts::SHARED_RENEW,
         &scripts::CONVERT,
+        &scripts::TAKE_ALL,
+        &scripts::TOGETHER,
         &scripts::ANNOUNCE,
         &scripts::LIST,
         &scripts::SHOW,
