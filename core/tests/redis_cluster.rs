@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use contract::{block_on, eventually_within, millis};
 use polylatch::inspect::{CheckSeverity, Query};
 use polylatch::{Error, ErrorKind, Polylatch};
+use polylatch_test_services::port::ReservedPort;
 use polylatch_test_services::redis::{Cluster, RedisServer};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -182,7 +183,9 @@ fn what_is_wrong_with_a_url_is_told_with_the_way_out() {
     single.stop();
     refused(&format!("{url}?timeout=1s"), ErrorKind::BackendUnavailable, &single.address().to_string());
 
-    let empty = RedisServer::builder().config("cluster-enabled yes").config("cluster-port 0").start();
+    let bus = ReservedPort::new().unwrap();
+    let bus_line = format!("cluster-port {}", bus.number());
+    let empty = RedisServer::builder().config("cluster-enabled yes").config(&bus_line).start();
     let url = empty.url().replace("redis://", "redis+cluster://");
     refused(&url, ErrorKind::BackendUnavailable, "no node of the cluster has slots");
 

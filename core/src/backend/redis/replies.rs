@@ -122,7 +122,7 @@ pub(super) fn classify(error: &RedisError) -> Error {
         Some(_) if error.detail().is_some_and(|detail| detail.contains("access a non local key")) => {
             known(ErrorKind::BackendUnavailable, "a slot of the cluster is on its way to another node".into())
                 .with_effect(Effect::Maybe)
-                .with_source(Redirect::TryAgain)
+                .with_source(Redirect::Began)
         }
         Some(code @ ("MOVED" | "ASK" | "CROSSSLOT")) => {
             let error = known(
@@ -153,6 +153,8 @@ pub(super) enum Redirect {
     Ask { host: String, port: u16 },
     /// Nowhere yet: some of the keys have moved, and others have not.
     TryAgain,
+    /// The same, found out by a script on its way.
+    Began,
 }
 
 impl Redirect {
@@ -174,7 +176,9 @@ impl fmt::Display for Redirect {
         match self {
             Self::Moved { host, port } => write!(f, "moved to {host}:{port}"),
             Self::Ask { host, port } => write!(f, "asks to ask {host}:{port}"),
-            Self::TryAgain => f.write_str("some keys of the slot have moved, and others have not"),
+            Self::TryAgain | Self::Began => {
+                f.write_str("some keys of the slot have moved, and others have not")
+            }
         }
     }
 }

@@ -69,14 +69,17 @@ impl ShardPort {
                     let to = self.nodes.address(&host_or(&host, owner.host()), port);
                     self.nodes.has_moved(self.slot, to);
                 }
-                Some(Redirect::Ask { .. } | Redirect::TryAgain) => {
+                Some(redirect @ (Redirect::Ask { .. } | Redirect::TryAgain | Redirect::Began)) => {
                     // A part of the keys has moved already. A renewal looks at one key of each lock, and one
                     // key is always to be found.
                     if calls.iter().any(has_parts) {
                         return self.clone().one_by_one(calls).await;
                     }
                     if let Some(alone) = release_alone(&calls) {
-                        return Box::pin(self.clone().go(vec![alone], None)).await;
+                        let answer = Box::pin(self.clone().go(vec![alone], None)).await?;
+                        // A release goes on only where it has found the lock to be its own.
+                        let freed = redirect == Redirect::Began && answer.iter().all(Result::is_ok);
+                        return Ok(if freed { vec![Ok(Data::Int(1))] } else { answer });
                     }
                     // As long as the caller has time: a slot that moves has soon moved altogether.
                     self.pause(backoff.delay()).await;
