@@ -4,7 +4,7 @@
 
 mod contract;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -80,6 +80,7 @@ fn a_slot_that_moves_under_load_costs_no_lease_and_lets_no_two_in() {
     let guard = block_on(holder.lock(&names[0]).acquire()).unwrap();
     let (slot, _) = place_of(&cluster, &names[0]);
     let (done, inside, sections) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let newest = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
@@ -87,7 +88,14 @@ fn a_slot_that_moves_under_load_costs_no_lease_and_lets_no_two_in() {
                 while !done.load(Ordering::SeqCst) {
                     let guard = block_on(client.lock(&names[1]).wait(SOON).acquire()).unwrap();
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    let fence = guard.fencing_token().get();
+                    assert!(
+                        newest.swap(fence, Ordering::SeqCst) < fence,
+                        "numbers grow wherever the slot is"
+                    );
                     sections.fetch_add(1, Ordering::SeqCst);
+                    // Some work, so that a second one would be met.
+                    thread::sleep(millis(1));
                     inside.fetch_sub(1, Ordering::SeqCst);
                     block_on(guard.release()).unwrap();
                 }
@@ -112,6 +120,43 @@ fn a_slot_that_moves_under_load_costs_no_lease_and_lets_no_two_in() {
     let renewals = guard.renewals();
     eventually_within("it is renewed where it is now", SOON, || guard.renewals() > renewals);
     block_on(guard.release()).unwrap();
+}
+
+/// A node that grants counts its own listeners only, and withdraws what seemingly nobody heard of; but those of
+/// other nodes have heard it.
+#[test]
+fn the_push_of_a_grant_that_was_withdrawn_lets_nobody_in() {
+    let cluster = Cluster::start();
+    let (holder, other) = (client(&cluster, ""), client(&cluster, ""));
+    let guard = block_on(holder.lock("a").acquire()).unwrap();
+    let (_, master) = place_of(&cluster, "a");
+    let waiting = other.lock("a").wait(SOON);
+    let waiter = thread::spawn(move || block_on(waiting.acquire()));
+    let node = &cluster.nodes[master];
+    let in_line = || {
+        let line = node.command(&["KEYS", "polylatch:*:{a}:line"]);
+        let line = node.command(&["ZRANGE", line.texts().first()?, "0", "0", "WITHSCORES"]);
+        let (waiter, ticket) = (*line.texts().first()?, line.texts()[1].parse::<u64>().unwrap());
+        let waiter: Vec<_> = waiter.split('|').map(str::to_owned).collect();
+        Some((waiter[0].clone(), format!("polylatch:inbox:{}", waiter[1]), ticket + 1))
+    };
+    eventually_within("somebody waits", SOON, || in_line().is_some());
+    let (owner, channel, withdrawn) = in_line().unwrap();
+    let last_sign = || {
+        let signs = node.command(&["KEYS", "polylatch:*:{a}:life"]);
+        let signs = node.command(&["ZRANGE", signs.texts().first()?, "0", "0", "WITHSCORES"]);
+        signs.texts().get(1).map(|sign| (*sign).to_owned())
+    };
+    let before = last_sign();
+    let heard = node.command(&["PUBLISH", &channel, &format!("granted|{owner}|{withdrawn}")]);
+    assert_eq!(heard.int(), Some(1));
+    eventually_within("it asks", SOON, || waiter.is_finished() || last_sign() != before);
+    assert!(!waiter.is_finished(), "two inside");
+    guard.check().unwrap();
+    block_on(guard.release()).unwrap();
+    let next = waiter.join().unwrap().unwrap();
+    assert!(next.fencing_token().get() > withdrawn, "its number is that of the store");
+    block_on(next.release()).unwrap();
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::backend::redis::port::{
 };
 use crate::backend::redis::replies::Redirect;
 use crate::backend::redis::scripts;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::policy::backoff::Backoff;
 
 /// How often a request follows the word of nodes before it gives up: they then contradict each other.
@@ -76,10 +76,15 @@ impl ShardPort {
                         return self.clone().one_by_one(calls).await;
                     }
                     if let Some(alone) = release_alone(&calls) {
-                        let answer = Box::pin(self.clone().go(vec![alone], None)).await?;
-                        // A release goes on only where it has found the lock to be its own.
-                        let freed = redirect == Redirect::Began && answer.iter().all(Result::is_ok);
-                        return Ok(if freed { vec![Ok(Data::Int(1))] } else { answer });
+                        let answer = Box::pin(self.clone().go(vec![alone], None)).await;
+                        let mut answer = answer
+                            .and_then(|mut answers| answers.pop().unwrap_or_else(|| Err(super::no_answer())));
+                        // A release goes on only where it has found the lock to be its own, and may have freed it.
+                        if redirect == Redirect::Began {
+                            let freed = answer.map(|_| Data::Int(1));
+                            answer = freed.map_err(|error| error.with_effect(Effect::Maybe));
+                        }
+                        return Ok(vec![answer]);
                     }
                     // As long as the caller has time: a slot that moves has soon moved altogether.
                     self.pause(backoff.delay()).await;
@@ -218,6 +223,11 @@ impl Port for ShardPort {
 
     /// The keys of a script share a slot, which those of different locks need not.
     fn joins_locks(&self) -> bool {
+        false
+    }
+
+    /// A message reaches the listeners of all nodes, and only those of the publishing one are counted.
+    fn counts_listeners(&self) -> bool {
         false
     }
 
