@@ -23,8 +23,8 @@ pub(super) async fn examine(inner: Arc<Inner>) -> Result<Examination> {
         let mut one = super::Backend::examine(&**inner.shard(shard)).await?;
         let (seed, own) = (cli(&inner.config.place), cli(&Place::At(address.clone())));
         for check in &mut one.findings {
-            check.fix = check.fix.replace(&seed, &own).into();
-            check.detail = format!("{address}: {}", check.detail).into();
+            check.fix = check.fix.replace(&seed, &own);
+            check.detail = format!("{address}: {}", check.detail);
         }
         all = Some(match all {
             Some(before) => worst_of(before, one),

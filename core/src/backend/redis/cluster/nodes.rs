@@ -31,6 +31,9 @@ pub(super) struct Nodes {
     pub(super) ears: Ears,
 }
 
+/// What a node says: its epoch, and first and last slot of each range with whose it is.
+type Told = (u64, Vec<(u16, u16, Address)>);
+
 #[derive(Default)]
 struct Map {
     ports: HashMap<Address, Arc<NativePort>>,
@@ -143,7 +146,7 @@ impl Nodes {
         let mut known: Vec<_> = self.masters().into_iter().map(|(address, ..)| address).collect();
         known.extend(self.seeds.iter().filter(|seed| !known.contains(seed)).cloned().collect::<Vec<_>>());
         let mut asking: FuturesUnordered<_> = known.iter().map(|address| self.ask(address)).collect();
-        let mut best: Option<(u64, Vec<(u16, u16, Address)>)> = None;
+        let mut best: Option<Told> = None;
         let (mut failed, mut grace) = (None, None);
         loop {
             let answer = match &mut grace {
@@ -188,7 +191,7 @@ impl Nodes {
         Ok(())
     }
 
-    async fn ask(&self, address: &Address) -> Result<(u64, Vec<(u16, u16, Address)>)> {
+    async fn ask(&self, address: &Address) -> Result<Told> {
         let port = self.port(address)?;
         let ask = |words: [&str; 2]| port.ask(words.map(str::to_owned).to_vec());
         let slots = match ask(["CLUSTER", "SLOTS"]).await? {
