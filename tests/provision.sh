@@ -90,6 +90,23 @@ need_window() {
   [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
 }
 
+# need_java: a Java 11 or newer that compiles, and Maven.
+need_java() {
+  local packages=()
+  have javac || packages+=(openjdk-17-jdk-headless)
+  have mvn || packages+=(maven)
+  [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
+}
+
+# need_ruby: Ruby 3.0 or newer with its foreign function interface, and what its tests are written with.
+need_ruby() {
+  local packages=()
+  have gem || packages+=(ruby)
+  [ ${#packages[@]} -eq 0 ] && ruby -e 'require "ffi"; require "minitest"' 2>/dev/null ||
+    packages+=(ruby-ffi ruby-minitest)
+  [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
+}
+
 # The oldest Python that the package runs on: `requires-python` in its pyproject.toml.
 readonly MIN_PYTHON=3.9
 
@@ -242,3 +259,21 @@ install_packages() {
   ' sh "$@" || die "apt-get could not install: $*"
   hash -r
 }
+
+# need_wasm: makes Rust compile for JavaScript hosts. Sets WASM_CARGO (the cargo for that), WASM_FLAGS (what else
+# `build` needs) and WASM_FOLDER (below the target folder: two compilers must not share one): rustup's target
+# where there is rustup, otherwise Debian's sources of the standard library.
+need_wasm() {
+  local target=wasm32-unknown-unknown
+  WASM_CARGO=(cargo)
+  WASM_FLAGS=() WASM_FOLDER=
+  has_wasm "$target" && return
+  if have rustup && rustup target add "$target" >/dev/null 2>&1 && has_wasm "$target"; then return; fi
+  install_packages rustc-web cargo-web rust-web-src rust-web-llvm lld
+  # Debian's own compiler builds the standard library with it, which only unstable options can ask for.
+  WASM_CARGO=(env RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc RUSTC_BOOTSTRAP=1
+    CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld /usr/bin/cargo)
+  # shellcheck disable=SC2034 # whoever sources this uses them
+  WASM_FLAGS=(-Zbuild-std=std,panic_abort) WASM_FOLDER=/debian
+}
+has_wasm() { [ -e "$("${RUSTC:-rustc}" --print sysroot)/lib/rustlib/$1/lib" ]; }

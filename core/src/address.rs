@@ -1,6 +1,10 @@
 //! Where a server is, and with which secret: parts of URLs that several stores share.
 
 use std::fmt;
+use std::path::PathBuf;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::Params;
 
 /// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -9,6 +13,31 @@ pub(crate) struct Secret(pub(crate) String);
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+/// PEM files for TLS; without a CA file, the system's certificates count.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct TlsFiles {
+    pub ca: Option<PathBuf>,
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    /// Reads the options `ca`, `cert` and `key`, which only a URL of the scheme `with_tls` can have.
+    pub(crate) fn from_params(params: &mut Params, is_tls: bool, with_tls: &str) -> Result<Self> {
+        let mut path = |option| params.text(option).map(PathBuf::from);
+        let files = Self { ca: path("ca"), certificate: path("cert"), key: path("key") };
+        if !is_tls && files != Self::default() {
+            let message = format!("ca, cert and key need TLS; write {with_tls}");
+            return Err(Error::new(ErrorKind::InvalidConfig, message));
+        }
+        if files.certificate.is_some() != files.key.is_some() {
+            let message = "cert and key belong together; give both or neither";
+            return Err(Error::new(ErrorKind::InvalidConfig, message));
+        }
+        Ok(files)
     }
 }
 

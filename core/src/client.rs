@@ -7,6 +7,7 @@ use crate::client_info::ClientInfo;
 use crate::clock::SystemClock;
 use crate::driver::Core;
 use crate::error::Result;
+use crate::host::{Hosted, HttpClient, RedisConnection};
 use crate::inspect::{Examination, Inspector};
 use crate::lock::{Lock, RwLock, Semaphore};
 use crate::lock_all::LockAll;
@@ -105,6 +106,9 @@ pub struct ClientBuilder {
     options: Vec<(String, String)>,
     program: Option<String>,
     binding: Option<(String, String)>,
+    hosted: Hosted,
+    #[cfg(target_family = "wasm")]
+    machine: Option<(String, u32)>,
 }
 
 impl std::fmt::Debug for ClientBuilder {
@@ -147,6 +151,30 @@ impl ClientBuilder {
         self
     }
 
+    /// Goes to Redis over a connection that the program brings along, instead of opening one. The URL is
+    /// `redis://`, with options and without a password; the host in it is for people.
+    #[must_use]
+    pub fn redis(mut self, connection: Arc<dyn RedisConnection>) -> Self {
+        self.hosted.redis = Some(connection);
+        self
+    }
+
+    /// Sends the HTTP requests of a `consul://` URL in the program's own way, such as `fetch`.
+    #[must_use]
+    pub fn http(mut self, client: Arc<dyn HttpClient>) -> Self {
+        self.hosted.http = Some(client);
+        self
+    }
+
+    /// Says for people where this program runs, which this platform does not tell: a host name, and a
+    /// process id or 0.
+    #[cfg(target_family = "wasm")]
+    #[must_use]
+    pub fn runs_at(mut self, host: impl Into<String>, pid: u32) -> Self {
+        self.machine = Some((host.into(), pid));
+        self
+    }
+
     /// Connects. Errors: as [`Polylatch::connect`].
     pub async fn connect(self) -> Result<Polylatch> {
         self.open(Purpose::Lock).await
@@ -178,10 +206,15 @@ impl ClientBuilder {
         let (language, version) =
             self.binding.unwrap_or_else(|| ("rust".into(), env!("CARGO_PKG_VERSION").into()));
         let client = ClientInfo::of_this_process(self.program, &language, &version)?;
+        #[cfg(target_family = "wasm")]
+        let client = match &self.machine {
+            Some((host, pid)) => client.at(host, *pid)?,
+            None => client,
+        };
         let service = Service::start()?;
         let wakeups = Arc::<Wakeups>::default();
         let Opened { backend, settings, display } =
-            registry::open(&url, &service, &wakeups, &client.id, purpose).await?;
+            registry::open(&url, &service, &wakeups, &client.id, purpose, self.hosted).await?;
         let core = Core::start(backend, Arc::new(SystemClock), service, wakeups, client, settings);
         Ok(Polylatch { core, url: display.into() })
     }

@@ -1,7 +1,8 @@
 //! Who this process is, as people at a stuck lock need to know it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use crate::clock::{SystemTime, UNIX_EPOCH};
 use crate::error::Result;
 use crate::token::ClientId;
 
@@ -24,7 +25,7 @@ pub(crate) struct ClientInfo {
 impl ClientInfo {
     pub(crate) fn of_this_process(program: Option<String>, language: &str, version: &str) -> Result<Self> {
         let host = host_name();
-        let pid = std::process::id();
+        let pid = process_id();
         Ok(Self {
             id: ClientId::new(&host, pid)?,
             host,
@@ -37,6 +38,21 @@ impl ClientInfo {
             version: shorten(version),
         })
     }
+}
+
+#[cfg(target_family = "wasm")]
+impl ClientInfo {
+    /// Says where this program runs, which the platform does not.
+    pub(crate) fn at(mut self, host: &str, pid: u32) -> Result<Self> {
+        let host = shorten(host);
+        self.id = ClientId::new(&host, pid)?;
+        Ok(Self { host, pid, ..self })
+    }
+}
+
+/// Returns the id of this process; zero in a JavaScript host, which has none for its scripts.
+pub(crate) fn process_id() -> u32 {
+    if cfg!(target_family = "wasm") { 0 } else { std::process::id() }
 }
 
 /// Returns this machine's host name, or `unknown`.

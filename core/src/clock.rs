@@ -8,6 +8,15 @@ use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub(crate) mod joined;
+#[cfg(target_family = "wasm")]
+mod web;
+
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use std::time::{Instant, SystemTime, UNIX_EPOCH};
+#[cfg(target_family = "wasm")]
+pub(crate) use web_time::{Instant, SystemTime, UNIX_EPOCH};
+
 /// A point on a suspend-aware monotonic clock, counted from an arbitrary start (usually the boot).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootInstant(u64);
@@ -62,8 +71,9 @@ pub trait Clock: Send + Sync + fmt::Debug + 'static {
 /// The operating system's suspend-aware clock.
 ///
 /// Source: `CLOCK_BOOTTIME` of clock_gettime(2) on Linux and Android. On macOS `CLOCK_MONOTONIC`
-/// counts sleep (its manual page says so), unlike the clock that std uses there. Elsewhere std's
-/// clock is used.
+/// counts sleep (its manual page says so), unlike the clock that std uses there. In a JavaScript host
+/// the monotonic clock may stand still meanwhile, so it is compared with the wall clock and the worse
+/// counts. Elsewhere std's clock is used.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SystemClock;
 
@@ -80,10 +90,14 @@ impl Clock for SystemClock {
         BootInstant(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
     }
 
-    #[cfg(not(unix))]
+    #[cfg(target_family = "wasm")]
+    fn now(&self) -> BootInstant {
+        web::now()
+    }
+
+    #[cfg(not(any(unix, target_family = "wasm")))]
     fn now(&self) -> BootInstant {
         use std::sync::OnceLock;
-        use std::time::Instant;
         static START: OnceLock<Instant> = OnceLock::new();
         BootInstant(nanos(START.get_or_init(Instant::now).elapsed()))
     }

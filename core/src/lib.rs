@@ -37,9 +37,22 @@
 //! `backend/memory/store.rs` (what every store does), `policy/lease.rs` and `policy/waiting.rs` (the
 //! decisions, without I/O), `driver/` (which carries them out), `guard.rs`.
 
+#![cfg_attr(
+    target_family = "wasm",
+    allow(
+        dead_code,
+        reason = "some of what a store knows is for the core's own connections, which are not there"
+    )
+)]
+
+// Under the name of what it stands for, so that the core is written once.
+#[cfg(target_family = "wasm")]
+extern crate polylatch_web_runtime as tokio;
+
 #[cfg(any(feature = "redis", feature = "consul"))]
 mod address;
 mod backend;
+#[cfg(not(target_family = "wasm"))]
 pub mod blocking;
 mod client;
 mod client_info;
@@ -47,6 +60,7 @@ mod clock;
 mod driver;
 mod error;
 mod guard;
+pub mod host;
 pub mod inspect;
 mod lock;
 mod lock_all;
@@ -54,14 +68,15 @@ mod mode;
 mod name;
 pub mod observe;
 mod options;
+#[cfg(not(target_family = "wasm"))]
 mod patience;
 mod policy;
 mod registry;
 pub mod resource;
 mod service;
-#[cfg(any(feature = "redis", feature = "consul"))]
+#[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
 mod socket;
-#[cfg(any(feature = "redis", feature = "consul"))]
+#[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
 mod tls;
 mod token;
 mod wakeups;

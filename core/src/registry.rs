@@ -7,6 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::backend::{Backend, OpenContext, Purpose, memory};
 use crate::error::{Error, ErrorKind, Result};
+use crate::host::Hosted;
 use crate::options::{Params, Settings};
 use crate::service::Service;
 use crate::token::ClientId;
@@ -27,6 +28,7 @@ pub(crate) async fn open(
     wakeups: &Arc<Wakeups>,
     client: &ClientId,
     purpose: Purpose,
+    hosted: Hosted,
 ) -> Result<Opened> {
     let (scheme, target, mut params) = take_apart(url)?;
     #[cfg(feature = "consul")]
@@ -63,12 +65,20 @@ pub(crate) async fn open(
             let config = redis::RedisConfig::from_url(scheme, target, &mut params, &settings)?;
             params.finish()?;
             let display = config.display();
-            let backend = redis::open(config, context, purpose)
+            let backend = redis::open(config, context, purpose, hosted.redis)
                 .await
                 .map_err(|error| error.during("redis", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
         #[cfg(feature = "redis")]
+        "redis+cluster" | "rediss+cluster" if hosted.redis.is_some() || cfg!(target_family = "wasm") => {
+            Err(Error::new(
+                ErrorKind::InvalidConfig,
+                "a cluster needs a connection to each of its masters, which Polylatch opens itself; where the program \
+                 brings its connection along, write redis:// with a server that belongs to no cluster",
+            ))
+        }
+        #[cfg(all(feature = "redis", not(target_family = "wasm")))]
         "redis+cluster" | "rediss+cluster" => {
             use crate::backend::redis::cluster;
             let config = cluster::ClusterConfig::from_url(scheme, target, &mut params, &settings)?;
@@ -86,12 +96,12 @@ pub(crate) async fn open(
             params.finish()?;
             let settings = if own_provisional { settings } else { consul::half_of_the_lease(settings) };
             let display = config.display();
-            let backend = consul::open(config, context, purpose)
+            let backend = consul::open(config, context, purpose, hosted.http)
                 .await
                 .map_err(|error| error.during("consul", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
-        #[cfg(feature = "redis")]
+        #[cfg(all(feature = "redis", not(target_family = "wasm")))]
         "redlock" | "redlocks" => {
             use crate::backend::redlock;
             let config = redlock::RedlockConfig::from_url(scheme, target, &mut params, &settings)?;

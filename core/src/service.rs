@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Handle};
+#[cfg(not(target_family = "wasm"))]
+use tokio::runtime::Builder;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::error::{Effect, Error, ErrorKind, Result};
 
 /// How long the thread goes on with unfinished background work after its client was dropped.
+#[cfg(not(target_family = "wasm"))]
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Counts work under way, for whoever has to wait for its end.
@@ -65,6 +68,13 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
+    /// In a JavaScript host there is no thread to have: its event loop carries out everything.
+    #[cfg(target_family = "wasm")]
+    pub(crate) fn start() -> Result<Self> {
+        Ok(Self { handle: Handle::current(), jobs: Arc::default() })
+    }
+
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn start() -> Result<Self> {
         let failed = |error: std::io::Error| {
             Error::new(

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio_rustls::TlsConnector;
@@ -10,33 +10,8 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore, crypto};
 
+use crate::address::TlsFiles;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::Params;
-
-/// PEM files for TLS; without a CA file, the system's certificates count.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(crate) struct TlsFiles {
-    pub ca: Option<PathBuf>,
-    pub certificate: Option<PathBuf>,
-    pub key: Option<PathBuf>,
-}
-
-impl TlsFiles {
-    /// Reads the options `ca`, `cert` and `key`, which only a URL of the scheme `with_tls` can have.
-    pub(crate) fn from_params(params: &mut Params, is_tls: bool, with_tls: &str) -> Result<Self> {
-        let mut path = |option| params.text(option).map(PathBuf::from);
-        let files = Self { ca: path("ca"), certificate: path("cert"), key: path("key") };
-        if !is_tls && files != Self::default() {
-            let message = format!("ca, cert and key need TLS; write {with_tls}");
-            return Err(Error::new(ErrorKind::InvalidConfig, message));
-        }
-        if files.certificate.is_some() != files.key.is_some() {
-            let message = "cert and key belong together; give both or neither";
-            return Err(Error::new(ErrorKind::InvalidConfig, message));
-        }
-        Ok(files)
-    }
-}
 
 /// Reads certificates and keys for connections to `host`.
 ///

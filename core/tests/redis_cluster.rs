@@ -4,11 +4,13 @@
 
 mod contract;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use contract::{block_on, eventually_within, millis};
+use polylatch::host::{Answer, Listener, RedisConnection, RedisReply};
 use polylatch::inspect::{CheckSeverity, Query};
 use polylatch::{Error, ErrorKind, Polylatch};
 use polylatch_test_services::port::ReservedPort;
@@ -218,6 +220,31 @@ fn strict_wants_of_every_master_what_it_wants_of_one() {
     let options = "guarantee=strict&ack=any&max_lease=1s&lease=1s&provisional=600ms&poll=100ms";
     let client = connect(&format!("{}?{options}", cluster.url())).unwrap();
     block_on(block_on(client.lock("a").wait(SOON).acquire()).unwrap().release()).unwrap();
+}
+
+/// A connection that nobody may use.
+struct Untouched;
+
+impl RedisConnection for Untouched {
+    fn command(&self, words: Vec<String>) -> Answer<RedisReply> {
+        panic!("asked {words:?}");
+    }
+
+    fn subscribe(&self, channel: String, _: Listener) -> Answer<()> {
+        panic!("asked for {channel}");
+    }
+
+    fn close(&self) {}
+}
+
+#[test]
+fn a_connection_of_the_program_is_to_one_server() {
+    for url in ["redis+cluster://a,b", "rediss+cluster://:s3cret@a"] {
+        let builder = Polylatch::builder().url(url).redis(Arc::new(Untouched));
+        let error = block_on(builder.connect()).expect_err(url);
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.to_string().contains("each of its masters"), "{error}");
+    }
 }
 
 #[test]

@@ -73,6 +73,12 @@ mod bench {
         report("of it making shapes", &mut window.shapes);
         report("change until shown", &mut changes_seen);
         println!("memory               {first:>8.0} MiB at first, {last:.0} MiB at the end");
+        for cost in window.app.costs() {
+            println!(
+                "reading              {:>8.1} ms each, every {} ms, {:.0} requests/s",
+                cost.reading_ms, cost.every_ms, cost.requests_per_sec
+            );
+        }
         load.end();
     }
 

@@ -65,6 +65,7 @@ fn reading(look: usize) -> Snapshot {
                 capacity: None,
                 holders: vec![holder],
                 waiters: if waiting { vec![waiter] } else { vec![] },
+                votes: vec![],
                 details: Vec::new(),
             }
         })

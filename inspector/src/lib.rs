@@ -9,6 +9,7 @@ pub mod cli;
 pub mod files;
 mod host;
 pub mod model;
+mod pace;
 pub mod poll;
 #[cfg(feature = "window")]
 pub mod window;

@@ -1,14 +1,15 @@
 //! Reads stores in the background and tells what it finds.
 //!
-//! One thread for all connections, whatever their number. Each is read at its interval, less often if the
-//! store answers slowly, and after a failure with growing pauses until it answers again.
+//! One thread for all connections, whatever their number. A store that answers quickly is read several times
+//! in its interval, one that answers slowly less often, and after a failure with growing pauses until it
+//! answers again. Where a store can tell, only what was written since the last reading is read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use polylatch::inspect::{BreakRequest, Query, Snapshot, changes};
+use polylatch::inspect::{BreakRequest, Event, EventKind, Query, Snapshot, changes};
 use polylatch::{Polylatch, Retry};
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -17,6 +18,7 @@ use crate::model::text::{harmless, shell_word};
 use crate::model::{
     BreakOrder, BreakResult, Connection, ConnectionId, Environment, Report, Sample, Sight, Update,
 };
+use crate::pace::Pace;
 
 /// News that wait for the consumer. A reading that does not fit is left out; the next one tells what
 /// happened since the last one that was told.
@@ -26,9 +28,6 @@ const MOST_WAITING: usize = 32;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// A store is read for at most this share of the time: one part in so many.
-const SHARE: u32 = 5;
-
 /// How a connection is read.
 #[derive(Clone)]
 pub struct Target {
@@ -36,7 +35,10 @@ pub struct Target {
     pub id: ConnectionId,
     /// Its URL, with its secret; never shown. Empty for the default store.
     pub url: String,
-    /// How often it is read, 100 ms to 1 min. A store that answers slowly is read less often.
+    /// How often it is read if that costs next to nothing; at most `every`.
+    pub quick: Duration,
+    /// How often it is read if a reading is dear, 100 ms to 1 min. No store is read for more than a fifth
+    /// of the time.
     pub every: Duration,
     /// Only locks whose name starts with this.
     pub prefix: Option<String>,
@@ -47,10 +49,16 @@ pub struct Target {
 }
 
 impl Target {
-    /// A connection that is read once a second and may be changed.
+    /// A connection that is read once a second, or five times if it answers quickly, and may be changed.
     pub fn new(id: ConnectionId, url: impl Into<String>) -> Self {
-        let every = Duration::from_secs(1);
-        Self { id, url: url.into(), every, prefix: None, foreign: None, read_only: false }
+        let (quick, every) = (Duration::from_millis(200), Duration::from_secs(1));
+        Self { id, url: url.into(), quick, every, prefix: None, foreign: None, read_only: false }
+    }
+
+    /// The same, read evenly.
+    pub fn evenly(mut self, every: Duration) -> Self {
+        (self.quick, self.every) = (every, every);
+        self
     }
 
     fn query(&self) -> Query {
@@ -278,16 +286,19 @@ impl Follower {
             }))
             .await;
         let _ = self.client.send(Some(client.clone()));
-        let (inspector, query) = (client.inspect(), self.target.query());
+        let mut follower = client.inspect().follow(self.target.query());
+        let mut pace = Pace::new(self.target.quick, self.target.every, Instant::now());
         let mut before: Option<Arc<Snapshot>> = None;
         loop {
             let asked = Instant::now();
-            match inspector.list(&query).await {
+            match follower.read().await {
                 Ok(snapshot) => {
                     pause = Pause::default();
-                    let every = self.target.every.max(asked.elapsed() * (SHARE - 1));
-                    let snapshot = Arc::new(snapshot);
-                    if self.seen(before.as_deref(), &snapshot, every) {
+                    let events = before.as_ref().map_or_else(Vec::new, |before| changes(before, &snapshot));
+                    // Renewals go on while nothing happens.
+                    let changed = events.iter().any(|event| !matches!(event.kind, EventKind::Renewed { .. }));
+                    let every = pace.next(asked, asked.elapsed(), changed || before.is_none());
+                    if self.seen(events, &snapshot, every) {
                         before = Some(snapshot);
                     }
                     self.wait(every.saturating_sub(asked.elapsed())).await;
@@ -298,9 +309,9 @@ impl Follower {
     }
 
     /// Tells a reading. Says whether the consumer will get it.
-    fn seen(&self, before: Option<&Snapshot>, snapshot: &Arc<Snapshot>, every: Duration) -> bool {
+    fn seen(&self, events: Vec<Event>, snapshot: &Arc<Snapshot>, every: Duration) -> bool {
         let sample = Sample {
-            events: before.map_or_else(Vec::new, |before| changes(before, snapshot)),
+            events,
             sight: Sight::of(snapshot, &self.host),
             snapshot: Arc::clone(snapshot),
             every_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),

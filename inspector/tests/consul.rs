@@ -2,9 +2,12 @@
 
 #![cfg(unix)]
 
+use std::fs::{self, File};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use polylatch_test_services::TempDir;
 use polylatch_test_services::consul::ConsulAgent;
 use polylatch_test_services::wait::wait_until;
 use serde_json::Value;
@@ -63,6 +66,51 @@ fn run_ls_show_and_break_work_on_consul() {
     wait_until("nothing to be listed", PATIENCE, || holders(0));
     let after = polylatch(&agent, &["run", "web/deploy", "--", "true"]);
     assert!(after.status.success(), "{after:?}");
+}
+
+#[test]
+fn watch_tells_what_happens_and_run_passes_on_token_and_exit_code() {
+    let agent = ConsulAgent::start();
+    let dir = TempDir::new();
+    let (out, err) = (dir.join("out"), dir.join("err"));
+    let said = |file: &PathBuf| fs::read_to_string(file).unwrap_or_default();
+    let mut watch = command(&agent, &["watch", "jobs/", "--every", "100ms", "--json"]);
+    watch.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
+    let _watching = Running(watch.spawn().unwrap());
+    wait_until("the watch to begin", PATIENCE, || said(&err).contains("watching"));
+    let script = "test \"$POLYLATCH_FENCING_TOKEN\" -gt 0 && sleep 1; exit 7";
+    let run = polylatch(&agent, &["run", "jobs/1", "--", "sh", "-c", script]);
+    assert_eq!(run.status.code(), Some(7), "{run:?}");
+    wait_until("the release to be told", PATIENCE, || said(&out).contains("released"));
+    let events = said(&out);
+    assert!(events.contains("granted") && events.contains("jobs/1"), "{events}");
+}
+
+#[test]
+fn shared_locks_permits_and_waits_work_on_consul() {
+    let agent = ConsulAgent::start();
+    // Each holds until its standard input ends.
+    let run = |args: &[&str]| {
+        let mut command = command(&agent, args);
+        Running(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+    };
+    let seen = |name: &str, what: &str, count: usize| {
+        let locks = json(&agent, &["ls", "--json"]);
+        let lock = locks["locks"].as_array().and_then(|all| all.iter().find(|lock| lock["name"] == name));
+        lock.and_then(|lock| lock[what].as_array()).map_or(0, Vec::len) == count
+    };
+    let _readers = [(); 2].map(|()| run(&["run", "pages", "--shared", "--", "cat"]));
+    let _permits = [(); 2].map(|()| run(&["run", "pool", "--permits", "1/2", "--", "cat"]));
+    wait_until("two readers and two permits", PATIENCE, || {
+        seen("pages", "holders", 2) && seen("pool", "holders", 2)
+    });
+    let full = polylatch(&agent, &["run", "pool", "--permits", "1/2", "--wait", "no", "--", "true"]);
+    assert!(!full.status.success(), "{full:?}");
+    let _writer = run(&["run", "pages", "--write", "--", "true"]);
+    wait_until("a writer in line", PATIENCE, || seen("pages", "waiters", 1));
+    let shown = polylatch(&agent, &["show", "pages"]);
+    let text = String::from_utf8_lossy(&shown.stdout);
+    assert!(text.contains("read") && text.contains("write"), "{text}");
 }
 
 #[test]

@@ -37,8 +37,7 @@ impl Watching {
     }
 
     fn watch(&self, name: &str, url: &str) {
-        let mut target = Target::new(ConnectionId::new(name), url);
-        target.every = Duration::from_millis(100);
+        let target = Target::new(ConnectionId::new(name), url).evenly(Duration::from_millis(100));
         self.poller.watch(target);
     }
 

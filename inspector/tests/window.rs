@@ -5,6 +5,7 @@
 #[path = "window/pilot.rs"]
 mod pilot;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use egui_kittest::kittest::Queryable as _;
@@ -12,7 +13,9 @@ use polylatch::blocking::Polylatch;
 use polylatch_inspector::window::Args;
 
 use eframe::egui::{Key, Modifiers, Role};
-use pilot::{Pilot, harmless};
+use pilot::{Kept, Locked, Pilot, harmless};
+use polylatch_test_services::TempDir;
+use polylatch_test_services::redis::RedisServer;
 
 #[test]
 fn a_first_start_offers_three_ways_and_the_form_connects() {
@@ -248,4 +251,47 @@ fn settings_and_saved_connections_come_back_without_secrets() {
     let mut again = window.restarted();
     // Its secret is not kept, so it is asked for when somebody wants it.
     again.until("the saved connection", |window| window.says("cache"));
+}
+
+#[test]
+fn a_password_is_kept_in_the_keyring_and_nowhere_else() {
+    let server = RedisServer::builder().password("pa55word").start();
+    let url = format!("redis://:pa55word@{}", server.address());
+    let keyring = Arc::<Kept>::default();
+    let mut window = Pilot::start_with(TempDir::new(), Arc::clone(&keyring) as _);
+    window.until_label("Which locks do you want to see?");
+    window.click("Add a connection");
+    window.type_into("URL", &url);
+    window.type_into("Name", "cache");
+    window.harness.get_by_role_and_label(Role::ComboBox, "Password").click();
+    window.steps(2);
+    window.click("in the platform's keyring");
+    window.click("Save and connect");
+    window.until("the connection", |window| window.says("No locks"));
+    window.until("the keyring", |_| keyring.0.lock().unwrap().values().any(|kept| kept == "pa55word"));
+    let written = || {
+        let files = std::fs::read_dir(window_dir(&window)).unwrap();
+        files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect::<String>()
+    };
+    assert!(written().contains("keyring") && !written().contains("pa55word"), "{}", written());
+
+    // The next start connects without a question.
+    let again = window.restarted_with(Arc::clone(&keyring) as _);
+    let mut again = again;
+    again.until("the connection", |window| window.says("No locks"));
+    assert!(!again.says("Password for"));
+
+    // Where the keyring cannot be opened, it says so and asks.
+    let mut locked = again.restarted_with(Arc::new(Locked));
+    locked.until("the question", |window| window.says("Password for cache"));
+    assert!(locked.says("it stays locked"));
+    locked.type_secret("Password (it is kept in the keyring)", "pa55word");
+    locked.click("Connect");
+    locked.until("the connection", |window| window.says("No locks"));
+    locked.until("that it is not kept", |window| window.says("the keyring did not take the change"));
+    assert!(locked.texts().iter().all(|text| !text.contains("pa55word")));
+}
+
+fn window_dir(window: &Pilot) -> std::path::PathBuf {
+    window.dir.join("settings")
 }

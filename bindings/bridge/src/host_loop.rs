@@ -3,7 +3,8 @@
 //! The usual way runs every call on a thread of its own and sends the result back: two wake-ups of a
 //! thread for each. Here the loop's thread polls the call itself when it is made, so the request has
 //! left before the call returns, and again when the loop is told that there is something to do: one
-//! wake-up, and none for what can be answered at once.
+//! wake-up, and none for what can be answered at once. Where a loop can watch a descriptor, answers
+//! come in on the loop's own thread, too ([`HostLoop::watched`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -12,6 +13,9 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+
+#[cfg(target_os = "linux")]
+use crate::event_queue::EventQueue;
 
 /// How many polls one turn makes at most, so that the loop gets to its other work.
 const POLLS_PER_TURN: usize = 1_024;
@@ -24,6 +28,8 @@ type Call<D> = Pin<Box<dyn Future<Output = D> + Send>>;
 /// ends the calls that are under way, as [`UnderWay::cancel`] does.
 pub struct HostLoop<D: Send + 'static> {
     woken: Arc<Woken<D>>,
+    #[cfg(target_os = "linux")]
+    queue: Option<EventQueue>,
 }
 
 struct Woken<D> {
@@ -80,7 +86,30 @@ impl<D: Send + 'static> HostLoop<D> {
                 told: AtomicBool::new(false),
                 notify: Box::new(notify),
             }),
+            #[cfg(target_os = "linux")]
+            queue: None,
         }
+    }
+
+    /// Makes the side of a loop that can watch a descriptor: [`HostLoop::descriptor`], if there is one.
+    /// Besides being notified, it then calls [`HostLoop::turn`] whenever that is readable.
+    pub fn watched(notify: impl Fn() + Send + Sync + 'static) -> Self {
+        #[allow(unused_mut, reason = "only where there are such descriptors")]
+        let mut host_loop = Self::new(notify);
+        #[cfg(target_os = "linux")]
+        {
+            host_loop.queue = EventQueue::new();
+        }
+        host_loop
+    }
+
+    /// What the loop has to watch: open as long as this value lives. `None` where the system cannot do
+    /// it, and then notifications tell everything.
+    pub fn descriptor(&self) -> Option<i32> {
+        #[cfg(target_os = "linux")]
+        return self.queue.as_ref().map(EventQueue::descriptor);
+        #[cfg(not(target_os = "linux"))]
+        None
     }
 
     /// Starts a call and polls it once.
@@ -91,7 +120,7 @@ impl<D: Send + 'static> HostLoop<D> {
             queued: AtomicBool::new(false),
             woken: Arc::clone(&self.woken),
         });
-        match running.poll() {
+        match self.poll(&running) {
             Some(done) => Started::Done(done),
             None => {
                 unpoisoned(&self.woken.under_way).insert(running.number, Arc::downgrade(&running));
@@ -102,17 +131,29 @@ impl<D: Send + 'static> HostLoop<D> {
 
     /// Polls the calls that were woken, and hands over what is done.
     pub fn turn(&self, mut done: impl FnMut(D)) {
-        self.woken.told.store(false, Ordering::SeqCst);
+        // Whatever is woken until the end of the turn is looked at in it, so nobody need be told.
+        self.woken.told.store(true, Ordering::SeqCst);
+        #[cfg(target_os = "linux")]
+        if let Some(queue) = &self.queue {
+            queue.turn();
+        }
         for _ in 0..POLLS_PER_TURN {
-            let Some(running) = unpoisoned(&self.woken.calls).pop_front() else { return };
+            let Some(running) = self.woken.next_or_rest() else { return };
             // Before the poll, so that a wake-up during the poll counts.
             running.queued.store(false, Ordering::SeqCst);
-            if let Some(output) = running.poll() {
+            if let Some(output) = self.poll(&running) {
                 unpoisoned(&self.woken.under_way).remove(&running.number);
                 done(output);
             }
         }
-        self.woken.tell();
+        (self.woken.notify)();
+    }
+
+    fn poll(&self, running: &Arc<Running<D>>) -> Option<D> {
+        // The sockets that this call opens belong to the loop.
+        #[cfg(target_os = "linux")]
+        let _context = self.queue.as_ref().and_then(EventQueue::enter);
+        running.poll()
     }
 }
 
@@ -138,6 +179,17 @@ impl<D> Woken<D> {
         if !self.told.swap(true, Ordering::SeqCst) {
             (self.notify)();
         }
+    }
+
+    /// The next call that was woken. If there is none, the loop has to be told of the next one.
+    fn next_or_rest(&self) -> Option<Arc<Running<D>>> {
+        let mut calls = unpoisoned(&self.calls);
+        let next = calls.pop_front();
+        if next.is_none() {
+            // Under the lock: a call that is woken now finds it so when it has been put in.
+            self.told.store(false, Ordering::SeqCst);
+        }
+        next
     }
 }
 

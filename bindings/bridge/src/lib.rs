@@ -5,23 +5,40 @@
 //! A binding parses its language's arguments, calls this, and turns what comes back into its
 //! language's objects. It decides nothing: no defaults, no retries, no texts but those about types.
 //!
+//! Compiled to WebAssembly, only what needs no threads is there: a JavaScript host has its own loop.
+//!
 //! How to read the code: [`options`] (what a caller may say), [`failure`] (what goes wrong), then
 //! [`host_loop`] for hosts with an event loop or [`blocking`] for hosts with threads, and [`process`]
 //! for hosts that fork.
 
+#[cfg(not(target_family = "wasm"))]
 pub mod blocking;
 pub mod border;
+#[cfg(not(target_family = "wasm"))]
 pub mod client;
+#[cfg(target_os = "linux")]
+mod event_queue;
 pub mod failure;
+#[cfg(not(target_family = "wasm"))]
+pub mod held;
+#[cfg(not(target_family = "wasm"))]
 pub mod host_loop;
 pub mod options;
+#[cfg(not(target_family = "wasm"))]
 pub mod process;
+#[cfg(not(target_family = "wasm"))]
 pub mod runtime;
 pub mod units;
 
+#[cfg(not(target_family = "wasm"))]
 pub use blocking::{Interrupted, run_at_most, run_interruptible};
+#[cfg(not(target_family = "wasm"))]
 pub use client::Client;
 pub use failure::{Context, Details, Failure};
+#[cfg(not(target_family = "wasm"))]
+pub use held::Held;
+#[cfg(not(target_family = "wasm"))]
 pub use host_loop::{HostLoop, Started, UnderWay};
 pub use options::{ConnectOptions, LockOptions, LockSpec, OptionValue, Way};
+#[cfg(not(target_family = "wasm"))]
 pub use process::Homed;

@@ -54,6 +54,13 @@ pub fn spawn_detached(work: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
+/// Sees to it that there is a callback thread, so that work for it happens in this process.
+///
+/// Errors: as [`spawn`].
+pub fn prepare() -> Result<(), Failure> {
+    handle().map(drop)
+}
+
 /// Calls `tell` on the callback thread when the lease is lost; never after it was given back.
 /// Dropping the task ends the subscription.
 ///

@@ -83,6 +83,11 @@ typedef struct PlError PlError;
 typedef struct PlGuard PlGuard;
 
 /**
+ * Several held locks.
+ */
+typedef struct PlGuardSet PlGuardSet;
+
+/**
  * A function that is told of a loss, with the pointer that was given for it and the reason, such as
  * "expired", which lives until it returns.
  */
@@ -246,7 +251,7 @@ const char *pl_guard_name(const struct PlGuard *guard);
 
 /**
  * Returns the number to hand to the protected resource: larger than any given out before for this name,
- * and below 2^53. 0 for NULL.
+ * and below 2^53. 0 for NULL. A step up to writing makes a newer one.
  */
 uint64_t pl_guard_fencing_token(const struct PlGuard *guard);
 
@@ -303,6 +308,24 @@ enum PlStatus pl_guard_on_lost(const struct PlGuard *guard,
  */
 enum PlStatus pl_guard_release(const struct PlGuard *guard,
                                struct PlError **error);
+
+/**
+ * Steps down from writing to reading, without letting a writer in between. The fencing token stays.
+ *
+ * Errors: "invalid_argument" unless this is the only guard of a write lock; "lease_lost"; as pl_guard_release
+ * if the store fails, and then the lock is given up.
+ */
+enum PlStatus pl_guard_downgrade(const struct PlGuard *guard,
+                                 struct PlError **error);
+
+/**
+ * Steps up from reading to writing, under a newer fencing token, if nobody else reads; PL_BUSY otherwise, and
+ * then the guard still reads. There is no form that waits: two readers would wait for each other for ever.
+ *
+ * Errors: "invalid_argument" unless this is the only guard of a read lock; else as pl_guard_downgrade.
+ */
+enum PlStatus pl_guard_try_upgrade(const struct PlGuard *guard,
+                                   struct PlError **error);
 
 /**
  * Gives the guard back; a lock that is still held is released in the background.
@@ -367,6 +390,71 @@ enum PlStatus pl_try_acquire(const struct PlClient *client,
                              const struct PlCancel *cancel,
                              struct PlGuard **guard,
                              struct PlError **error);
+
+/**
+ * Acquires several locks, all of them or none, in the order of their names, so that two that want the same
+ * locks never wait for each other in a circle. `names` ends with NULL; 1 to 128. `wait_ms` is for all of them
+ * together; the other options are for each, and `mode` has to be PL_MUTEX.
+ *
+ * Otherwise as pl_acquire, with the errors of the first lock that cannot be had.
+ */
+enum PlStatus pl_acquire_all(const struct PlClient *client,
+                             const char *const *names,
+                             const struct PlLockOptions *options,
+                             const struct PlCancel *cancel,
+                             struct PlGuardSet **set,
+                             struct PlError **error);
+
+/**
+ * Acquires several locks if all can be had at once; PL_BUSY, and none is held, if one cannot. `wait_ms` is not
+ * looked at. Otherwise as pl_acquire_all.
+ */
+enum PlStatus pl_try_acquire_all(const struct PlClient *client,
+                                 const char *const *names,
+                                 const struct PlLockOptions *options,
+                                 const struct PlCancel *cancel,
+                                 struct PlGuardSet **set,
+                                 struct PlError **error);
+
+/**
+ * Returns how many locks are held, in the order of their names: one for each name, given twice or once.
+ */
+size_t pl_guard_set_count(const struct PlGuardSet *set);
+
+/**
+ * Returns the name of a lock, NULL from `pl_guard_set_count` on. It lives as long as the set.
+ */
+const char *pl_guard_set_name(const struct PlGuardSet *set, size_t index);
+
+/**
+ * Returns the fencing token of a lock, 0 from `pl_guard_set_count` on.
+ */
+uint64_t pl_guard_set_fencing_token(const struct PlGuardSet *set, size_t index);
+
+/**
+ * Returns for how many milliseconds all of them may be relied on from now; 0 once one is over.
+ */
+uint64_t pl_guard_set_remaining_ms(const struct PlGuardSet *set);
+
+/**
+ * Says of all that the protected work moves on; see pl_guard_beat.
+ */
+void pl_guard_set_beat(const struct PlGuardSet *set);
+
+/**
+ * Fails unless all of them are still held, by this process's own clock, now; see pl_guard_check.
+ */
+enum PlStatus pl_guard_set_check(const struct PlGuardSet *set, struct PlError **error);
+
+/**
+ * Gives all of them back and waits until the store knows; see pl_guard_release. Repeatable.
+ */
+enum PlStatus pl_guard_set_release(const struct PlGuardSet *set, struct PlError **error);
+
+/**
+ * Gives the set back; locks that are still held are released in the background.
+ */
+void pl_guard_set_free(struct PlGuardSet *set);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use polylatch::Guard;
-use polylatch_bridge::{Failure, Homed, runtime};
+use polylatch_bridge::{Failure, Held, Homed, runtime};
 
 use crate::border::{self, free, handle, infallible, owned_text};
 use crate::cancel::{PlCancel, run, wait_at_most};
@@ -17,31 +17,21 @@ use crate::lock::millis;
 /// A held lock: proof of a lease, and the way to give it back. It is renewed by the client's own thread
 /// until it is released, given back or lost. A forked child does not hold what its parent holds.
 pub struct PlGuard {
-    held: Homed<Arc<Guard>>,
+    held: Arc<Held>,
     name: CString,
-    fencing_token: u64,
     /// Callbacks for the loss; they end with the guard.
     watches: Mutex<Vec<Homed<runtime::Task>>>,
 }
 
 impl fmt::Debug for PlGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlGuard").field("name", &self.name).field("held", &self.held.get().is_some()).finish()
+        f.debug_struct("PlGuard").field("name", &self.name).field("held", &self.held.now().is_ok()).finish()
     }
 }
 
 impl PlGuard {
     pub(crate) fn new(guard: Guard) -> Self {
-        Self {
-            name: owned_text(guard.name()),
-            fencing_token: guard.fencing_token().get(),
-            held: Homed::new(Arc::new(guard)),
-            watches: Mutex::default(),
-        }
-    }
-
-    fn held(&self) -> Result<&Arc<Guard>, Failure> {
-        self.held.get().ok_or_else(|| Failure::inherited(&self.name.to_string_lossy()))
+        Self { name: owned_text(guard.name()), held: Arc::new(Held::new(guard)), watches: Mutex::default() }
     }
 }
 
@@ -53,11 +43,11 @@ pub unsafe extern "C" fn pl_guard_name(guard: *const PlGuard) -> *const c_char {
 }
 
 /// Returns the number to hand to the protected resource: larger than any given out before for this name,
-/// and below 2^53. 0 for NULL.
+/// and below 2^53. 0 for NULL. A step up to writing makes a newer one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_fencing_token(guard: *const PlGuard) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { guard.as_ref() }.map_or(0, |guard| guard.fencing_token)
+    unsafe { guard.as_ref() }.map_or(0, |guard| guard.held.fencing_token())
 }
 
 /// Says whether the lock is still held, by this process's own clock, now. Costs no request. False for
@@ -65,16 +55,19 @@ pub unsafe extern "C" fn pl_guard_fencing_token(guard: *const PlGuard) -> u64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_is_held(guard: *const PlGuard) -> bool {
     // SAFETY: the caller's promise.
-    let held = unsafe { guard.as_ref() }.and_then(|guard| guard.held.get());
-    infallible(false, || held.is_some_and(|held| held.is_held()))
+    let held = unsafe { guard.as_ref() }.map(|guard| &guard.held);
+    infallible(false, || held.and_then(|held| held.now().ok()).is_some_and(|held| held.is_held()))
 }
 
 /// Returns for how many milliseconds the lock may be relied on from now, rounded down; 0 once it is over.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_remaining_ms(guard: *const PlGuard) -> u64 {
     // SAFETY: the caller's promise.
-    let held = unsafe { guard.as_ref() }.and_then(|guard| guard.held.get());
-    infallible(0, || held.map_or(0, |held| u64::try_from(held.remaining().as_millis()).unwrap_or(u64::MAX)))
+    let held = unsafe { guard.as_ref() }.map(|guard| &guard.held);
+    infallible(0, || {
+        let remaining = held.and_then(|held| held.now().ok()).map_or(0, |held| held.remaining().as_millis());
+        u64::try_from(remaining).unwrap_or(u64::MAX)
+    })
 }
 
 /// Fails unless the lock is still held, by this process's own clock, now. Costs no request.
@@ -85,7 +78,7 @@ pub unsafe extern "C" fn pl_guard_check(guard: *const PlGuard, error: *mut *mut 
     // SAFETY: the caller's promise for every pointer.
     unsafe {
         border::call(error, || {
-            handle("guard", guard)?.held()?.check()?;
+            handle("guard", guard)?.held.now()?.check()?;
             Ok(PlStatus::PL_OK)
         })
     }
@@ -95,8 +88,8 @@ pub unsafe extern "C" fn pl_guard_check(guard: *const PlGuard, error: *mut *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_beat(guard: *const PlGuard) {
     // SAFETY: the caller's promise.
-    let held = unsafe { guard.as_ref() }.and_then(|guard| guard.held.get());
-    infallible((), || held.into_iter().for_each(|held| held.beat()));
+    let held = unsafe { guard.as_ref() }.map(|guard| &guard.held);
+    infallible((), || held.and_then(|held| held.now().ok()).into_iter().for_each(|held| held.beat()));
 }
 
 /// Waits until the lock is over: PL_ERROR with "lease_lost" and the reason if it was lost, PL_OK if it was
@@ -112,13 +105,14 @@ pub unsafe extern "C" fn pl_guard_wait_ended(
     // SAFETY: the caller's promise for every pointer.
     unsafe {
         border::call(error, || {
-            let held = handle("guard", guard)?.held()?;
+            let held = &handle("guard", guard)?.held;
+            held.now()?;
             let ended = held.ended();
             let limit = millis("wait_ms", wait_ms)?;
             match wait_at_most(cancel.as_ref(), limit, async { Ok(ended.await) })? {
                 None => Ok(PlStatus::PL_TIMED_OUT),
                 Some(None) => Ok(PlStatus::PL_OK),
-                Some(Some(_)) => held.check().map(|()| PlStatus::PL_OK).map_err(Failure::from),
+                Some(Some(_)) => held.now()?.check().map(|()| PlStatus::PL_OK).map_err(Failure::from),
             }
         })
     }
@@ -159,7 +153,11 @@ pub unsafe extern "C" fn pl_guard_on_lost(
             let Some(lost) = lost else {
                 return Err(Failure::invalid_argument("lost is NULL; it must be the function to call"));
             };
-            let watch = runtime::on_lost(guard.held()?, move |reason| {
+            let held = Arc::clone(&guard.held);
+            held.now()?;
+            let ended = held.ended();
+            let watch = runtime::spawn(async move {
+                let Some(reason) = ended.await else { return };
                 let reason = owned_text(reason.code());
                 // SAFETY: the caller promises that the function may be called with this pointer.
                 lost(user.get(), reason.as_ptr());
@@ -179,8 +177,38 @@ pub unsafe extern "C" fn pl_guard_release(guard: *const PlGuard, error: *mut *mu
     // SAFETY: the caller's promise for every pointer.
     unsafe {
         border::call(error, || {
-            run(handle("guard", guard)?.held()?.release())?;
+            run(handle("guard", guard)?.held.release())?;
             Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
+/// Steps down from writing to reading, without letting a writer in between. The fencing token stays.
+///
+/// Errors: "invalid_argument" unless this is the only guard of a write lock; "lease_lost"; as pl_guard_release
+/// if the store fails, and then the lock is given up.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_downgrade(guard: *const PlGuard, error: *mut *mut PlError) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            run(handle("guard", guard)?.held.downgrade())?;
+            Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
+/// Steps up from reading to writing, under a newer fencing token, if nobody else reads; PL_BUSY otherwise, and
+/// then the guard still reads. There is no form that waits: two readers would wait for each other for ever.
+///
+/// Errors: "invalid_argument" unless this is the only guard of a read lock; else as pl_guard_downgrade.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_try_upgrade(guard: *const PlGuard, error: *mut *mut PlError) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            let done = run(handle("guard", guard)?.held.try_upgrade())?;
+            Ok(if done { PlStatus::PL_OK } else { PlStatus::PL_BUSY })
         })
     }
 }

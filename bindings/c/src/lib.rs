@@ -16,6 +16,7 @@ mod error;
 mod guard;
 mod inspect;
 mod lock;
+mod set;
 
 pub use cancel::*;
 pub use client::*;
@@ -23,3 +24,4 @@ pub use error::*;
 pub use guard::*;
 pub use inspect::*;
 pub use lock::*;
+pub use set::*;

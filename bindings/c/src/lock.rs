@@ -150,7 +150,10 @@ unsafe fn acquire(
 
 /// # Safety
 /// The texts are null or end with a NUL byte.
-unsafe fn read_spec(name: *const c_char, options: Option<&PlLockOptions>) -> Result<LockSpec, Failure> {
+pub(crate) unsafe fn read_spec(
+    name: *const c_char,
+    options: Option<&PlLockOptions>,
+) -> Result<LockSpec, Failure> {
     // SAFETY: the caller's promise.
     let name = unsafe { text("name", name) }?.to_owned();
     let Some(given) = options else {

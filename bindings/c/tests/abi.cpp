@@ -200,6 +200,61 @@ void a_timed_wait_ends(const PlClient *client) {
   pl_guard_free(held);
 }
 
+void a_guard_steps_down_and_up(const PlClient *client) {
+  PlLockOptions options = defaults();
+  options.mode = PL_WRITE;
+  PlGuard *guard = acquire(client, "page", &options);
+  PlError *error = nullptr;
+  CHECK(pl_guard_try_upgrade(guard, &error) == PL_ERROR && Failed(error).code == "invalid_argument");
+  CHECK(pl_guard_downgrade(guard, nullptr) == PL_OK);
+  options.mode = PL_READ;
+  PlGuard *other = acquire(client, "page", &options);
+  const uint64_t before = pl_guard_fencing_token(guard);
+  CHECK(pl_guard_try_upgrade(guard, nullptr) == PL_BUSY && pl_guard_is_held(guard));
+  CHECK(pl_guard_release(other, nullptr) == PL_OK);
+  pl_guard_free(other);
+  CHECK(pl_guard_try_upgrade(guard, nullptr) == PL_OK);
+  CHECK(pl_guard_fencing_token(guard) > before && pl_guard_check(guard, nullptr) == PL_OK);
+  CHECK(pl_guard_release(guard, nullptr) == PL_OK);
+  pl_guard_free(guard);
+}
+
+void several_locks_are_had_together(const PlClient *client) {
+  const char *names[] = {"set/b", "set/a", nullptr};
+  PlGuardSet *set = nullptr;
+  CHECK(pl_acquire_all(client, names, nullptr, nullptr, &set, nullptr) == PL_OK && set);
+  CHECK(pl_guard_set_count(set) == 2 && std::string(pl_guard_set_name(set, 0)) == "set/a");
+  CHECK(pl_guard_set_fencing_token(set, 0) > 0 && pl_guard_set_fencing_token(set, 1) > 0);
+  CHECK(!pl_guard_set_name(set, 2) && pl_guard_set_fencing_token(set, 2) == 0);
+  CHECK(pl_guard_set_remaining_ms(set) > 0 && pl_guard_set_check(set, nullptr) == PL_OK);
+  pl_guard_set_beat(set);
+
+  const char *others[] = {"set/c", "set/a", nullptr};
+  PlGuardSet *refused = nullptr;
+  CHECK(pl_try_acquire_all(client, others, nullptr, nullptr, &refused, nullptr) == PL_BUSY && !refused);
+  PlLockOptions options = defaults();
+  options.wait_ms = 50;
+  PlError *error = nullptr;
+  CHECK(pl_acquire_all(client, others, &options, nullptr, &refused, &error) == PL_ERROR && !refused);
+  CHECK(Failed(error).code == "wait_timeout");
+  pl_guard_free(acquire(client, "set/c"));
+
+  const char *none[] = {nullptr};
+  CHECK(pl_acquire_all(client, none, nullptr, nullptr, &refused, &error) == PL_ERROR);
+  CHECK(Failed(error).message.find("no locks") != std::string::npos);
+  CHECK(pl_acquire_all(client, nullptr, nullptr, nullptr, &refused, &error) == PL_ERROR);
+  CHECK(Failed(error).message.find("names is NULL") != std::string::npos);
+  options.mode = PL_READ;
+  CHECK(pl_acquire_all(client, names, &options, nullptr, &refused, &error) == PL_ERROR);
+  CHECK(Failed(error).message.find("PL_MUTEX") != std::string::npos);
+
+  CHECK(pl_guard_set_release(set, nullptr) == PL_OK && pl_guard_set_release(set, nullptr) == PL_OK);
+  CHECK(pl_guard_set_check(set, &error) == PL_ERROR && Failed(error).code == "invalid_argument");
+  CHECK(pl_guard_set_remaining_ms(set) == 0);
+  pl_guard_set_free(set);
+  pl_guard_set_free(nullptr);
+}
+
 void a_loss_is_told(const PlClient *client) {
   PlLockOptions options = defaults();
   options.max_hold_ms = 300;
@@ -301,6 +356,8 @@ int main(int argc, char **argv) {
     bad_input_is_told(client);
     a_wait_ends_when_it_is_cancelled(client);
     a_timed_wait_ends(client);
+    a_guard_steps_down_and_up(client);
+    several_locks_are_had_together(client);
     a_loss_is_told(client);
     a_broken_lease_is_told(client);
     a_forked_child_does_not_hold_the_lock(client);

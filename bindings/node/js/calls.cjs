@@ -12,7 +12,9 @@ const waiting = new Map();
 let holding = 0;
 let last = 0;
 
-const hub = new Hub(turn);
+// Other programs that load native parts have no loop, or not Node's, behind the functions that Node has for it.
+const isNode = process.versions.bun === undefined && process.versions.deno === undefined;
+const hub = new Hub(turn, isNode ? turn : undefined);
 
 // A pending call keeps the process alive, a held lock does not. The notification from the native part
 // cannot tell the one from the other, so a timer that never fires stands for the calls.

@@ -1,18 +1,10 @@
 'use strict';
-// One client of one store, and what it can lock.
-
-const path = require('node:path');
+// One client of one store, and what it can lock. The package `polylatch-wasm` has it too, over its own
+// `calls`: nothing here may need Node.
 
 const { hub, call } = require('./calls.cjs');
 const { Guard, GuardSet } = require('./guard.cjs');
-const {
-  lockOptions,
-  connectOptions,
-  mustBe,
-  mustBeObject,
-  mustBeToken,
-  onlyKnown,
-} = require('./options.cjs');
+const { lockOptions, mustBe, mustBeObject, mustBeToken, onlyKnown } = require('./options.cjs');
 const { wrongType } = require('./errors.cjs');
 const { fieldsOf } = require('./fields.cjs');
 
@@ -280,18 +272,4 @@ class Client {
   }
 }
 
-/**
- * @param {string} [url]
- * @param {unknown} [given]
- */
-async function connect(url, given) {
-  if (url !== undefined) mustBe('the URL', url, 'string');
-  const { options, program, signal } = connectOptions(given);
-  // Beside a held lock people want to read what runs, not that it runs in Node.
-  const runs = program ?? (process.argv[1] && path.basename(process.argv[1]));
-  /** @type {NativeClient} */
-  const native = await call((number) => hub.connect(number, url, runs, options), signal);
-  return new Client(native);
-}
-
-module.exports = { connect, Client, RwLock, Semaphore };
+module.exports = { Client, RwLock, Semaphore };

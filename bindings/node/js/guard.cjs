@@ -115,7 +115,7 @@ class Guard {
     const fault = this.#native.check();
     if (isFault(fault)) {
       const error = errorOf(/** @type {any} */ (fault));
-      Error.captureStackTrace(error, this.check);
+      Error.captureStackTrace?.(error, this.check);
       throw error;
     }
   }
@@ -191,7 +191,7 @@ class GuardSet {
     const fault = this.#native.check();
     if (isFault(fault)) {
       const error = errorOf(/** @type {any} */ (fault));
-      Error.captureStackTrace(error, this.check);
+      Error.captureStackTrace?.(error, this.check);
       throw error;
     }
   }

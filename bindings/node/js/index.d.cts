@@ -318,6 +318,49 @@ export class TokenGate {
   readonly largest: bigint | undefined;
 }
 
+/** What a {@link FencedUpdate} is made of. Names are checked and quoted: `[A-Za-z_][A-Za-z0-9_]{0,62}`. */
+export interface FencedWrite {
+  /** How the database spells parameters: `?1` in SQLite, `$1` in PostgreSQL. */
+  placeholders: '?' | '$';
+  /** The table; a schema may stand before it and a dot. */
+  table: string;
+  /** The column that keeps the token, such as `fence BIGINT NOT NULL DEFAULT 0`. */
+  fence: string;
+  /** The columns to write. None: only the token is raised. */
+  set: string[];
+  /** The columns that name the row. */
+  keys: string[];
+}
+
+/**
+ * A conditional write to one row of an SQL table that keeps the largest fencing token seen: comparison and
+ * write are one statement, so that a pause cannot come between them. It sends nothing: execute `sql` with the
+ * values of `parameters`. One changed row: done. None: ask with `probeSql`, and
+ * {@link FencedUpdate.whyUnchanged}. Do not delete rows that late writers may still want to write.
+ */
+export class FencedUpdate {
+  protected constructor();
+  /** Writes to a row that exists. @throws {InvalidArgumentError} for a name that could be more than a name. */
+  static update(write: FencedWrite): FencedUpdate;
+  /** Writes to a row, or inserts it if it is missing; the keys need a unique index. */
+  static upsert(write: FencedWrite): FencedUpdate;
+  /**
+   * Explains a write that changed no row by the row that the probe found, or `undefined` for none.
+   * @throws {StaleTokenError} if a newer holder wrote before.
+   */
+  static whyUnchanged(
+    token: bigint,
+    row: Record<string, unknown> | unknown[] | null | undefined,
+  ): 'missing' | 'changed_meanwhile';
+  readonly sql: string;
+  /** Which column's value each parameter is: the columns to set, the fencing token, the keys. */
+  readonly parameters: string[];
+  /** A query for the row's token. */
+  readonly probeSql: string;
+  /** Which column's value each parameter of the probe is. */
+  readonly probeParameters: string[];
+}
+
 export type ErrorCode =
   | 'invalid_config'
   | 'invalid_argument'

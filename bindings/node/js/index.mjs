@@ -7,6 +7,7 @@ export const {
   Semaphore,
   Guard,
   GuardSet,
+  FencedUpdate,
   TokenGate,
   PolylatchError,
   InvalidConfigError,

@@ -51,7 +51,7 @@ export class NativeGate {
 }
 
 export class Hub {
-  constructor(notify: () => void);
+  constructor(notify: () => void, turn?: () => void);
   farewell(): void;
   turn(): any[];
   cancel(call: number): void;
@@ -96,3 +96,14 @@ export class Hub {
   ): Reply;
   close(call: number, client: NativeClient): Reply;
 }
+
+export function fencedUpdate(
+  inserts: boolean,
+  dollar: boolean,
+  table: string,
+  fence: string,
+  set: string[],
+  keys: string[],
+): unknown;
+
+export function whyUnchanged(token: string, there: boolean, kept: string | undefined): unknown;

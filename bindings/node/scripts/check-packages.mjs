@@ -1,10 +1,12 @@
 // Checks the tarballs in a folder: what is in them, and how large they are.
 //
-//   node scripts/check-packages.mjs FOLDER
+//   node scripts/check-packages.mjs FOLDER [--complete]
+//
+// With --complete there has to be one for every platform.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readdirSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 
 const MOST_BYTES = 6 * 1024 * 1024;
@@ -14,7 +16,9 @@ const MAIN = [
   'README.md',
   'js/calls.cjs',
   'js/client.cjs',
+  'js/connect.cjs',
   'js/errors.cjs',
+  'js/fenced.cjs',
   'js/fields.cjs',
   'js/gate.cjs',
   'js/guard.cjs',
@@ -29,9 +33,12 @@ const MAIN = [
 ];
 const NATIVE = ['LICENSE', 'README.md', 'package.json', 'polylatch.node'];
 
-const [folder] = process.argv.slice(2);
+const [folder, complete] = process.argv.slice(2);
+assert.ok(complete === undefined || complete === '--complete', `there is no option ${complete}`);
 const tarballs = readdirSync(folder).filter((name) => name.endsWith('.tgz'));
 assert.ok(tarballs.length >= 2, 'the main package and at least one for a platform');
+const versions = new Set();
+const packed = new Set();
 for (const name of tarballs) {
   const path = join(folder, name);
   const { size } = statSync(path);
@@ -45,6 +52,14 @@ for (const name of tarballs) {
   for (const field of ['name', 'version', 'description', 'license', 'engines']) {
     assert.ok(manifest[field], `${name}: no ${field}`);
   }
+  versions.add(manifest.version);
+  packed.add(manifest.name);
   assert.equal(manifest.dependencies, undefined, `${name}: nothing is needed at run time`);
   assert.equal(manifest.scripts, undefined, `${name}: nothing runs at installation`);
+}
+assert.equal(versions.size, 1, `packages of several versions: ${[...versions].join(', ')}`);
+if (complete) {
+  const platforms = JSON.parse(readFileSync(new URL('../js/platforms.json', import.meta.url), 'utf8'));
+  const all = ['polylatch', ...Object.keys(platforms).map((name) => `@polylatch/${name}`)];
+  assert.deepEqual([...packed].sort(), all.sort(), 'one for every platform, and the main one');
 }

@@ -154,7 +154,13 @@ function told(error) {
   return { code, retry, effect, reason: reason ?? null, message };
 }
 
-say({ hello: 'polylatch', protocol: 1, language: 'node', version: process.version, can: ['cancel'] });
+say({
+  hello: 'polylatch',
+  protocol: 1,
+  language: process.env.POLYLATCH_TEST_LANGUAGE ?? 'node',
+  version: process.version,
+  can: ['cancel'],
+});
 
 const canceled = new Error('the runner canceled it');
 for await (const line of createInterface({ input: process.stdin })) {

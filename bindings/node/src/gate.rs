@@ -1,7 +1,8 @@
-//! The gate that a protected resource puts fencing tokens through.
+//! What a protected resource puts fencing tokens through.
 
 use napi::bindgen_prelude::Either;
 use napi_derive::napi;
+use polylatch::resource::{FencedUpdate, Placeholders, Unchanged};
 use polylatch::{FencingToken, TokenGate};
 
 use crate::failure::Fault;
@@ -33,5 +34,52 @@ impl NativeGate {
     #[napi(catch_unwind)]
     pub fn largest(&self) -> Option<String> {
         self.gate.largest().map(|token| token.to_string())
+    }
+}
+
+/// The texts of a conditional write.
+#[napi(object, object_from_js = false)]
+pub struct FencedStatement {
+    pub sql: String,
+    pub parameters: Vec<String>,
+    pub probe_sql: String,
+    pub probe_parameters: Vec<String>,
+}
+
+/// A conditional write to one row of an SQL table, or why there is none.
+#[napi(catch_unwind)]
+pub fn fenced_update(
+    inserts: bool,
+    dollar: bool,
+    table: String,
+    fence: String,
+    set: Vec<String>,
+    keys: Vec<String>,
+) -> Either<FencedStatement, Fault> {
+    let dialect = if dollar { Placeholders::Dollar } else { Placeholders::Question };
+    let set: Vec<&str> = set.iter().map(String::as_str).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let make = if inserts { FencedUpdate::upsert } else { FencedUpdate::update };
+    match make(dialect, &table, &fence, &set, &keys) {
+        Ok(write) => Either::A(FencedStatement {
+            sql: write.sql().to_owned(),
+            parameters: write.parameters().to_vec(),
+            probe_sql: write.probe_sql().to_owned(),
+            probe_parameters: write.probe_parameters().to_vec(),
+        }),
+        Err(error) => Either::B(error.into()),
+    }
+}
+
+/// Why a conditional write changed nothing: refused, missing (`false`), or changed meanwhile (`true`).
+/// `kept` is the row's token, as decimal text; with `there` unset there is no row.
+#[napi(catch_unwind)]
+pub fn why_unchanged(token: String, there: bool, kept: Option<String>) -> Either<Fault, bool> {
+    let token = FencingToken::new(token.parse().unwrap_or(u64::MAX));
+    let found = there.then(|| kept.and_then(|kept| kept.parse().ok()));
+    match FencedUpdate::why_unchanged(token, found) {
+        Unchanged::Refused(refused) => Either::A(polylatch::Error::from(refused).into()),
+        Unchanged::Missing => Either::B(false),
+        Unchanged::ChangedMeanwhile => Either::B(true),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use napi::bindgen_prelude::{Either, Either7, Null};
+use napi::bindgen_prelude::{Either, Either7, Function, Null};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status};
 use napi_derive::napi;
@@ -71,14 +71,19 @@ pub struct Hub {
 #[napi]
 impl Hub {
     /// `notify` is called on the loop when [`Hub::turn`] has something to do. It does not keep the
-    /// process alive.
+    /// process alive. With `turn`, the same function again, the loop also watches for answers itself.
     #[napi(constructor)]
-    pub fn new(env: Env, notify: Notify) -> napi::Result<Self> {
+    pub fn new(env: Env, notify: Notify, turn: Option<Function<'_, (), ()>>) -> napi::Result<Self> {
+        let notify = Arc::new(notify);
         let tell = move || {
             // An environment that ends takes no calls any more; there is nobody left to tell.
             let _ = notify.call((), ThreadsafeFunctionCallMode::NonBlocking);
         };
-        let calls = Calls { host: HostLoop::new(tell), under_way: HashMap::new(), clients: Vec::new() };
+        let host = match turn {
+            Some(turn) => watched(env, tell, turn),
+            None => HostLoop::new(tell),
+        };
+        let calls = Calls { host, under_way: HashMap::new(), clients: Vec::new() };
         let calls = Rc::new(RefCell::new(Some(calls)));
         // A worker that is terminated gets to run no JavaScript any more, so `js/` cannot say goodbye.
         env.add_env_cleanup_hook(Rc::clone(&calls), |calls| farewell(&calls))?;
@@ -374,6 +379,24 @@ impl Calls {
             let _ = run_interruptible(client.close(), go_on);
         }
     }
+}
+
+#[cfg(target_os = "linux")]
+fn watched(
+    env: Env,
+    tell: impl Fn() + Clone + Send + Sync + 'static,
+    turn: Function<'_, (), ()>,
+) -> HostLoop<Done> {
+    let host = HostLoop::watched(tell.clone());
+    match host.descriptor() {
+        Some(descriptor) if crate::watch::watch(env, descriptor, turn).is_none() => HostLoop::new(tell),
+        _ => host,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn watched(_: Env, tell: impl Fn() + Send + Sync + 'static, _: Function<'_, (), ()>) -> HostLoop<Done> {
+    HostLoop::new(tell)
 }
 
 fn farewell(calls: &RefCell<Option<Calls>>) {

@@ -1,12 +1,13 @@
 //! The native part of the Node package. It has no opinion on how an API should look: `js/` has.
 //!
 //! Calls are carried out by Node's own loop ([`polylatch_bridge::HostLoop`]): a request leaves before
-//! the call returns, and one wake-up of the loop brings the answer. Renewal needs neither the loop
-//! nor the thread it runs on.
+//! the call returns, and one wake-up of the loop brings the answer: on Linux straight from the socket
+//! (`watch`). Renewal needs neither the loop nor the thread it runs on.
 //!
 //! How to read the code: `js/calls.cjs` (how a promise is made of this), `hub`, `guard`.
 
 #![allow(missing_debug_implementations, reason = "only JavaScript uses these")]
+#![cfg_attr(test, allow(dead_code, reason = "napi registers functions for JavaScript outside of tests only"))]
 
 mod client;
 mod failure;
@@ -14,3 +15,5 @@ mod gate;
 mod guard;
 mod hub;
 mod options;
+#[cfg(target_os = "linux")]
+mod watch;

@@ -5,6 +5,7 @@ import { describe, test } from 'node:test';
 
 import {
   connect,
+  FencedUpdate,
   GuardSet,
   InvalidArgumentError,
   LeaseLostError,
@@ -193,7 +194,9 @@ for (const [store, url] of await stores()) {
           const { clients } = await other.inspect({ name });
           const client = clients.find(({ id }) => id === one.id);
           return (
-            client?.language === 'node' && client.pid === process.pid && client.program === 'locks.test.mjs'
+            client?.language === (process.env.POLYLATCH_TEST_LANGUAGE ?? 'node') &&
+            client.pid === process.pid &&
+            client.program === 'locks.test.mjs'
           );
         });
         const order = { name, expected: guard.fencingToken, by: 'ann@desk', reason: 'it is stuck' };
@@ -254,4 +257,46 @@ test('a gate refuses older tokens', () => {
   assert.throws(() => gate.admit(6n), StaleTokenError);
   assert.throws(() => gate.admit(7), TypeError);
   assert.equal(new TokenGate().largest, undefined);
+});
+
+test('a statement compares and writes in one, and says why nothing changed', () => {
+  const write = { placeholders: '$', table: 'app.account', fence: 'fence', set: ['balance'], keys: ['id'] };
+  const update = FencedUpdate.update(write);
+  assert.equal(
+    update.sql,
+    'UPDATE "app"."account" SET "balance" = $1, "fence" = $2 WHERE "account"."id" = $3 AND ' +
+      '("account"."fence" IS NULL OR "account"."fence" <= $2)',
+  );
+  assert.deepEqual(update.parameters, ['balance', 'fence', 'id']);
+  assert.deepEqual(update.probeParameters, ['id']);
+  assert.match(update.probeSql, /^SELECT "account"."fence" FROM/);
+  assert.match(
+    FencedUpdate.upsert({ ...write, placeholders: '?' }).sql,
+    /^INSERT INTO .* ON CONFLICT \("id"\)/,
+  );
+  for (const row of [{ fence: 8 }, { fence: 8n }, { fence: '8' }, [8]]) {
+    assert.throws(() => FencedUpdate.whyUnchanged(7n, row), StaleTokenError);
+    assert.equal(FencedUpdate.whyUnchanged(8n, row), 'changed_meanwhile');
+  }
+  assert.equal(FencedUpdate.whyUnchanged(7n, { fence: null }), 'changed_meanwhile');
+  assert.equal(FencedUpdate.whyUnchanged(7n, undefined), 'missing');
+  for (const bad of [
+    { ...write, placeholders: '%s' },
+    { ...write, keys: 'id' },
+    { ...write, table: undefined },
+    { ...write, where: 'id' },
+  ]) {
+    assert.throws(() => FencedUpdate.update(bad), TypeError);
+  }
+  for (const bad of [
+    { ...write, keys: [] },
+    { ...write, table: 'a; --' },
+    { ...write, set: ['fence'] },
+  ]) {
+    assert.throws(() => FencedUpdate.update(bad), { code: 'invalid_argument' });
+  }
+  assert.throws(() => FencedUpdate.whyUnchanged(7, undefined), TypeError);
+  for (const row of [7, {}, { a: 1, b: 2 }, { a: 'x' }, { a: 1.5 }]) {
+    assert.throws(() => FencedUpdate.whyUnchanged(7n, row), TypeError);
+  }
 });

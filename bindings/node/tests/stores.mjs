@@ -48,7 +48,7 @@ function answers(port) {
 }
 
 /** Starts a server with nothing but what the tests put into it; it ends with the tests of this file. */
-async function startRedis(folder) {
+export async function startRedis(folder) {
   // A port that was free may be taken by the time it is used: then the server ends, and another is tried.
   for (let attempt = 0; attempt < 5; attempt += 1) {
     const port = await freePort();

@@ -1,8 +1,10 @@
 //! Calls that an asyncio event loop carries out itself.
 //!
-//! Each loop has one [`LoopSide`]: a file descriptor that the loop watches, and the calls under way.
-//! Threads of the core write to the descriptor; none of them ever waits for the interpreter. On loops
-//! that cannot watch a descriptor (Windows' default), a thread of its own calls `call_soon_threadsafe`.
+//! Each loop has one [`LoopSide`]: descriptors that the loop watches, and the calls under way. On Linux
+//! one of them is readable when an answer has come in, so no other thread stands between a socket and
+//! the loop. The other one is written to by threads of the core; none of them ever waits for the
+//! interpreter. On loops that cannot watch a descriptor (Windows' default), a thread of its own calls
+//! `call_soon_threadsafe`.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -187,10 +189,16 @@ fn make_side<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, LoopSid
         let bell = Arc::new(bell::Bell::new()?);
         let ring = Arc::clone(&bell);
         let fd = bell.fd();
-        let host = HostLoop::new(move || ring.ring());
+        let host = HostLoop::watched(move || ring.ring());
+        let answers = host.descriptor();
         let side = Bound::new(py, LoopSide::new(Inner { host, bell: Some(bell) }))?;
         match event_loop.call_method1("add_reader", (fd, &side)) {
-            Ok(_) => return Ok(side),
+            Ok(_) => {
+                if let Some(answers) = answers {
+                    event_loop.call_method1("add_reader", (answers, &side))?;
+                }
+                return Ok(side);
+            }
             Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => {}
             Err(error) => return Err(error),
         }
@@ -232,9 +240,12 @@ fn threadsafe_side<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, L
 mod bell {
     use std::io;
     use std::os::fd::{AsRawFd, OwnedFd};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// A descriptor that becomes readable when it is rung.
     pub struct Bell {
+        /// There is something to silence.
+        rung: AtomicBool,
         reads: OwnedFd,
         #[cfg(not(target_os = "linux"))]
         writes: OwnedFd,
@@ -245,7 +256,7 @@ mod bell {
         pub fn new() -> io::Result<Self> {
             use rustix::event::{EventfdFlags, eventfd};
             let reads = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-            Ok(Self { reads })
+            Ok(Self { rung: AtomicBool::new(false), reads })
         }
 
         #[cfg(not(target_os = "linux"))]
@@ -254,7 +265,7 @@ mod bell {
             let (reads, writes) = UnixStream::pair()?;
             reads.set_nonblocking(true)?;
             writes.set_nonblocking(true)?;
-            Ok(Self { reads: reads.into(), writes: writes.into() })
+            Ok(Self { rung: AtomicBool::new(false), reads: reads.into(), writes: writes.into() })
         }
 
         pub fn fd(&self) -> i32 {
@@ -263,6 +274,8 @@ mod bell {
 
         /// A full descriptor is readable already, so a refused write changes nothing.
         pub fn ring(&self) {
+            // Before the write: what is written is seen only with this.
+            self.rung.store(true, Ordering::SeqCst);
             #[cfg(target_os = "linux")]
             let _ = rustix::io::write(&self.reads, &1u64.to_ne_bytes());
             #[cfg(not(target_os = "linux"))]
@@ -270,6 +283,9 @@ mod bell {
         }
 
         pub fn silence(&self) {
+            if !self.rung.swap(false, Ordering::SeqCst) {
+                return;
+            }
             // As many rings as there were: one turn serves them all.
             let mut rings = [0; 64];
             let _ = rustix::io::read(&self.reads, &mut rings);

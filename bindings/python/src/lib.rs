@@ -40,7 +40,7 @@ mod _polylatch {
     #[pymodule_export]
     use super::lost::Lost;
     #[pymodule_export]
-    use super::resource::{Sequencer, TokenGate};
+    use super::resource::{FencedUpdate, Sequencer, TokenGate};
 
     use pyo3::prelude::*;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::client_info::ClientInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::inspect::{BreakOutcome, BreakRequest, Examination, Look, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
 use crate::policy::fencing::{FenceQuality, FencingToken};
@@ -25,7 +25,7 @@ pub(crate) mod consul;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-#[cfg(feature = "redis")]
+#[cfg(all(feature = "redis", not(target_family = "wasm")))]
 pub(crate) mod redlock;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -179,7 +179,10 @@ pub(crate) enum Renewal {
     Extended,
     NotYours,
     /// Too few nodes answered to say.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only a store of several nodes says so"))]
+    #[cfg_attr(
+        any(not(feature = "redis"), target_family = "wasm"),
+        allow(dead_code, reason = "only a store of several nodes says so")
+    )]
     Unknown,
 }
 
@@ -262,12 +265,25 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Reads locks, waiters, clients and recent breaks. Changes nothing, and pages through large stores.
     fn snapshot(&self, query: &Query) -> Reply<Snapshot>;
 
+    /// As `snapshot`, for a reader that looks again and again: what has not changed since the look before
+    /// need not be read again, only its ages go on. The look before is of the same query.
+    fn look(&self, query: &Query, before: Option<Look>) -> Reply<Look> {
+        let _ = before;
+        let reading = self.snapshot(query);
+        Box::pin(async move { Ok(Look::of(reading.await?)) })
+    }
+
     /// Ends somebody's lease if it still has the expected fence, grants the next waiter, and leaves
     /// an audit entry.
     fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome>;
 
     /// Says what this set-up can and cannot promise. Touches no lock.
-    fn examine(&self) -> Reply<Examination>;
+    ///
+    /// Not in a JavaScript host, where nobody operates a store and every kilobyte is loaded.
+    fn examine(&self) -> Reply<Examination> {
+        let error = Error::new(ErrorKind::Unsupported, "this store cannot be examined from here");
+        Box::pin(std::future::ready(Err(error)))
+    }
 
     /// Lets go of connections and threads. Nothing is called afterwards.
     fn close(&self) -> Reply<()>;

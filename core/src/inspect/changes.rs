@@ -214,6 +214,7 @@ mod tests {
             capacity: None,
             holders,
             waiters,
+            votes: Vec::new(),
             details: vec![],
         }
     }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::Reply;
 use crate::driver::Core;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Event, Examination, Query, Snapshot, changes};
+use crate::inspect::{BreakOutcome, BreakRequest, Event, Examination, Look, Query, Snapshot, changes};
 use crate::name::LockName;
 
 /// Longest reason for a break, in bytes.
@@ -33,21 +34,20 @@ impl Inspector {
     /// Errors: `invalid_argument` for an impossible name, `backend_unavailable`, `backend_rejected`.
     /// Cancellation: safe.
     pub async fn list(&self, query: &Query) -> Result<Snapshot> {
-        if let Some(name) = &query.name {
-            LockName::new(name)?;
-        }
-        #[cfg(feature = "redis")]
-        if let Some(pattern) = &query.foreign {
-            crate::backend::redis::foreign::check_pattern(pattern)?;
-        }
-        let request = self.core.backend.snapshot(query);
+        check(query)?;
+        self.reading(self.core.backend.snapshot(query)).await
+    }
+
+    /// Reads the same again and again; see [`Follower::read`].
+    pub fn follow(&self, query: Query) -> Follower {
+        Follower { inspector: self.clone(), query, before: None }
+    }
+
+    async fn reading<T: Send + 'static>(&self, request: Reply<T>) -> Result<T> {
         // Large stores are read in many pages, each of which has the client's time limit.
         let limit = self.core.settings.timeout * 10;
-        self.core
-            .service
-            .within(limit, request)
-            .await
-            .map_err(|error| error.during(self.core.backend.capability().backend, "list"))
+        let backend = self.core.backend.capability().backend;
+        self.core.service.within(limit, request).await.map_err(|error| error.during(backend, "list"))
     }
 
     /// Looks at the store as a careful operator would: what this set-up can and cannot promise, and
@@ -66,7 +66,7 @@ impl Inspector {
 
     /// Follows the store by reading it again and again; see [`Watch::next`].
     pub fn watch(&self, query: Query, every: Duration) -> Watch {
-        Watch { inspector: self.clone(), query, every, before: None }
+        Watch { follower: self.follow(query), every, before: None }
     }
 
     /// Ends somebody's lease, if it still has the expected fencing token.
@@ -98,11 +98,49 @@ impl Inspector {
     }
 }
 
+fn check(query: &Query) -> Result<()> {
+    if let Some(name) = &query.name {
+        LockName::new(name)?;
+    }
+    #[cfg(feature = "redis")]
+    if let Some(pattern) = &query.foreign {
+        crate::backend::redis::foreign::check_pattern(pattern)?;
+    }
+    Ok(())
+}
+
+/// Reads the same part of a store again and again, for less than as many single readings cost; made by
+/// [`Inspector::follow`].
+#[derive(Debug)]
+pub struct Follower {
+    inspector: Inspector,
+    query: Query,
+    before: Option<Look>,
+}
+
+impl Follower {
+    /// Reads the store now. Changes nothing in it.
+    ///
+    /// Guarantees: the same as [`Inspector::list`], but that on some stores only what was written since
+    /// the reading before is read again, and the ages of the rest go on by the time that passed. Every 30
+    /// seconds all of it is read. `requests` of the result says what it took.
+    ///
+    /// Errors: as [`Inspector::list`]. Cancellation: safe; the next call reads everything.
+    pub async fn read(&mut self) -> Result<Arc<Snapshot>> {
+        check(&self.query)?;
+        // Taken, so that after a failure everything is read.
+        let request = self.inspector.core.backend.look(&self.query, self.before.take());
+        let look = self.inspector.reading(request).await?;
+        let snapshot = Arc::clone(&look.snapshot);
+        self.before = Some(look);
+        Ok(snapshot)
+    }
+}
+
 /// Follows a store; made by [`Inspector::watch`].
 #[derive(Debug)]
 pub struct Watch {
-    inspector: Inspector,
-    query: Query,
+    follower: Follower,
     every: Duration,
     before: Option<Arc<Snapshot>>,
 }
@@ -123,9 +161,9 @@ impl Watch {
     /// last good look. Cancellation: safe.
     pub async fn next(&mut self) -> Result<Observation> {
         if self.before.is_some() {
-            self.inspector.core.service.sleep(self.every).await;
+            self.follower.inspector.core.service.sleep(self.every).await;
         }
-        let snapshot = Arc::new(self.inspector.list(&self.query).await?);
+        let snapshot = self.follower.read().await?;
         let events = self.before.as_ref().map_or_else(Vec::new, |before| changes(before, &snapshot));
         self.before = Some(Arc::clone(&snapshot));
         Ok(Observation { snapshot, events })

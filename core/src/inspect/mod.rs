@@ -7,6 +7,7 @@
 mod changes;
 pub(crate) mod examination;
 mod inspector;
+mod look;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -19,7 +20,8 @@ use crate::token::ClientId;
 
 pub use changes::changes;
 pub use examination::{Check, CheckSeverity, Examination, Holds, Promise};
-pub use inspector::{Inspector, Observation, Watch};
+pub use inspector::{Follower, Inspector, Observation, Watch};
+pub(crate) use look::Look;
 
 /// Which locks to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -96,9 +98,29 @@ pub struct LockView {
     pub holders: Vec<HolderView>,
     /// Who waits, in line.
     pub waiters: Vec<WaiterView>,
+    /// What each of several independent nodes says of it; empty where one server decides. More than half
+    /// of them have to name the same holder.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub votes: Vec<VoteView>,
     /// What only this kind of store can say of the lock, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,
+}
+
+/// What one of several independent nodes says of a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoteView {
+    /// Its address.
+    pub node: String,
+    /// Whether it answered; if not, nothing is known of it.
+    pub reached: bool,
+    /// Whom it has the lock for: as in [`HolderView::owner_digest`], empty for another program. `None` if
+    /// the lock is free there.
+    pub owner_digest: Option<String>,
+    /// The client, if it is known.
+    pub client: Option<ClientId>,
+    /// What is left of the lease there. `None` if it never ends there, or is free.
+    pub remaining_ms: Option<u64>,
 }
 
 /// One fact that belongs to a kind of store, such as a key, a session or a node's vote.

@@ -1,13 +1,14 @@
 //! Seeing who holds and who waits, and ending a lease.
 
 use std::thread;
+use std::time::{Duration, Instant};
 
-use polylatch::inspect::{BreakOutcome, BreakRequest, EventKind, Query};
+use polylatch::inspect::{AuditEntry, BreakOutcome, BreakRequest, EventKind, LockView, Query, Snapshot};
 use polylatch::{ErrorKind, FencingToken, LostReason, Polylatch};
 
 use super::{Store, block_on, eventually, millis, poll_at_most, seen};
 
-fn list(client: &Polylatch) -> polylatch::inspect::Snapshot {
+fn list(client: &Polylatch) -> Snapshot {
     block_on(client.inspect().list(&Query::default())).unwrap()
 }
 
@@ -189,4 +190,64 @@ pub fn watching_tells_what_happened(store: &impl Store) {
     block_on(guard.release()).unwrap();
     let released = block_on(watch.next()).unwrap();
     assert_eq!(released.events[0].kind, EventKind::Released);
+}
+
+/// Everything in a reading that does not change by the time that passes.
+fn timeless(mut snapshot: Snapshot) -> (Vec<LockView>, Vec<String>, Vec<AuditEntry>) {
+    for lock in &mut snapshot.locks {
+        lock.ages(&mut |age, _| *age = 0);
+    }
+    let clients = snapshot.clients.iter().map(|client| client.id.to_string()).collect();
+    (snapshot.locks, clients, snapshot.audit)
+}
+
+pub fn whoever_follows_sees_what_a_fresh_reading_shows(store: &impl Store) {
+    // Sooner than everything is read anew in any case.
+    let soon = Duration::from_millis(4_000);
+    let (one, two) = (store.connect(), store.connect());
+    let follow = |what: &str, change: &mut dyn FnMut()| {
+        let mut follower = one.inspect().follow(Query::default());
+        block_on(follower.read()).unwrap();
+        let begun = Instant::now();
+        change();
+        loop {
+            let followed = timeless((*block_on(follower.read()).unwrap()).clone());
+            let fresh = timeless(list(&one));
+            if followed == fresh {
+                return;
+            }
+            assert!(begun.elapsed() < soon, "after {what}: {followed:#?} is not {fresh:#?}");
+        }
+    };
+    let lease = millis(2_000);
+    let mut held = Vec::new();
+    follow("nothing", &mut || {});
+    follow("grants", &mut || {
+        held.extend(["a", "b", "c"].map(|name| block_on(two.lock(name).lease(lease).acquire()).unwrap()));
+    });
+    follow("a renewal", &mut || {
+        let before = held[0].renewals();
+        eventually("it was renewed", || held[0].renewals() > before);
+    });
+    let mut waiter = None;
+    follow("somebody waits", &mut || {
+        let lock = one.lock("a").wait(millis(10_000));
+        waiter = Some(thread::spawn(move || block_on(lock.acquire()).unwrap()));
+        eventually("it waits", || seen(&one, "a").waiters.len() == 1);
+    });
+    follow("a hand-off", &mut || {
+        block_on(held.remove(0).release()).unwrap();
+        held.push(waiter.take().unwrap().join().unwrap());
+    });
+    follow("the same name again", &mut || {
+        block_on(held.remove(0).release()).unwrap();
+        held.push(block_on(one.lock("b").lease(lease).acquire()).unwrap());
+    });
+    follow("a break", &mut || {
+        let token = held[0].fencing_token();
+        block_on(two.inspect().break_lease(&order("c", token))).unwrap();
+    });
+    follow("the end of all", &mut || held.drain(..).for_each(|guard| drop(block_on(guard.release()))));
+    let _unrenewed = block_on(two.lock("d").lease(store.time(500)).renew(false).acquire()).unwrap();
+    follow("the end of a lease", &mut || eventually("it ended", || seen(&one, "d").holders.is_empty()));
 }

@@ -113,6 +113,7 @@ macro_rules! contract {
                 a_lock_that_changed_hands_is_not_broken,
                 breaking_needs_a_reason,
                 watching_tells_what_happened,
+                whoever_follows_sees_what_a_fresh_reading_shows,
             }
         );
         $crate::contract!(@needing order $factory;

@@ -31,8 +31,8 @@ pub(super) async fn record(url: Option<&str>, args: &RecordArgs) -> Result<u8, F
     let news = Arc::<Notify>::default();
     let wake = Arc::clone(&news);
     let (poller, told) = Poller::start(clock, Arc::new(move || wake.notify_one()))?;
-    let mut target = Target::new(id, url.unwrap_or_default());
-    (target.every, target.prefix, target.read_only) = (args.every, args.prefix.clone(), true);
+    let mut target = Target::new(id, url.unwrap_or_default()).evenly(args.every);
+    (target.prefix, target.read_only) = (args.prefix.clone(), true);
     poller.watch(target);
     say(&format!("recording {} into {}; Ctrl-C ends it", store.shown_url(), args.file.display()));
 

@@ -31,6 +31,7 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
             capacity: None,
             holders: vec![],
             waiters: vec![],
+            votes: vec![],
             details: vec![],
         };
         snapshot.locks.push(free);
@@ -61,6 +62,7 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
         page.holder(lock, holder, &snapshot, &evidence);
     }
     page.more(lock.holders.len());
+    page.votes(lock, &evidence);
     page.waiters(lock, &evidence);
     page.next(&picture.findings[0]);
     page.breaks(&snapshot, &evidence);
@@ -163,6 +165,30 @@ impl Page {
             _ => "the store does not say".into(),
         };
         self.line("Renewed", &renewed);
+        let of_session = |name: &str| holder.details.iter().find(|detail| detail.name == name);
+        if let Some(session) = of_session("session") {
+            let more = ["session TTL", "lock-delay", "node"].into_iter().filter_map(of_session);
+            let more: String =
+                more.map(|detail| format!(", {} {}", detail.name, harmless(&detail.value))).collect();
+            self.line("Session", &format!("{}{more}", harmless(&session.value)));
+        }
+    }
+
+    fn votes(&mut self, lock: &LockView, evidence: &Evidence<'_>) {
+        if !lock.votes.is_empty() {
+            self.lines.push(String::new());
+        }
+        for (at, vote) in lock.votes.iter().enumerate() {
+            let left =
+                vote.remaining_ms.map(|left| format!(", for another {}", span(left))).unwrap_or_default();
+            let says = match (vote.reached, &vote.owner_digest, &vote.client) {
+                (false, ..) => "does not answer".into(),
+                (true, None, _) => "free".into(),
+                (true, Some(_), Some(id)) => format!("held by {}{left}", evidence.who(id)),
+                (true, Some(_), None) => format!("held by another program{left}"),
+            };
+            self.line(if at == 0 { "Nodes" } else { "" }, &format!("{}: {says}", harmless(&vote.node)));
+        }
     }
 
     fn waiters(&mut self, lock: &LockView, evidence: &Evidence<'_>) {

@@ -55,6 +55,7 @@ pub fn of_lock(connection: &Connection, backend: &str, lock: &LockView) -> Vec<C
     let key = lock.details.iter().find(|detail| detail.name == "key").map(|detail| detail.value.as_str());
     let key = key.filter(|key| harmless(key) == *key);
     match (backend, key) {
+        ("redlock", Some(key)) => found.extend(redlock(connection, lock, key)),
         ("redis", Some(key)) => found.extend(redis(connection, lock, key)),
         ("sqlite", _) => found.extend(sqlite(connection, lock)),
         ("consul", Some(key)) => found.extend(consul(connection, lock, key)),
@@ -100,6 +101,18 @@ fn redis(connection: &Connection, lock: &LockView, key: &str) -> Vec<CopyCommand
     }
     found.push(CopyCommand::look("read its time to live", format!("{cli} PTTL {word}")));
     found
+}
+
+/// Each node is asked by itself: that is what the votes are made of.
+fn redlock(connection: &Connection, lock: &LockView, key: &str) -> Vec<CopyCommand> {
+    let scheme = if connection.shown_url.starts_with("redlocks:") { "rediss" } else { "redis" };
+    let ask = |node: &str| {
+        let url = shell_word(&format!("{scheme}://{node}"));
+        let text = format!("redis-cli -u {url} GET {}", shell_word(key));
+        CopyCommand::look(format!("read the key on {node}"), text)
+    };
+    let plain = |node: &&str| harmless(node) == **node;
+    lock.votes.iter().map(|vote| vote.node.as_str()).filter(plain).map(ask).collect()
 }
 
 fn sqlite(connection: &Connection, lock: &LockView) -> Vec<CopyCommand> {

@@ -108,20 +108,7 @@ impl Ageing for LockView {
     }
 
     fn ages(&mut self, visit: &mut dyn FnMut(&mut u64, bool)) {
-        for holder in &mut self.holders {
-            for (age, grows) in [
-                (&mut holder.held_for_ms, true),
-                (&mut holder.remaining_ms, false),
-                (&mut holder.renewed_ago_ms, true),
-            ] {
-                if let Some(age) = age {
-                    visit(age, grows);
-                }
-            }
-        }
-        for waiter in &mut self.waiters {
-            visit(&mut waiter.waited_ms, true);
-        }
+        Self::ages(self, visit);
     }
 }
 
@@ -133,7 +120,7 @@ impl Ageing for ClientView {
     }
 
     fn ages(&mut self, visit: &mut dyn FnMut(&mut u64, bool)) {
-        visit(&mut self.seen_ago_ms, true);
+        Self::ages(self, visit);
     }
 }
 

@@ -2,12 +2,13 @@
 
 use polylatch::inspect::{HolderView, LockView};
 
-use super::findings::{Beat, Evidence, Finding, Next, Rule, Severity};
+use super::findings::{Beat, Evidence, Finding, Next, Rule, Session, Severity};
 use super::graph::Cycle;
 use super::history::LockHistory;
 use super::rows::Verdict;
 use super::sharing;
 use super::text::{count, harmless, shell_word, span};
+use super::votes::{self, Camp};
 
 /// Puts a verdict on a lock into words.
 pub(super) fn explain(
@@ -21,6 +22,7 @@ pub(super) fn explain(
         (Rule::Deadlock, _) => evidence.ring(&lock.name).map(|ring| deadlock(ring, evidence)),
         (Rule::Free | Rule::Legit, _) => Some((nothing_wrong(lock, evidence), vec![])),
         (Rule::DeadHead | Rule::LostWake | Rule::LockDelay, _) => about_line(lock, verdict.rule, evidence),
+        (Rule::SplitVote | Rule::Quorum, _) => about_votes(lock, verdict.rule, evidence),
         (Rule::Starved, _) => past.and_then(|past| starved(lock, past, evidence)),
         (Rule::TokenFellBack | Rule::ShortLease | Rule::ZombieRenew, Some(holder)) => {
             past.and_then(|past| about_past(lock, holder, verdict.rule, evidence, past))
@@ -110,7 +112,15 @@ fn about_holder(
                 format!("{who} is stopped (process state T): it can neither work, renew nor release.{end}");
             (sentence, [Some(resume), breaking()].into_iter().flatten().collect())
         }
-        Rule::Foreign => (format!("{theirs}, and {says}. Free in {} unless extended.", left?), vec![]),
+        Rule::Foreign => {
+            let end = match (left, Session::of(holder)) {
+                (Some(left), _) => format!("Free in {left} unless extended."),
+                (None, session) => {
+                    format!("It lasts as long as its session, which ends {}.", session?.ends())
+                }
+            };
+            (format!("{theirs}, and {says}. {end}"), vec![])
+        }
         Rule::NoExpiry => (
             format!("{theirs} without an expiry: only that program can free it."),
             vec![Next::Do("ask the program that keeps this name; Polylatch leaves its data as it is".into())],
@@ -119,6 +129,14 @@ fn about_holder(
             format!("{who} holds it, but that process is gone, and no expiry is known: nothing may free it."),
             breaking().into_iter().collect(),
         ),
+        Rule::HolderGone if left.is_none() => {
+            let sentence = format!(
+                "{who} holds it, but this host has no such process any more. Its session ends {}.",
+                Session::of(holder)?.ends()
+            );
+            let wait = Next::Do("wait for the end of the session".into());
+            (sentence, [Some(wait), breaking()].into_iter().flatten().collect())
+        }
         Rule::HolderGone => {
             let left = left?;
             let doubt = if verdict.severity == Severity::Notice {
@@ -208,6 +226,46 @@ fn starved(lock: &LockView, past: &LockHistory, evidence: &Evidence<'_>) -> Opti
         count(times as usize, "time", "times")
     );
     Some((sentence, vec![Next::Do("leave the lock fair: no fifo(false), no --no-fifo".into())]))
+}
+
+fn about_votes(lock: &LockView, rule: Rule, evidence: &Evidence<'_>) -> Option<Words> {
+    let tally = votes::tally(lock)?;
+    let who = |camp: &Camp<'_>| camp.client.map_or_else(|| "another program".into(), |id| evidence.who(id));
+    let nodes = |camp: &Camp<'_>| format!("{} of {} nodes", camp.nodes, tally.nodes);
+    let silent = tally.nodes - tally.reached;
+    let silent = match silent {
+        0 => String::new(),
+        _ => format!(" {} not answering.", count(silent, "node is", "nodes are")),
+    };
+    if rule == Rule::Quorum {
+        let camp = tally.camps.first()?;
+        let end = match camp.left_ms {
+            Some(left) => format!("the last of it ends in {}", span(left)),
+            None => "and it has no end there".to_owned(),
+        };
+        let sentence = format!(
+            "Nobody holds it: {} still name {}, but {} have to; {end}.{silent}",
+            nodes(camp),
+            who(camp),
+            tally.needed
+        );
+        let next = match camp.left_ms {
+            Some(_) => vec![Next::Do("wait; whoever asks counts the other nodes".into())],
+            None => {
+                vec![Next::Do("look at the key on these nodes: no lock of ours is without an end".into())]
+            }
+        };
+        return Some((sentence, next));
+    }
+    let camps: Vec<_> = tally.camps.iter().map(|camp| format!("{} has {}", who(camp), nodes(camp))).collect();
+    let sentence = format!(
+        "Several contenders block each other: {}, and {} are needed.{silent}",
+        camps.join(", "),
+        tally.needed
+    );
+    let advice = "wait: they give up and try again after a random pause; if it stays, look for a client that \
+                  takes nodes without giving them back";
+    Some((sentence, vec![Next::Do(advice.into())]))
 }
 
 fn about_line(lock: &LockView, rule: Rule, evidence: &Evidence<'_>) -> Option<Words> {

@@ -14,7 +14,7 @@ use super::graph::{Ancestors, Cycle, Reading, cycles};
 use super::history::LockHistory;
 use super::rows::Verdict;
 use super::text::harmless;
-use super::{HostFacts, Process, sharing};
+use super::{HostFacts, Process, sharing, votes};
 
 /// A ring of waits must have stood for this long before it is called a deadlock: clients that take
 /// and give locks quickly form rings by chance in a reading that is not one instant.
@@ -80,6 +80,10 @@ pub enum Rule {
     ShortLease,
     /// The store's clock and the viewer's differ.
     Clock,
+    /// Several contenders have votes of independent nodes, and none has a majority.
+    SplitVote,
+    /// Nobody holds it, but fewer nodes than a majority still have it.
+    Quorum,
     /// Free, but the store refuses new holders for a while.
     LockDelay,
     /// Another program's lock.
@@ -98,6 +102,7 @@ impl Rule {
             // The age of a ring, and of a missing beat, is in the evidence already.
             Self::Deadlock | Self::BeatsStopped | Self::LateBeat | Self::Stopped => 1,
             Self::Backend | Self::DeadHead | Self::HolderGone | Self::LostWake => 2_000,
+            Self::SplitVote | Self::Quorum => 2_000,
             Self::NoExpiry | Self::NoExpiryDead => 2_000,
             Self::ZombieRenew => 5_000,
             Self::Clock => 10_000,
@@ -124,6 +129,8 @@ impl Rule {
             Self::Starved => "STARVED",
             Self::ShortLease => "SHORT-LEASE",
             Self::Clock => "CLOCK",
+            Self::SplitVote => "SPLIT-VOTE",
+            Self::Quorum => "QUORUM",
             Self::LockDelay => "LOCK-DELAY",
             Self::Foreign => "FOREIGN",
             Self::Legit => "LEGIT",
@@ -332,6 +339,31 @@ impl Beat {
     }
 }
 
+/// The session that a lease hangs on, where the store has such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Session<'a> {
+    ttl: Option<&'a str>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn of(holder: &'a HolderView) -> Option<Self> {
+        let detail = |name| holder.details.iter().find(|detail| detail.name == name);
+        detail("session")?;
+        Some(Self { ttl: detail("session TTL").map(|ttl| ttl.value.as_str()) })
+    }
+
+    /// Returns when it ends after its client has stopped, in words.
+    pub(super) fn ends(self) -> String {
+        match self.ttl {
+            // Source: developer.hashicorp.com, sessions: the TTL is a lower bound, and Consul may wait for
+            // up to twice that time.
+            Some(ttl) if ttl != "none" => format!("within twice its time to live, {}", harmless(ttl)),
+            Some(_) => "only with its node's health checks".into(),
+            None => "when the store finds its client gone".into(),
+        }
+    }
+}
+
 /// Explains one lock, the most severe finding first. There is always at least one.
 pub fn findings(lock: &LockView, evidence: &Evidence<'_>) -> Vec<Finding> {
     judge(lock, evidence, None).into_iter().map(|verdict| explain(lock, verdict, evidence, None)).collect()
@@ -357,6 +389,9 @@ pub(super) fn judge(lock: &LockView, evidence: &Evidence<'_>, past: Option<&Lock
             say(Rule::ShortLease, Severity::Notice, Some(at));
         }
     }
+    if let Some((rule, severity)) = about_votes(lock) {
+        say(rule, severity, None);
+    }
     if let Some((rule, severity)) = about_line(lock) {
         say(rule, severity, None);
     }
@@ -380,14 +415,16 @@ pub(super) fn about_holder(
     if let Process::Present { stopped: true, .. } = process {
         return Some((Rule::Stopped, Severity::Problem));
     }
+    let session = Session::of(holder);
     if lock.mode == "foreign" || holder.client.is_none() {
-        return Some(match holder.remaining_ms {
-            Some(_) => (Rule::Foreign, Severity::Notice),
-            None => (Rule::NoExpiry, Severity::Problem),
+        return Some(match (holder.remaining_ms, session) {
+            (None, None) => (Rule::NoExpiry, Severity::Problem),
+            _ => (Rule::Foreign, Severity::Notice),
         });
     }
     let beat = Beat::of(holder);
     match (process, holder.remaining_ms) {
+        (Process::Gone, None) if session.is_some() => return Some((Rule::HolderGone, Severity::Warning)),
         (Process::Gone, None) => return Some((Rule::NoExpiryDead, Severity::Problem)),
         (Process::Gone, Some(_)) => {
             // Renewed a moment ago and not here: it ended just now, or it runs in a container that
@@ -406,6 +443,16 @@ pub(super) fn about_holder(
         return Some((Rule::BeatsStopped, severity));
     }
     (beat.is_late() && to_be_renewed).then_some((Rule::LateBeat, Severity::Notice))
+}
+
+/// Only while nobody has a majority: a minority that is behind is no harm to a holder.
+fn about_votes(lock: &LockView) -> Option<(Rule, Severity)> {
+    let tally = votes::tally(lock).filter(|_| lock.holders.is_empty())?;
+    match tally.camps.len() {
+        0 => None,
+        1 => Some((Rule::Quorum, Severity::Notice)),
+        _ => Some((Rule::SplitVote, Severity::Warning)),
+    }
 }
 
 fn about_line(lock: &LockView) -> Option<(Rule, Severity)> {

@@ -1,5 +1,7 @@
 use std::collections::HashMap;
 
+use polylatch::inspect::{Detail, VoteView};
+
 use super::super::fixture::{Host, clients, held, lock, read_write, semaphore, snapshot, waiting};
 use super::*;
 
@@ -230,4 +232,81 @@ fn a_command_with_an_invisible_name_is_not_offered() {
     let found = about(vec![lock("x\u{200b}", vec![renewed(a, 12_000)], vec![])], &Host::default());
     assert!(found[0].next.iter().all(|next| matches!(next, Next::Do(_))), "{found:?}");
     assert!(found[0].sentence.is_ascii());
+}
+
+fn vote(node: &str, client: Option<&'static ClientId>, left_ms: Option<u64>) -> VoteView {
+    VoteView {
+        node: node.into(),
+        reached: true,
+        owner_digest: client.map(|id| format!("owner-{id}")),
+        client: client.cloned(),
+        remaining_ms: left_ms.filter(|_| client.is_some()),
+    }
+}
+
+fn voted(holders: Vec<HolderView>, votes: Vec<VoteView>) -> LockView {
+    LockView { votes, ..lock("x", holders, vec![]) }
+}
+
+#[test]
+fn votes_without_a_majority_are_told_apart_from_a_free_lock() {
+    let [a, b] = clients();
+    let told = |lock: LockView| {
+        let found = about(vec![lock], &Host::default()).remove(0);
+        (found.rule, found.severity, found.sentence)
+    };
+    let left = Some(3_000);
+
+    let split = vec![vote("n1", Some(a), left), vote("n2", Some(b), left), vote("n3", None, None)];
+    let (rule, severity, sentence) = told(voted(vec![], split));
+    assert_eq!((rule, severity), (Rule::SplitVote, Severity::Warning));
+    assert!(sentence.contains("has 1 of 3 nodes") && sentence.contains("2 are needed"), "{sentence}");
+
+    let mut away = vote("n3", None, None);
+    away.reached = false;
+    let rest = vec![vote("n1", Some(a), left), vote("n2", None, None), away];
+    let (rule, severity, sentence) = told(voted(vec![], rest));
+    assert_eq!((rule, severity), (Rule::Quorum, Severity::Notice));
+    for part in ["1 of 3 nodes still name", "2 have to", "ends in 3.0 s", "1 node is not answering"] {
+        assert!(sentence.contains(part), "{part}: {sentence}");
+    }
+
+    // A holder is not harmed by a minority that lags behind.
+    let won = vec![vote("n1", Some(a), left), vote("n2", Some(a), left), vote("n3", Some(b), left)];
+    assert_eq!(told(voted(vec![held(a, 1_000)], won)).0, Rule::Legit);
+    let free = (1..=3).map(|node| vote(&format!("n{node}"), None, None)).collect();
+    assert_eq!(told(voted(vec![], free)).0, Rule::Free);
+}
+
+#[test]
+fn a_lease_that_hangs_on_a_session_ends_with_it() {
+    let [a] = clients();
+    let session = |ttl: Option<&str>| {
+        let mut holder = held(a, 2_000);
+        holder.remaining_ms = None;
+        holder.details.push(Detail::new("session", "5f2c"));
+        holder.details.extend(ttl.map(|ttl| Detail::new("session TTL", ttl)));
+        holder
+    };
+    let told = |lock: LockView, host: &Host| {
+        let found = about(vec![lock], host).remove(0);
+        (found.rule, found.sentence)
+    };
+    let gone = host_where(100, Process::Gone);
+    let (rule, sentence) = told(lock("x", vec![session(Some("15s"))], vec![]), &gone);
+    assert_eq!(rule, Rule::HolderGone);
+    assert!(sentence.contains("within twice its time to live, 15s"), "{sentence}");
+    let (_, sentence) = told(lock("x", vec![session(Some("none"))], vec![]), &gone);
+    assert!(sentence.contains("its node's health checks"), "{sentence}");
+    let without = HolderView { remaining_ms: None, ..held(a, 2_000) };
+    assert_eq!(told(lock("x", vec![without.clone()], vec![]), &gone).0, Rule::NoExpiryDead);
+
+    let theirs = |holder: HolderView| {
+        let holder = HolderView { client: None, ..holder };
+        LockView { mode: "foreign".into(), ..lock("x", vec![holder], vec![]) }
+    };
+    let (rule, sentence) = told(theirs(session(Some("10s"))), &Host::default());
+    assert_eq!(rule, Rule::Foreign);
+    assert!(sentence.contains("as long as its session"), "{sentence}");
+    assert_eq!(told(theirs(without), &Host::default()).0, Rule::NoExpiry);
 }

@@ -77,6 +77,7 @@ pub(crate) fn lock(name: &str, holders: Vec<HolderView>, mut waiters: Vec<Waiter
         capacity: None,
         holders,
         waiters,
+        votes: Vec::new(),
         details: Vec::new(),
     }
 }

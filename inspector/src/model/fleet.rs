@@ -429,5 +429,5 @@ fn about_connection(store: &Store, now_ms: u64) -> Vec<Attention> {
 }
 
 #[cfg(test)]
-#[path = "fleet_tests.rs"]
+#[path = "fleet_tests/mod.rs"]
 mod tests;

@@ -34,6 +34,7 @@ pub mod sight;
 pub mod store;
 pub mod text;
 pub mod view;
+pub mod votes;
 pub mod wait_for;
 
 use polylatch::inspect::ClientView;

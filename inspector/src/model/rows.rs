@@ -143,6 +143,8 @@ impl LockState {
             Some(
                 Rule::DeadHead
                 | Rule::LostWake
+                | Rule::SplitVote
+                | Rule::Quorum
                 | Rule::Legit
                 | Rule::Free
                 | Rule::TokenFellBack

@@ -16,7 +16,8 @@ use super::text::harmless;
 /// How long the row of a lock that went is still shown.
 const GONE_FOR_MS: u64 = 3_000;
 
-/// Over how many readings cost and clock are judged.
+/// Over which time, and how many readings at least, cost and clock are judged.
+const JUDGED_MS: u64 = 20_000;
 const READINGS: usize = 16;
 
 /// How fresh the picture of a connection is.
@@ -279,7 +280,11 @@ impl Store {
         let middle_ms = at_ms.saturating_sub(reading_us / 2_000);
         let ahead_ms =
             i64::try_from(new.taken_at_ms).unwrap_or(i64::MAX) - i64::try_from(middle_ms).unwrap_or(0);
-        push(&mut self.readings, Taken { at_ms, requests: new.requests, reading_us, ahead_ms }, READINGS);
+        self.readings.push_back(Taken { at_ms, requests: new.requests, reading_us, ahead_ms });
+        let old = |taken: &Taken| at_ms.saturating_sub(taken.at_ms) > JUDGED_MS;
+        while self.readings.len() > READINGS && self.readings.front().is_some_and(old) {
+            self.readings.pop_front();
+        }
         (self.sampled_at_ms, self.every_ms) = (at_ms, sample.every_ms);
         self.sight = Arc::new(sample.sight);
         self.snapshot = Some(new);

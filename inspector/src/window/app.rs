@@ -1,6 +1,7 @@
 //! The application: what is shown, what is selected, and the frame in which all of it is drawn.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use eframe::egui::{self, CentralPanel, Frame, Margin, Panel, Ui};
@@ -12,6 +13,7 @@ use super::connecting::Secrets;
 use super::details::{self, DetailsState};
 use super::dialogs::Dialog;
 use super::doing::waker;
+use super::keyring::{Asking, Keyring, Platform};
 use super::live::Live;
 use super::locks::Locks;
 use super::replaying::Replaying;
@@ -21,7 +23,7 @@ use super::toasts::Toasts;
 use super::{clients, empty, key_bar, rail, replaying, top};
 use crate::files;
 use crate::model::saved::Saved;
-use crate::model::{ConnectionId, Fleet, RowKey};
+use crate::model::{ConnectionId, Cost, Fleet, RowKey, Store};
 
 /// What the middle shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,6 +61,8 @@ pub struct App {
     /// Connections that were made in this run and are not saved.
     pub(super) transient: Vec<crate::model::saved::SavedConnection>,
     pub(super) secrets: Secrets,
+    keyring: Arc<dyn Keyring>,
+    pub(super) asking: Option<Asking>,
     /// A lock to select as soon as it is seen.
     pub(super) wanted: Option<(Option<ConnectionId>, String)>,
     #[cfg(unix)]
@@ -106,6 +110,8 @@ impl App {
             focus_filter: false,
             transient: Vec::new(),
             secrets: Secrets::default(),
+            keyring: Arc::new(Platform),
+            asking: None,
             wanted: None,
             #[cfg(unix)]
             demo: None,
@@ -119,9 +125,15 @@ impl App {
         Ok(app)
     }
 
+    /// Keeps passwords elsewhere than in the platform's keyring. Call it before [`App::attach`].
+    pub fn keep_secrets_in(&mut self, keyring: Arc<dyn Keyring>) {
+        self.keyring = keyring;
+    }
+
     /// Connects everything that the arguments and the saved connections name.
     pub fn attach(&mut self, ctx: &egui::Context) {
         theme::install_fonts(ctx);
+        self.asking = Some(Asking::new(Arc::clone(&self.keyring), waker(ctx)));
         let audit = match &self.args.settings {
             Some(folder) => Some(folder.join("audit.jsonl")),
             None => files::audit_path(),
@@ -187,6 +199,11 @@ impl App {
         self.locks.counts()
     }
 
+    /// Returns what each connection costs its store.
+    pub fn costs(&self) -> Vec<Cost> {
+        self.with_fleet(|fleet| fleet.stores().iter().map(Store::cost).collect())
+    }
+
     /// Takes what happened behind the window. Called before every frame, also while nothing is drawn.
     pub fn logic(&mut self, ctx: &egui::Context) {
         let (results, trouble, alerts) = match &self.live {
@@ -209,6 +226,7 @@ impl App {
         for alert in alerts {
             self.toasts.failed(format!("{}: {}", alert.rule, alert.sentence));
         }
+        self.take_keyring_answers();
         if let Some(replaying) = &mut self.replaying {
             replaying.play(ctx);
         }

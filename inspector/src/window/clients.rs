@@ -37,6 +37,7 @@ impl Default for Clients {
             grows: title == "Holds",
             right: false,
             shown: true,
+            idle: false,
         };
         Self {
             table: Table { columns: columns.map(column).to_vec(), sort: None, row_height: 26.0 },

@@ -1,18 +1,19 @@
 //! Connections: from arguments, from the saved ones, from the form.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::app::App;
 use super::dialogs::Dialog;
 use super::dialogs::secret::SecretDialog;
 use super::doing::every;
+use super::keyring::{Answer, Asking};
 use crate::model::link::Link;
 use crate::model::saved::{SavedConnection, SecretSource};
 use crate::model::{Alarms, ConnectionId};
 use crate::poll::Target;
 
-/// How often a new connection is read, unless its settings say otherwise: a window on which nothing happens
-/// costs next to nothing. A store that answers slowly is read less often.
+/// How often a new connection is read, unless its settings say otherwise, if a reading is dear.
 pub(super) const EVERY_MS: u64 = 1_000;
 
 /// Secrets that were typed in this run, by connection. Never shown.
@@ -23,6 +24,11 @@ impl std::fmt::Debug for Secrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} secrets", self.0.len())
     }
+}
+
+/// A store that answers quickly is read five times as often, so that a change is seen soon.
+fn quick(every_ms: u64) -> Duration {
+    every((every_ms / 5).max(100))
 }
 
 impl App {
@@ -59,7 +65,7 @@ impl App {
         }
         if urls.is_empty() {
             for saved in self.saved.connections.clone() {
-                if !matches!(saved.secret, SecretSource::Prompt | SecretSource::Keyring) {
+                if saved.secret != SecretSource::Prompt {
                     self.connect(&saved);
                 }
             }
@@ -81,14 +87,49 @@ impl App {
     pub(super) fn connect(&mut self, saved: &SavedConnection) {
         let known = self.known_secret(saved);
         match (&saved.secret, known) {
-            (SecretSource::Prompt | SecretSource::Keyring, None) => {
-                self.dialog = Some(Dialog::Secret(SecretDialog::new(saved.clone())))
-            }
+            (SecretSource::Prompt, None) => self.ask_for_secret(saved, String::new()),
+            (SecretSource::Keyring, None) => match &self.asking {
+                Some(asking) => asking.look(saved),
+                None => self.ask_for_secret(saved, String::new()),
+            },
             (SecretSource::Env { variable }, None) => {
                 self.toasts.failed(format!("{}: the environment variable {variable} is not set", saved.name));
             }
             (_, known) => self.connect_with(saved, known.as_deref()),
         }
+    }
+
+    fn ask_for_secret(&mut self, saved: &SavedConnection, note: String) {
+        self.dialog = Some(Dialog::Secret(SecretDialog::new(saved.clone(), note)));
+    }
+
+    /// Takes what the keyring has answered meanwhile.
+    pub(super) fn take_keyring_answers(&mut self) {
+        for answer in self.asking.as_ref().map(Asking::answers).unwrap_or_default() {
+            match answer {
+                Answer::Looked(saved, Ok(Some(secret))) => self.connect_with(&saved, Some(&secret)),
+                // One question at a time; the connection's place in the rail asks again.
+                Answer::Looked(..) if self.dialog.is_some() => {}
+                Answer::Looked(saved, Ok(None)) => {
+                    self.ask_for_secret(&saved, "The keyring has none for this connection so far.".into());
+                }
+                Answer::Looked(saved, Err(why)) => {
+                    self.ask_for_secret(&saved, format!("The keyring cannot be read: {why}."));
+                }
+                Answer::Changed(Ok(())) => {}
+                Answer::Changed(Err(why)) => {
+                    self.toasts.failed(format!("the keyring did not take the change: {why}"));
+                }
+            }
+        }
+    }
+
+    /// Connects with a secret that was typed, and keeps it where the connection wants it kept.
+    pub(super) fn connect_with_typed(&mut self, saved: &SavedConnection, secret: &str) {
+        if let Some(asking) = self.asking.as_ref().filter(|_| saved.secret == SecretSource::Keyring) {
+            asking.keep(saved, secret);
+        }
+        self.connect_with(saved, Some(secret));
     }
 
     /// Connects with a secret.
@@ -100,6 +141,7 @@ impl App {
         let target = Target {
             id: ConnectionId::new(&saved.name),
             url: saved.url_with(secret),
+            quick: quick(saved.every_ms),
             every: every(saved.every_ms),
             prefix: Some(saved.prefix.clone()).filter(|prefix| !prefix.is_empty()),
             foreign: saved.foreign.clone(),
@@ -115,7 +157,6 @@ impl App {
         }
         match &saved.secret {
             SecretSource::Env { variable } => std::env::var(variable).ok(),
-            // The keyrings of the platforms are not used yet: what is kept there is asked for.
             SecretSource::None | SecretSource::Prompt | SecretSource::Keyring => None,
         }
     }
@@ -134,7 +175,17 @@ impl App {
         if save {
             let place = self.saved.connections.iter().position(|known| Some(known.name.as_str()) == old);
             match place {
-                Some(place) => self.saved.connections[place] = connection.clone(),
+                Some(place) => {
+                    let old = std::mem::replace(&mut self.saved.connections[place], connection.clone());
+                    let elsewhere = connection.secret != SecretSource::Keyring
+                        || (&old.name, &old.url) != (&connection.name, &connection.url);
+                    if let Some(asking) = &self.asking
+                        && old.secret == SecretSource::Keyring
+                        && elsewhere
+                    {
+                        asking.forget(&old);
+                    }
+                }
                 None => self.saved.connections.push(connection.clone()),
             }
             self.save_saved();
@@ -143,7 +194,7 @@ impl App {
             self.transient.push(connection.clone());
         }
         match secret {
-            Some(secret) => self.connect_with(&connection, Some(&secret)),
+            Some(secret) => self.connect_with_typed(&connection, &secret),
             None => self.connect(&connection),
         }
     }
@@ -154,9 +205,14 @@ impl App {
             live.forget(&ConnectionId::new(name));
         }
         self.transient.retain(|known| known.name != name);
-        let before = self.saved.connections.len();
-        self.saved.connections.retain(|known| known.name != name);
-        if self.saved.connections.len() != before {
+        let removed: Vec<_> = self.saved.connections.extract_if(.., |known| known.name == name).collect();
+        for connection in removed.iter().filter(|known| known.secret == SecretSource::Keyring) {
+            if let Some(asking) = &self.asking {
+                asking.forget(connection);
+            }
+        }
+        self.secrets.0.remove(name);
+        if !removed.is_empty() {
             self.save_saved();
         }
     }

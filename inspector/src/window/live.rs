@@ -6,16 +6,21 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::files::{self, Recorder};
 use crate::model::history::Limits;
 use crate::model::order::AuditLine;
-use crate::model::{Alarms, Alert, BreakOrder, BreakResult, Connection, ConnectionId, Fleet};
+use crate::model::{
+    Alarms, Alert, BreakOrder, BreakResult, Connection, ConnectionId, Fleet, Report, Summary, Update,
+};
 use crate::poll::{Poller, Target, Told, ViewerClock};
 
 /// How often alert rules are looked at when nothing comes.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How often the window hears of readings in which nothing happened, so that it says as of when it is.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// What the thread writes and the window reads.
 #[derive(Debug, Default)]
@@ -158,6 +163,14 @@ impl State {
         }
     }
 
+    /// Says whether the window would look otherwise than after some time in which nothing happened.
+    fn is_worth_a_frame(&self, told: &Told) -> bool {
+        let Told::Update(Update { connection, report: Report::Seen(sample), .. }) = told else { return true };
+        let known = self.fleet.store(connection).and_then(|store| store.snapshot());
+        !sample.events.is_empty()
+            || known.is_none_or(|known| known.locks.len() != sample.snapshot.locks.len())
+    }
+
     fn take(&mut self, told: Told, now_ms: u64) -> Option<BreakResult> {
         match told {
             Told::Connected(mut connection) => {
@@ -191,6 +204,12 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a reading changes in the picture even if nothing happened: the counts, and rows on their way out.
+fn outline(fleet: &Fleet, now_ms: u64) -> (Summary, usize) {
+    let gone = fleet.stores().iter().map(|store| store.gone().len()).sum();
+    (fleet.summary(now_ms), gone)
+}
+
 fn keep(
     state: &Mutex<State>,
     told: &Receiver<Told>,
@@ -199,28 +218,33 @@ fn keep(
     by: &str,
     audit: Option<&Path>,
 ) {
+    let mut woken = Instant::now();
     loop {
         let first = match told.recv_timeout(LOOK) {
             Ok(first) => Some(first),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        let mut broken = Vec::new();
+        let (mut broken, mut happened) = (Vec::new(), false);
         let is_new = {
             let mut state = lock(state);
-            let before = state.fleet.version();
+            let (before, looks) = (state.fleet.version(), outline(&state.fleet, clock.now_ms()));
             for told in first.into_iter().chain(told.try_iter()) {
+                happened |= state.is_worth_a_frame(&told);
                 broken.extend(state.take(told, clock.now_ms()));
             }
             let now_ms = clock.now_ms();
             state.fleet.tick(now_ms);
+            // A finding may come, and a row go, with time alone.
+            happened |= outline(&state.fleet, now_ms) != looks;
             let State { fleet, alarms, alerts, .. } = &mut *state;
             let fresh = alarms.check(fleet, now_ms);
             alerts.extend(fresh.iter().cloned());
             for alert in &fresh {
                 super::notify::tell(alert);
             }
-            state.fleet.version() != before
+            happened
+                || (state.fleet.version() != before && woken.elapsed() >= QUIET)
                 || !fresh.is_empty()
                 || !broken.is_empty()
                 || !state.trouble.is_empty()
@@ -232,6 +256,7 @@ fn keep(
             }
         }
         if is_new {
+            woken = Instant::now();
             wake();
         }
     }

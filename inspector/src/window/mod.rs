@@ -17,6 +17,7 @@ mod dialogs;
 mod doing;
 mod empty;
 mod key_bar;
+pub mod keyring;
 mod live;
 mod locks;
 mod marks;

@@ -29,7 +29,10 @@ pub struct Column {
     pub grows: bool,
     /// Numbers stand at the right.
     pub right: bool,
+    /// Its user wants to see it.
     pub shown: bool,
+    /// It would say the same of every row at present, so it is left out.
+    pub idle: bool,
 }
 
 /// How rows are ordered.
@@ -181,7 +184,7 @@ impl Table {
 
     /// Indices and widths of the columns that are shown.
     fn widths(&self, available: f32) -> Vec<(usize, f32)> {
-        let shown = || self.columns.iter().enumerate().filter(|(_, column)| column.shown);
+        let shown = || self.columns.iter().enumerate().filter(|(_, column)| column.shown && !column.idle);
         let fixed: f32 = shown().filter(|(_, column)| !column.grows).map(|(_, column)| column.width).sum();
         let growing = shown().filter(|(_, column)| column.grows).count().max(1) as f32;
         let rest = (available - fixed) / growing;

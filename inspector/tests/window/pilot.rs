@@ -1,16 +1,57 @@
 //! A window without a screen, and hands and eyes for it.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use eframe::egui::{Event, Key, Modifiers, PointerButton, Pos2, Role, vec2};
 use egui_kittest::Harness;
 use egui_kittest::kittest::{NodeT as _, Queryable as _};
 use polylatch::blocking::Polylatch;
+use polylatch_inspector::window::keyring::Keyring;
 use polylatch_inspector::window::{App, Args, Settings};
 use polylatch_test_services::TempDir;
 
 /// Far beyond what any step takes; only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A keyring that keeps in memory.
+#[derive(Debug, Default)]
+pub struct Kept(pub Mutex<BTreeMap<String, String>>);
+
+impl Keyring for Kept {
+    fn get(&self, name: &str) -> Result<Option<String>, String> {
+        Ok(self.0.lock().unwrap().get(name).cloned())
+    }
+
+    fn set(&self, name: &str, secret: &str) -> Result<(), String> {
+        self.0.lock().unwrap().insert(name.into(), secret.into());
+        Ok(())
+    }
+
+    fn forget(&self, name: &str) -> Result<(), String> {
+        self.0.lock().unwrap().remove(name);
+        Ok(())
+    }
+}
+
+/// A keyring that nobody can open.
+#[derive(Debug)]
+pub struct Locked;
+
+impl Keyring for Locked {
+    fn get(&self, _: &str) -> Result<Option<String>, String> {
+        Err("it stays locked".into())
+    }
+
+    fn set(&self, _: &str, _: &str) -> Result<(), String> {
+        Err("it stays locked".into())
+    }
+
+    fn forget(&self, _: &str) -> Result<(), String> {
+        Err("it stays locked".into())
+    }
+}
 
 /// A window, and a folder with its settings and a store.
 pub struct Pilot {
@@ -23,7 +64,12 @@ pub struct Pilot {
 impl Pilot {
     /// Starts with these arguments, and settings in a folder of its own.
     pub fn start(args: Args) -> Self {
-        Self::start_in(TempDir::new(), args)
+        Self::start_in(TempDir::new(), args, Arc::new(Kept::default()))
+    }
+
+    /// Starts with settings in this folder, and this keyring.
+    pub fn start_with(dir: TempDir, keyring: Arc<dyn Keyring>) -> Self {
+        Self::start_in(dir, Args::default(), keyring)
     }
 
     /// Starts connected to the store.
@@ -31,14 +77,15 @@ impl Pilot {
         let dir = TempDir::new();
         let url = url_in(&dir);
         Polylatch::connect(&url).unwrap().close();
-        Self::start_in(dir, Args { url: vec![url], ..Args::default() })
+        Self::start_in(dir, Args { url: vec![url], ..Args::default() }, Arc::new(Kept::default()))
     }
 
-    fn start_in(dir: TempDir, mut args: Args) -> Self {
+    fn start_in(dir: TempDir, mut args: Args, keyring: Arc<dyn Keyring>) -> Self {
         args.settings = Some(dir.join("settings"));
         let url = url_in(&dir);
         let settings = Settings::load(&dir.join("settings/window.json"));
-        let app = App::new(settings, Some(dir.join("settings/window.json")), args).unwrap();
+        let mut app = App::new(settings, Some(dir.join("settings/window.json")), args).unwrap();
+        app.keep_secrets_in(keyring);
         let mut attached = false;
         let harness = Harness::builder().with_size(vec2(1280.0, 800.0)).build_ui_state(
             move |ui, app: &mut App| {
@@ -55,9 +102,14 @@ impl Pilot {
 
     /// Ends this window and starts another one with the same folder.
     pub fn restarted(self) -> Self {
+        self.restarted_with(Arc::new(Kept::default()))
+    }
+
+    /// The same with a keyring.
+    pub fn restarted_with(self, keyring: Arc<dyn Keyring>) -> Self {
         let Self { harness, dir, .. } = self;
         drop(harness);
-        Self::start_in(dir, Args::default())
+        Self::start_with(dir, keyring)
     }
 
     /// Lets somebody wait for a lock until it is free.
@@ -132,9 +184,19 @@ impl Pilot {
 
     #[track_caller]
     pub fn type_into(&mut self, field: &str, text: &str) {
-        self.harness.get_by_role_and_label(Role::TextInput, field).focus();
+        self.type_at(Role::TextInput, field, text);
+    }
+
+    #[track_caller]
+    pub fn type_secret(&mut self, field: &str, text: &str) {
+        self.type_at(Role::PasswordInput, field, text);
+    }
+
+    #[track_caller]
+    fn type_at(&mut self, role: Role, field: &str, text: &str) {
+        self.harness.get_by_role_and_label(role, field).focus();
         self.steps(2);
-        self.harness.get_by_role_and_label(Role::TextInput, field).type_text(text);
+        self.harness.get_by_role_and_label(role, field).type_text(text);
         self.steps(2);
     }
 

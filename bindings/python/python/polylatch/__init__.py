@@ -31,6 +31,7 @@ from ._errors import (
 )
 from ._polylatch import (
     Client,
+    FencedUpdate,
     Guard,
     GuardSet,
     Lock,
@@ -71,6 +72,7 @@ __all__ = [
     "Canceled",
     "Client",
     "Error",
+    "FencedUpdate",
     "Guard",
     "GuardSet",
     "Internal",

@@ -1,6 +1,6 @@
 # Types of the native part; its docstrings are in the module itself. Kept honest by stubtest.
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Callable, Literal, Optional, TypedDict, TypeVar, Union, final
@@ -337,3 +337,34 @@ class Sequencer:
     def fencing_token(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+
+@final
+class FencedUpdate:
+    @staticmethod
+    def update(
+        placeholders: Literal["?", "$"],
+        table: str,
+        fence_column: str,
+        set_columns: Sequence[str],
+        key_columns: Sequence[str],
+    ) -> FencedUpdate: ...
+    @staticmethod
+    def upsert(
+        placeholders: Literal["?", "$"],
+        table: str,
+        fence_column: str,
+        set_columns: Sequence[str],
+        key_columns: Sequence[str],
+    ) -> FencedUpdate: ...
+    @property
+    def sql(self) -> str: ...
+    @property
+    def parameters(self) -> list[str]: ...
+    @property
+    def probe_sql(self) -> str: ...
+    @property
+    def probe_parameters(self) -> list[str]: ...
+    @staticmethod
+    def why_unchanged(
+        fencing_token: int, row: Optional[Sequence[Any]]
+    ) -> Literal["missing", "changed_meanwhile"]: ...

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::address::{Secret, bracketed, host_and_port};
+use crate::address::{Secret, TlsFiles, bracketed, host_and_port};
 use crate::backend::consul::keys::Keys;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{MAX_LEASE, Params, Settings};
 use crate::registry::file_path;
-use crate::tls::TlsFiles;
 
 /// Shortest session TTL that servers accept unless they are told otherwise (`session_ttl_min`).
 const SESSION_TTL_MIN: Duration = Duration::from_secs(10);

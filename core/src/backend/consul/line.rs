@@ -500,35 +500,3 @@ pub(super) fn index_of(written: &[Entry], key: &str) -> u64 {
 pub(super) fn is_session_gone(error: &Error) -> bool {
     error.kind() == ErrorKind::BackendUnavailable && error.message() == session_gone().message()
 }
-
-/// Until when locks are known to be under lock-delay.
-#[derive(Default)]
-pub(super) struct Delays(std::sync::Mutex<std::collections::HashMap<LockName, BootInstant>>);
-
-impl Delays {
-    /// How long it is at most, if the last holder's delay is known. It counts from when the lock was
-    /// first found free, which is later than when it began.
-    fn left(&self, name: &LockName, known: Option<Duration>) -> Option<Duration> {
-        let now = SystemClock.now();
-        let mut until = crate::wakeups::unpoisoned(&self.0);
-        until.retain(|_, until| now < *until);
-        match (until.get(name), known) {
-            (Some(until), _) => Some(until.since(now)),
-            (None, Some(delay)) if !delay.is_zero() => {
-                until.insert(name.clone(), now + delay);
-                Some(delay)
-            }
-            _ => None,
-        }
-    }
-
-    /// What this client knows of it.
-    pub(super) fn seen(&self, name: &LockName) -> Option<Duration> {
-        let until = crate::wakeups::unpoisoned(&self.0).get(name).copied()?;
-        Some(until.since(SystemClock.now())).filter(|left| !left.is_zero())
-    }
-
-    fn forget(&self, name: &LockName) {
-        crate::wakeups::unpoisoned(&self.0).remove(name);
-    }
-}

@@ -6,20 +6,23 @@
 //! - [`view`]: one lock at one moment, and the transaction from there to the next; no I/O
 //! - `line`: acquiring; `sets`: several at once; `ending`: releasing, giving up, converting, renewing
 //! - [`sessions`]: the sessions of a client; `keeping`: what goes on in the background
-//! - [`api`] over [`port`]: the HTTP calls
+//! - `errand`: whose thread does all that; [`api`] over [`port`]: the HTTP calls
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
     RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
+use crate::clock::Instant;
 use crate::error::{ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::host::HttpClient;
+#[cfg(not(target_family = "wasm"))]
+use crate::inspect::Examination;
+use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::token::ClientId;
@@ -28,13 +31,17 @@ use crate::wakeups::Wakeups;
 mod acquisition;
 mod api;
 mod config;
+mod delays;
 mod ending;
 mod errand;
 mod errors;
+#[cfg(not(target_family = "wasm"))]
 mod examine;
+mod hosted;
 mod keeping;
 pub(crate) mod keys;
 mod line;
+#[cfg(not(target_family = "wasm"))]
 mod native;
 mod port;
 mod reading;
@@ -46,10 +53,11 @@ mod view;
 use acquisition::Acquisitions;
 use api::Api;
 pub(crate) use config::{ConsulConfig, half_of_the_lease};
+use delays::Delays;
 use errand::Errands;
 use keeping::Inbox;
 use keys::Keys;
-use line::Delays;
+#[cfg(not(target_family = "wasm"))]
 use native::NativePort;
 use sessions::Sessions;
 
@@ -80,9 +88,10 @@ pub(crate) async fn open(
     config: ConsulConfig,
     context: OpenContext,
     purpose: Purpose,
+    hosted: Option<Arc<dyn HttpClient>>,
 ) -> Result<Arc<dyn Backend>> {
-    let port = NativePort::new(&config.address)?;
-    let api = Arc::new(Api::new(Box::new(port), config.token.clone(), config.scope.clone(), config.timeout));
+    let port = port_to(&config, hosted)?;
+    let api = Arc::new(Api::new(port, config.token.clone(), config.scope.clone(), config.timeout));
     let backend = ConsulBackend::new(config, context, api);
     let first = backend.verb(|inner| async move { inner.first_question().await }).await;
     match first {
@@ -93,6 +102,20 @@ pub(crate) async fn open(
         }
         Err(error) => Err(error),
         Ok(()) => Ok(Arc::new(backend)),
+    }
+}
+
+/// Connections of our own, or what the program brings along.
+fn port_to(config: &ConsulConfig, hosted: Option<Arc<dyn HttpClient>>) -> Result<Box<dyn port::Port>> {
+    match hosted {
+        Some(client) => Ok(Box::new(hosted::HostedPort::new(client, &config.address)?)),
+        #[cfg(not(target_family = "wasm"))]
+        None => Ok(Box::new(NativePort::new(&config.address)?)),
+        #[cfg(target_family = "wasm")]
+        None => Err(crate::error::Error::new(
+            ErrorKind::InvalidConfig,
+            "there is no `fetch` here; give one as `fetch`",
+        )),
     }
 }
 
@@ -223,6 +246,7 @@ impl Backend for ConsulBackend {
         self.verb(|inner| inner.break_lease(request.clone()))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn examine(&self) -> Reply<Examination> {
         self.verb(|inner| async move { examine::examine(&inner).await })
     }

@@ -156,6 +156,7 @@ impl Inner {
                 .enumerate()
                 .map(|(at, waiter)| waiter_view(waiter, at as u32))
                 .collect(),
+            votes: Vec::new(),
             details,
         }
     }

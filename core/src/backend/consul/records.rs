@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Contender, HolderHint};
-use crate::client_info::ClientInfo;
+use crate::client_info::{ClientInfo, process_id};
+use crate::clock::{SystemTime, UNIX_EPOCH};
 use crate::mode::Mode;
 use crate::token::{ClientId, OwnerToken};
 
@@ -218,10 +219,15 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 /// see a change only if its value is another, so keys that are written to move their index hold one of
 /// these.
 pub(crate) fn never_written() -> Vec<u8> {
-    static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(wall_ms()));
+    static PROCESS: LazyLock<u64> = LazyLock::new(|| {
+        let mut random = [0; 8];
+        // Not from `RandomState` alone: that is the same in every page of a JavaScript host.
+        let seed = getrandom::fill(&mut random).map_or(0, |()| u64::from_ne_bytes(random));
+        RandomState::new().hash_one((seed, wall_ms()))
+    });
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // With the process id, because a forked child goes on with its parent's numbers.
-    let (process, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let (process, next) = (process_id(), NEXT.fetch_add(1, Ordering::Relaxed));
     format!("{:016x}-{process:x}-{next:x}", *PROCESS).into_bytes()
 }
 

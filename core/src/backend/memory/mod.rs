@@ -6,20 +6,23 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem,
     Renewal, Reply,
 };
-use crate::client_info::ClientInfo;
-use crate::clock::{Clock, SystemClock};
+use crate::client_info::{ClientInfo, process_id};
+use crate::clock::{Clock, Instant, SystemClock, SystemTime, UNIX_EPOCH};
 use crate::error::Result;
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+#[cfg(not(target_family = "wasm"))]
+use crate::inspect::Examination;
+use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::wakeups::{Wakeups, unpoisoned};
 
+#[cfg(not(target_family = "wasm"))]
 mod examine;
 pub(crate) mod store;
 
@@ -47,7 +50,7 @@ pub(crate) fn open(name: &str, context: &OpenContext) -> Arc<dyn Backend> {
     let shared = if name.is_empty() {
         Arc::default()
     } else {
-        let name = (std::process::id(), name.to_owned());
+        let name = (process_id(), name.to_owned());
         let mut named = unpoisoned(NAMED.get_or_init(Mutex::default));
         match named.get(&name).and_then(Weak::upgrade) {
             Some(shared) => shared,
@@ -151,6 +154,7 @@ impl Backend for MemoryBackend {
         ready(Ok(self.step(|store, now| store.break_lease(now, request))))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn examine(&self) -> Reply<Examination> {
         ready(Ok(examine::examination()))
     }

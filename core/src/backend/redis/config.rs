@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use crate::address::{Secret, bracketed, host_and_port};
+use crate::address::{Secret, TlsFiles, bracketed, host_and_port};
 use crate::backend::redis::port::{AckRule, Acknowledge};
 use crate::backend::redis::records::Keys;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{MAX_LEASE, MIN_LEASE, Params, Settings};
 use crate::registry::file_path;
-use crate::tls::TlsFiles;
 
 /// What a service's name cannot keep as it is in the path of a URL.
 const IN_A_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'?').add(b'#').add(b'%');

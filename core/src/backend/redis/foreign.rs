@@ -124,6 +124,7 @@ fn view(key: &str, answer: Data) -> Result<Option<LockView>> {
         capacity: None,
         holders,
         waiters: Vec::new(),
+        votes: Vec::new(),
         details,
     }))
 }

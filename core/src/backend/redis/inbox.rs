@@ -142,6 +142,7 @@ impl Inner {
             }
             "granted" => self.wakeups.grant(owner, fence),
             "revoked" => self.wakeups.revoked(owner, fence),
+            #[cfg(not(target_family = "wasm"))]
             "echo" => drop(self.own.echo.send_replace(Some(owner))),
             _ => {}
         }

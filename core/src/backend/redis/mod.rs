@@ -4,45 +4,59 @@
 //! file only turns verbs into script calls and answers into words.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::{
     ANNOUNCE_TTL, Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose,
     Released, RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
+use crate::clock::Instant;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::host::RedisConnection;
+#[cfg(not(target_family = "wasm"))]
+use crate::inspect::Examination;
+use crate::inspect::{BreakOutcome, BreakRequest, Look, Query, Snapshot};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::token::ClientId;
 use crate::wakeups::Wakeups;
 
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod cluster;
 pub(crate) mod config;
 #[cfg(all(test, unix))]
 mod differential;
+#[cfg(not(target_family = "wasm"))]
 mod driven;
+#[cfg(not(target_family = "wasm"))]
 mod examine;
 pub(crate) mod foreign;
+mod hosted;
 mod inbox;
+mod looking;
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod native;
 pub(crate) mod port;
 pub(crate) mod reading;
 pub(crate) mod records;
 mod replies;
 pub(crate) mod scripts;
+#[cfg(not(target_family = "wasm"))]
 mod sentinel;
 mod sets;
+#[cfg(not(target_family = "wasm"))]
 mod stream;
 mod together;
 mod unlisted;
 mod verbs;
+#[cfg(not(target_family = "wasm"))]
 mod way;
 
 pub(crate) use config::RedisConfig;
 use config::{Guarantee, Place};
 use inbox::Inboxes;
+#[cfg(not(target_family = "wasm"))]
 use native::NativePort;
 use port::{Acknowledge, Call, Data, Port, ServerFacts};
 use records::Keys;
@@ -70,6 +84,7 @@ struct Inner {
     inboxes: Inboxes,
     unlisted: Unlisted,
     together: Together,
+    #[cfg(not(target_family = "wasm"))]
     own: examine::Own,
 }
 
@@ -78,11 +93,12 @@ pub(crate) async fn open(
     config: RedisConfig,
     context: OpenContext,
     purpose: Purpose,
+    hosted: Option<Arc<dyn RedisConnection>>,
 ) -> Result<Arc<dyn Backend>> {
-    let port = NativePort::new(&config, context.runtime.clone())?;
+    let port = port_to(&config, &context, hosted)?;
     let facts = port.facts().await?;
     if purpose == Purpose::Examine {
-        return Ok(Arc::new(RedisBackend::new(config, context, Box::new(port))));
+        return Ok(Arc::new(RedisBackend::new(config, context, port)));
     }
     if facts.is_replica {
         return Err(Error::new(
@@ -91,7 +107,39 @@ pub(crate) async fn open(
         ));
     }
     check_guarantee(&config, &facts, matches!(config.place, Place::MasterOf(_)), "this Redis")?;
-    Ok(Arc::new(RedisBackend::new(config, context, Box::new(port))))
+    Ok(Arc::new(RedisBackend::new(config, context, port)))
+}
+
+/// A connection of our own, or what the program brings along.
+fn port_to(
+    config: &RedisConfig,
+    context: &OpenContext,
+    hosted: Option<Arc<dyn RedisConnection>>,
+) -> Result<Box<dyn Port>> {
+    let invalid = |message| Err(Error::new(ErrorKind::InvalidConfig, message));
+    match hosted {
+        Some(_) if config.acknowledge.is_some() => invalid(
+            "ack= holds up its connection until replicas have confirmed, so it needs one that Polylatch opens; leave \
+             it out where the program brings the connection along",
+        ),
+        Some(_) if matches!(config.place, Place::MasterOf(_)) => invalid(
+            "where the program brings its connection along, it asks the Sentinels, too; write redis://",
+        ),
+        Some(_) if config.user.is_some() || config.password.is_some() || config.database != 0 => invalid(
+            "user, password and database belong to the connection, which the program brings along; leave them out \
+             here",
+        ),
+        Some(connection) => {
+            Ok(Box::new(hosted::HostedPort::new(connection, context.runtime.clone(), config.timeout)))
+        }
+        #[cfg(not(target_family = "wasm"))]
+        None => Ok(Box::new(NativePort::new(config, context.runtime.clone())?)),
+        #[cfg(target_family = "wasm")]
+        None => invalid(
+            "here the program brings its connection to Redis along; give its client as `redis`, with a function \
+             command(args)",
+        ),
+    }
 }
 
 /// Says what this server cannot promise: an error under `strict`, a warning otherwise.
@@ -150,6 +198,7 @@ impl RedisBackend {
     pub(crate) fn new(config: RedisConfig, context: OpenContext, port: Box<dyn Port>) -> Self {
         let capability = Self::capability_of(&config);
         let inner = Inner {
+            #[cfg(not(target_family = "wasm"))]
             own: examine::Own::of(&config),
             packed_args: format!(
                 "{} {} {}",
@@ -291,10 +340,20 @@ impl Backend for RedisBackend {
         })
     }
 
+    fn look(&self, query: &Query, before: Option<Look>) -> Reply<Look> {
+        let inner = Arc::clone(&self.inner);
+        let query = query.clone();
+        Box::pin(async move {
+            let unlisted = inner.unlisted.names();
+            looking::look(&*inner.port, &inner.keys, &query, unlisted, before).await
+        })
+    }
+
     fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {
         Box::pin(Arc::clone(&self.inner).break_lease(request.clone()))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn examine(&self) -> Reply<Examination> {
         Box::pin(examine::examine(Arc::clone(&self.inner)))
     }

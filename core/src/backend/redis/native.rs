@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -139,6 +139,12 @@ impl Shared {
         *number += 1;
         let connection = Connection { number: *number, commands, driven };
         unpoisoned(&self.present).insert(id, connection.clone());
+        let present = Present { shared: Arc::downgrade(self), id, number: *number };
+        let background = connection.driven.clone().background();
+        runtime.spawn(async move {
+            let _present = present;
+            background.await;
+        });
         Ok((id, connection))
     }
 
@@ -175,10 +181,8 @@ impl Shared {
         let (commands, driver) = MultiplexedConnection::new_with_config(&self.login, opened.stream, config)
             .await
             .map_err(|error| self.login_failed(error))?;
-        let driven = Driven::new(driver, opened.socket);
-        tokio::spawn(driven.clone().background());
         self.follow_promotions();
-        Ok((commands, driven))
+        Ok((commands, Driven::new(driver, opened.socket)))
     }
 
     fn login_failed(&self, error: RedisError) -> Error {
@@ -231,9 +235,12 @@ impl Shared {
     /// Drops a connection that turned out to be dead, unless it was replaced already.
     fn discard(&self, id: Line, number: u64) {
         let mut present = unpoisoned(&self.present);
-        if present.get(&id).is_some_and(|connection| connection.number == number) {
-            present.remove(&id);
-        }
+        let connection = match present.get(&id) {
+            Some(connection) if connection.number == number => present.remove(&id),
+            _ => None,
+        };
+        drop(present);
+        drop(connection);
     }
 
     async fn send(self: &Arc<Self>, commands: Vec<Cmd>, sending: Sending) -> Result<Vec<Value>> {
@@ -504,6 +511,21 @@ impl Drop for Ended {
     }
 }
 
+/// Lets go of a connection that has ended, or whose runtime has: a program may make many of those.
+struct Present {
+    shared: Weak<Shared>,
+    id: Line,
+    number: u64,
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.discard(self.id, self.number);
+        }
+    }
+}
+
 /// A task that ends when nobody waits for it any more.
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 
@@ -516,9 +538,10 @@ impl<T> Drop for AbortOnDrop<T> {
 /// What a script has answered.
 fn answer(reply: Value, call: &Call) -> Result<Data> {
     match reply {
-        Value::ServerError(error) => {
-            Err(refused_in_script(&error, call.script).unwrap_or_else(|| classify(&error.into())))
-        }
+        Value::ServerError(error) => Err(error
+            .details()
+            .and_then(|detail| refused_in_script(detail, call.script))
+            .unwrap_or_else(|| classify(&error.into()))),
         reply => data(reply),
     }
 }

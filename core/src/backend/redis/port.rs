@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::backend::Reply;
 use crate::backend::redis::scripts::Script;
+#[cfg(not(target_family = "wasm"))]
 use crate::backend::redis::sentinel::Report;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -171,6 +172,7 @@ pub(crate) trait Port: Send + Sync + 'static {
     }
 
     /// What each Sentinel says, where Sentinels name the master; for examining.
+    #[cfg(not(target_family = "wasm"))]
     fn sentinels(&self) -> Option<Reply<Vec<Report>>> {
         None
     }

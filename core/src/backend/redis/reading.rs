@@ -15,10 +15,10 @@ use crate::policy::fencing::FencingToken;
 use crate::token::ClientId;
 
 /// Names read from the index by one call.
-const NAMES_PER_PAGE: usize = 1000;
+pub(super) const NAMES_PER_PAGE: usize = 1000;
 
 /// Locks looked at by one pipeline.
-const LOCKS_PER_PAGE: usize = 100;
+pub(super) const LOCKS_PER_PAGE: usize = 100;
 
 /// Waiters read of one lock.
 const WAITERS: usize = 1000;
@@ -42,25 +42,12 @@ pub(crate) async fn read(
             truncated = true;
             break;
         }
-        let own = keys;
-        let calls = page
-            .iter()
-            .map(|name| {
-                let mut keys = keys.granting(name);
-                keys.truncate(3);
-                keys.extend(own.sharing(name));
-                Call { script: &scripts::SHOW, keys, args: vec![WAITERS.to_string()] }
-            })
-            .collect();
         looked_at += page.len();
-        for (name, answer) in page.iter().zip(port.run(calls, None).await?) {
-            let mut lock = view(name, answer?)?;
-            lock.details.push(Detail::new("key", keys.lock(name)));
-            // The index may still name what has expired meanwhile.
-            if query.name.is_some() || !lock.holders.is_empty() || !lock.waiters.is_empty() {
-                locks.push(lock);
-            }
-        }
+        // The index may still name what has expired meanwhile.
+        let seen = show(port, keys, page).await?.into_iter();
+        locks.extend(
+            seen.filter(|lock| query.name.is_some() || !lock.holders.is_empty() || !lock.waiters.is_empty()),
+        );
     }
     if locks.len() > query.limit() {
         locks.truncate(query.limit());
@@ -85,6 +72,23 @@ pub(crate) async fn read(
         audit,
         truncated,
     })
+}
+
+/// Reads some locks, in their order.
+pub(super) async fn show(port: &dyn Port, keys: &Keys, names: &[LockName]) -> Result<Vec<LockView>> {
+    let call = |name| {
+        let mut of_lock = keys.granting(name);
+        of_lock.truncate(3);
+        of_lock.extend(keys.sharing(name));
+        Call { script: &scripts::SHOW, keys: of_lock, args: vec![WAITERS.to_string()] }
+    };
+    let answers = port.run(names.iter().map(call).collect(), None).await?;
+    let seen = names.iter().zip(answers).map(|(name, answer)| {
+        let mut lock = view(name, answer?)?;
+        lock.details.push(Detail::new("key", keys.lock(name)));
+        Ok(lock)
+    });
+    seen.collect()
 }
 
 /// Puts other libraries' locks among ours, by name; a key that is called like a lock of ours is marked.
@@ -117,19 +121,19 @@ async fn names(
         };
         let page = one(port, call).await?.list()?;
         for item in &page {
-            let escaped = item.text()?;
-            let name = percent_encoding::percent_decode_str(&escaped).decode_utf8_lossy();
-            if query.wants(&name)
-                && let Ok(name) = LockName::new(&name)
-            {
-                names.insert(name);
-            }
+            names.extend(listed(&item.text()?, query));
         }
         if page.len() < NAMES_PER_PAGE {
             return Ok((names.into_iter().collect(), first / NAMES_PER_PAGE + 1));
         }
         first += NAMES_PER_PAGE;
     }
+}
+
+/// Reads a name of the index, if it is asked for.
+pub(super) fn listed(escaped: &str, query: &Query) -> Option<LockName> {
+    let name = percent_encoding::percent_decode_str(escaped).decode_utf8_lossy();
+    query.wants(&name).then(|| LockName::new(&name).ok()).flatten()
 }
 
 pub(super) fn view(name: &LockName, answer: Data) -> Result<LockView> {
@@ -172,6 +176,7 @@ pub(super) fn view(name: &LockName, answer: Data) -> Result<LockView> {
         capacity: kind.capacity(),
         holders,
         waiters,
+        votes: Vec::new(),
         details: Vec::new(),
     })
 }
@@ -202,7 +207,7 @@ fn sharing(members: &Data, details: &Data, now_ms: u64) -> Result<(Option<Mode>,
     Ok((held, holders))
 }
 
-async fn people(port: &dyn Port, keys: &Keys) -> Result<(u64, Vec<ClientView>, Vec<AuditEntry>)> {
+pub(super) async fn people(port: &dyn Port, keys: &Keys) -> Result<(u64, Vec<ClientView>, Vec<AuditEntry>)> {
     let call = Call {
         script: &scripts::PEOPLE,
         keys: vec![keys.clients(), keys.audit()],
@@ -256,7 +261,7 @@ pub(super) fn audit_entry(json: &str) -> Option<AuditEntry> {
     })
 }
 
-async fn one(port: &dyn Port, call: Call) -> Result<Data> {
+pub(super) async fn one(port: &dyn Port, call: Call) -> Result<Data> {
     port.run(vec![call], None).await?.pop().unwrap_or_else(|| Err(short()))
 }
 

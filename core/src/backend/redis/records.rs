@@ -259,9 +259,11 @@ impl LockValue {
     }
 
     /// How long ago the lease was last extended. A renewal sets the time left to the full lease, so
-    /// what is missing from it is the age.
-    fn renewed_ago(&self, left: Duration) -> Option<Duration> {
-        (self.renewals > 0).then(|| self.lease.saturating_sub(left))
+    /// what is missing from it is the age; but for the early one that lists the lock, which sets it to
+    /// the first lease. That one shows in an age that would be larger than that of the grant.
+    fn renewed_ago(&self, held: Duration, left: Duration) -> Option<Duration> {
+        let ago = |length: Duration| length.saturating_sub(left);
+        (self.renewals > 0).then(|| if ago(self.lease) > held { ago(self.first) } else { ago(self.lease) })
     }
 
     pub(crate) fn hint(&self, now_ms: u64, left: Option<Duration>) -> HolderHint {
@@ -274,6 +276,7 @@ impl LockValue {
     }
 
     pub(crate) fn view(&self, mode: Mode, now_ms: u64, left: Option<Duration>) -> HolderView {
+        let held = Duration::from_millis(now_ms.saturating_sub(self.acquired_ms));
         HolderView {
             client: Some(self.client.clone()),
             label: self.label.clone(),
@@ -282,11 +285,11 @@ impl LockValue {
             owner_digest: self.owner.digest(),
             fencing_token: Some(FencingToken::new(self.fence)),
             acquired_at_ms: Some(self.acquired_ms),
-            held_for_ms: Some(now_ms.saturating_sub(self.acquired_ms)),
+            held_for_ms: Some(millis(held)),
             lease_ms: Some(millis(self.lease)),
             remaining_ms: left.map(millis),
             renewals: Some(self.renewals),
-            renewed_ago_ms: left.and_then(|left| self.renewed_ago(left)).map(millis),
+            renewed_ago_ms: left.and_then(|left| self.renewed_ago(held, left)).map(millis),
             renewed: is_renewed(self.renewals, self.first, self.lease),
             details: Vec::new(),
         }
@@ -400,6 +403,11 @@ mod tests {
         assert_eq!(view.held_for_ms, Some(10_000));
         assert_eq!(view.renewed_ago_ms, Some(4_000));
         assert_eq!(view.renewals, Some(2));
+        // The early renewal, which lists the lock, is for the length of the first lease.
+        let first = LockValue { renewals: 1, ..value };
+        let left = first.first - Duration::from_millis(150);
+        let view = first.view(Mode::Mutex, 1_763_680_000_200, Some(left));
+        assert_eq!((view.held_for_ms, view.renewed_ago_ms), (Some(200), Some(150)));
     }
 
     #[test]

@@ -2,24 +2,30 @@
 
 use std::fmt;
 
-use redis::{RedisError, ServerError, ServerErrorKind, Value};
+#[cfg(not(target_family = "wasm"))]
+use redis::{RedisError, ServerErrorKind, Value};
 
-use crate::backend::redis::port::{Data, ServerFacts};
+#[cfg(not(target_family = "wasm"))]
+use crate::backend::redis::port::Data;
+use crate::backend::redis::port::ServerFacts;
 use crate::backend::redis::scripts::Script;
-use crate::error::{Effect, Error, ErrorKind, Result};
+#[cfg(not(target_family = "wasm"))]
+use crate::error::Result;
+use crate::error::{Effect, Error, ErrorKind};
 
+#[cfg(not(target_family = "wasm"))]
 pub(super) fn is_unknown_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
+#[cfg(not(target_family = "wasm"))]
 pub(super) fn is_read_only(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "READONLY")
 }
 
 /// Explains what Redis 7.0 says when a script meets a missing permission: neither the code NOPERM nor
 /// the command, but the line of the script.
-pub(super) fn refused_in_script(error: &ServerError, script: &Script) -> Option<Error> {
-    let detail = error.details()?;
+pub(super) fn refused_in_script(detail: &str, script: &Script) -> Option<Error> {
     let refused = detail.strip_prefix("The user executing the script can't ")?;
     let missing = if refused.starts_with("run") {
         let line: usize = detail.rsplit_once("@user_script:")?.1.trim_end_matches('.').parse().ok()?;
@@ -44,6 +50,7 @@ pub(super) fn refused_in_script(error: &ServerError, script: &Script) -> Option<
     )
 }
 
+#[cfg(not(target_family = "wasm"))]
 pub(super) fn data(value: Value) -> Result<Data> {
     Ok(match value {
         Value::Nil => Data::Nil,
@@ -66,17 +73,27 @@ pub(super) fn data(value: Value) -> Result<Data> {
     })
 }
 
+#[cfg(not(target_family = "wasm"))]
 pub(super) fn code(error: &RedisError) -> Option<&str> {
     error.code()
 }
 
 /// Maps what the redis crate reports to kind and effect.
+#[cfg(not(target_family = "wasm"))]
 pub(super) fn classify(error: &RedisError) -> Error {
+    match code(error) {
+        None => refusal(None, None).with_source(error.to_string()),
+        code => refusal(code, error.detail()),
+    }
+}
+
+/// Maps a server's error reply, taken apart into its code and the rest, to kind and effect. Without a
+/// code, there was no reply.
+pub(super) fn refusal(code: Option<&str>, detail: Option<&str>) -> Error {
     // The text of a script's error may repeat its arguments, among them an owner token: only the
     // code and our own words go into the message.
     let known = |kind, message: String| Error::new(kind, message);
-    let error_detail = error.detail().unwrap_or_default();
-    match code(error) {
+    match code {
         Some("WRONGTYPE") => known(
             ErrorKind::NameConflict,
             "the key of this lock holds foreign data of another type, which was left alone; use another name or \
@@ -88,7 +105,7 @@ pub(super) fn classify(error: &RedisError) -> Error {
             format!(
                 "the Redis user lacks a permission: {}; see the list of needed commands, keys and channels in the \
                  documentation of the Redis backend",
-                error.detail().unwrap_or("no detail")
+                detail.unwrap_or("no detail")
             ),
         ),
         Some("NOAUTH") => known(
@@ -119,7 +136,7 @@ pub(super) fn classify(error: &RedisError) -> Error {
             if code == "TRYAGAIN" { error.with_source(Redirect::TryAgain) } else { error }
         }
         // A script began although one of the keys that it spells itself has moved already.
-        Some(_) if error.detail().is_some_and(|detail| detail.contains("access a non local key")) => {
+        Some(_) if detail.is_some_and(|detail| detail.contains("access a non local key")) => {
             known(ErrorKind::BackendUnavailable, "a slot of the cluster is on its way to another node".into())
                 .with_effect(Effect::Maybe)
                 .with_source(Redirect::Began)
@@ -131,7 +148,7 @@ pub(super) fn classify(error: &RedisError) -> Error {
                     "this Redis belongs to a cluster ({code}), but the URL names a single server; write redis+cluster://"
                 ),
             );
-            match Redirect::read(code, error_detail) {
+            match Redirect::read(code, detail.unwrap_or_default()) {
                 Some(redirect) => error.with_source(redirect),
                 None => error,
             }
@@ -139,8 +156,7 @@ pub(super) fn classify(error: &RedisError) -> Error {
         Some(code) => known(ErrorKind::BackendRejected, format!("Redis refused the request ({code})"))
             .with_effect(Effect::Maybe),
         None => known(ErrorKind::BackendUnavailable, "the connection to Redis broke".into())
-            .with_effect(Effect::Maybe)
-            .with_source(error.to_string()),
+            .with_effect(Effect::Maybe),
     }
 }
 

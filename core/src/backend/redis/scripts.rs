@@ -17,7 +17,7 @@ impl std::fmt::Debug for Script {
 
 impl Script {
     pub(crate) fn new(name: &'static str, text: String) -> Self {
-        let sha = redis::Script::new(&text).get_hash().to_owned();
+        let sha = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { name, text, sha }
     }
 }
@@ -42,17 +42,18 @@ impl Script {
 macro_rules! scripts {
     ($($constant:ident = $name:literal $(after $($prelude:literal)+)?;)*) => {
         $(pub(crate) static $constant: LazyLock<Script> = LazyLock::new(|| {
-            let text = concat!(
+            // Put together here, so that a prelude is in the program once.
+            let text = [
                 $($(include_str!(concat!("scripts/", $prelude, ".lua")),)+)?
-                include_str!(concat!("scripts/", $name, ".lua"))
-            );
-            Script::new($name, text.to_owned())
+                include_str!(concat!("scripts/", $name, ".lua")),
+            ];
+            Script::new($name, text.concat())
         });)*
     };
 }
 
 scripts! {
-    POLL = "poll" after "poll_free" "unpack_keys" "unpack_poll" "common" "line";
+    POLL = "poll" after "poll_free" "poll_join" "unpack_keys" "unpack_poll" "common" "line";
     POLL_STRICT = "poll" after "unpack_keys" "unpack_poll" "common" "line";
     RELEASE = "release" after "release_direct" "unpack_keys" "unpack_release" "common";
     RELEASE_ALONE = "release_alone";
@@ -67,6 +68,7 @@ scripts! {
     TAKE_ALL = "take_all" after "common" "shared_common";
     ANNOUNCE = "announce";
     LIST = "list";
+    GLANCE = "glance";
     SHOW = "show";
     PEOPLE = "people";
     FOREIGN = "foreign";

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::verbs::lists_at_once;
 use crate::backend::Contender;
+use crate::clock::Instant;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::OwnerToken;

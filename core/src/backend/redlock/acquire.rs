@@ -267,8 +267,8 @@ impl Inner {
         self.follow(answers, |_, _, _| {});
         let contender = Arc::clone(contender);
         self.follow(votes, move |inner, at, answer| {
-            // By the time of a late yes it may have given up.
-            let waits = unpoisoned(&inner.waiting).contains_key(&contender.owner);
+            // By the time of a late yes it may have given up, or have held the lock and given it back.
+            let waits = unpoisoned(&inner.waiting).get(&contender.owner).is_some_and(|waited| !waited.leaves);
             inner.withdraw_late(&contender, if waits { ask } else { Ask::Try }, at, answer);
         });
     }

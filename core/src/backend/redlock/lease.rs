@@ -199,7 +199,8 @@ impl Inner {
     /// To every node that may have the lock, also one that has not answered for a while: what is sent on
     /// its connection is carried out in order when it comes back.
     fn send_release(self: &Arc<Self>, contender: &Contender, may_wait: bool) -> Fanout<Data> {
-        let waited = may_wait || unpoisoned(&self.waiting).contains_key(&contender.owner);
+        let noted = unpoisoned(&self.waiting).get_mut(&contender.owner).map(|waited| waited.leaves = true);
+        let waited = may_wait || noted.is_some();
         let name = &contender.name;
         let record = if waited { waiter_record(contender, true) } else { String::new() };
         let keys = self.release_keys(name);

@@ -11,7 +11,7 @@ use crate::backend::redis::records::LockValue;
 use crate::backend::{AUDIT_LENGTH, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{
-    AuditEntry, BreakOutcome, BreakRequest, ClientView, Detail, HolderView, LockView, Query, Snapshot,
+    AuditEntry, BreakOutcome, BreakRequest, ClientView, HolderView, LockView, Query, Snapshot, VoteView,
     WaiterView,
 };
 use crate::name::LockName;
@@ -196,7 +196,9 @@ fn merge(quorum: Quorum, places: &[&str], readings: Vec<Option<Snapshot>>, query
     for (name, views) in names {
         let reached: Vec<_> = readings.iter().map(Option::is_some).collect();
         let lock = merge_lock(name, enough, places, &reached, &views);
-        if query.name.is_some() || !lock.holders.is_empty() || !lock.waiters.is_empty() {
+        // What is left on fewer nodes than a majority keeps others out, though nobody holds it.
+        let left = lock.votes.iter().any(|vote| vote.owner_digest.is_some());
+        if query.name.is_some() || left || !lock.waiters.is_empty() {
             locks.push(lock);
         }
     }
@@ -228,12 +230,13 @@ fn merge_lock(
     let mut votes = Vec::with_capacity(places.len());
     for ((place, reached), view) in places.iter().zip(reached).zip(views) {
         let holder = view.as_ref().and_then(|view| view.holders.first());
-        let state = match (reached, holder) {
-            (false, _) => "unreachable",
-            (true, Some(_)) => "held",
-            (true, None) => "free",
-        };
-        votes.push(Detail::new(format!("node {place}"), say(state, holder)));
+        votes.push(VoteView {
+            node: (*place).to_owned(),
+            reached: *reached,
+            owner_digest: holder.map(|holder| holder.owner_digest.clone()),
+            client: holder.and_then(|holder| holder.client.clone()),
+            remaining_ms: holder.and_then(|holder| holder.remaining_ms),
+        });
         if let Some(holder) = holder {
             held.entry(&holder.owner_digest).or_default().push(holder);
         }
@@ -253,27 +256,15 @@ fn merge_lock(
         waiter.position = position as u32;
     }
     let foreign = holders.iter().any(|holder| holder.client.is_none());
+    let key = views.iter().flatten().flat_map(|view| &view.details).find(|detail| detail.name == "key");
     LockView {
         name,
         mode: if foreign { "foreign" } else { "mutex" }.into(),
         capacity: None,
         holders,
         waiters,
-        details: votes,
-    }
-}
-
-/// What a node says about a lock, for people.
-fn say(state: &str, holder: Option<&HolderView>) -> String {
-    let Some(holder) = holder else { return state.to_owned() };
-    let who = if holder.owner_digest.is_empty() {
-        "another program".into()
-    } else {
-        format!("#{}", holder.owner_digest)
-    };
-    match holder.remaining_ms {
-        Some(left) => format!("{state} by {who} for another {left} ms"),
-        None => format!("{state} by {who}, without an end"),
+        votes,
+        details: key.cloned().into_iter().collect(),
     }
 }
 

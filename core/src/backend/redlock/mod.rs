@@ -86,11 +86,13 @@ struct Waited {
     since_us: u64,
     splits: u32,
     seen: Instant,
+    /// Its release or cancellation has been sent: nothing that is sent after it may let it wait anywhere.
+    leaves: bool,
 }
 
 impl Waited {
     fn since(since_us: u64) -> Self {
-        Self { since_us, splits: 0, seen: Instant::now() }
+        Self { since_us, splits: 0, seen: Instant::now(), leaves: false }
     }
 }
 

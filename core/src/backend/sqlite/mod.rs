@@ -25,7 +25,7 @@ use crate::backend::{
 use crate::client_info::ClientInfo;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Effect, Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::inspect::{BreakOutcome, BreakRequest, Examination, Look, Query, Snapshot};
 use crate::mode::Mode;
 use crate::options::{MAX_LEASE, MIN_LEASE, Params};
 use crate::policy::fencing::{FenceQuality, FencingToken};
@@ -249,6 +249,20 @@ impl Backend for SqliteBackend {
             let mut snapshot = reply.await?;
             snapshot.round_trip = asked.elapsed();
             Ok(snapshot)
+        })
+    }
+
+    fn look(&self, query: &Query, before: Option<Look>) -> Reply<Look> {
+        let query = query.clone();
+        let asked = Instant::now();
+        let reply = self
+            .ask("snapshot", false, move |store| read::look(store.conn, store.now, &query, before.as_ref()));
+        Box::pin(async move {
+            let mut look = reply.await?;
+            if let Some(snapshot) = Arc::get_mut(&mut look.snapshot) {
+                snapshot.round_trip = asked.elapsed();
+            }
+            Ok(look)
         })
     }
 

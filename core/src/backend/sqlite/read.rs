@@ -9,7 +9,7 @@ use super::host::Now;
 use super::store::Sql;
 use super::units::{ceil_ms, millis, mode, token, unsigned};
 use crate::backend::{ANNOUNCE_TTL, is_renewed};
-use crate::inspect::{AuditEntry, ClientView, HolderView, LockView, Query, Snapshot, WaiterView};
+use crate::inspect::{AuditEntry, ClientView, HolderView, LockView, Look, Query, Snapshot, WaiterView};
 use crate::mode::Mode;
 use crate::token::{ClientId, OwnerToken};
 
@@ -26,6 +26,23 @@ pub(super) fn snapshot(conn: &Connection, now: Now, query: &Query) -> Sql<Snapsh
         audit: audit(conn, query)?,
         truncated,
     })
+}
+
+/// As [`snapshot`], but only if anything was written since the look before, or ended by itself.
+pub(super) fn look(conn: &Connection, now: Now, query: &Query, before: Option<&Look>) -> Sql<Look> {
+    // Before the rows: what is written in between is found by the next look.
+    let written = conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+    let version = Some((written, conn.total_changes()));
+    let at_ms = unsigned(now.boot_ms);
+    let same = before.filter(|before| before.version == version).and_then(|before| {
+        let later = before.snapshot.later(at_ms.checked_sub(before.at_ms)?)?;
+        Some(Snapshot { taken_at_ms: unsigned(now.wall_us / 1000), requests: 1, ..later })
+    });
+    let snapshot = match same {
+        Some(same) => same,
+        None => snapshot(conn, now, query)?,
+    };
+    Ok(Look { version, at_ms, ..Look::of(snapshot) })
 }
 
 /// Merges two scans in name order. Each stops behind the limit, so that a large store costs no more
@@ -88,6 +105,7 @@ fn unused(name: &str, mode: Mode) -> LockView {
         capacity: kind.capacity(),
         holders: Vec::new(),
         waiters: Vec::new(),
+        votes: Vec::new(),
         details: Vec::new(),
     }
 }

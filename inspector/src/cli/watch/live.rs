@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crossterm::event::Event as Input;
 use crossterm::execute;
-use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use tokio::sync::Notify;
@@ -38,8 +40,8 @@ pub(super) async fn watch(store: &Store, url: Option<&str>, args: &WatchArgs) ->
     let news = Arc::<Notify>::default();
     let wake = Arc::clone(&news);
     let (poller, told) = Poller::start(clock, Arc::new(move || wake.notify_one()))?;
-    let mut target = Target::new(id, url.unwrap_or_default());
-    (target.every, target.prefix, target.foreign) = (args.every, args.prefix.clone(), args.foreign.clone());
+    let mut target = Target::new(id, url.unwrap_or_default()).evenly(args.every);
+    (target.prefix, target.foreign) = (args.prefix.clone(), args.foreign.clone());
     poller.watch(target);
 
     let mut app = App::new(connection);
@@ -91,9 +93,9 @@ impl Screen {
         enable_raw_mode()?;
         let screen = Terminal::new(CrosstermBackend::new(io::stdout()));
         // From here on it is put right again, whatever fails.
-        let mut screen = Self(screen.inspect_err(|_| drop(disable_raw_mode()))?);
-        execute!(io::stdout(), EnterAlternateScreen)?;
-        screen.0.clear()?;
+        let screen = Self(screen.inspect_err(|_| drop(disable_raw_mode()))?);
+        // The toolkit's own way to clear asks where the cursor is, which not every terminal answers.
+        execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
         Ok(screen)
     }
 }

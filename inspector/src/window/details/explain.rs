@@ -7,7 +7,7 @@ use polylatch::inspect::{HolderView, LockView};
 use super::Subject;
 use crate::model::findings::{Finding, Next, Severity};
 use crate::model::text::{clock_time, harmless, span};
-use crate::model::{Process, copy, sharing};
+use crate::model::{LockState, Process, copy, sharing};
 use crate::window::act::Act;
 use crate::window::marks;
 use crate::window::theme;
@@ -148,6 +148,7 @@ fn who(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
         ui.weak("It was not in the latest reading.");
         return;
     };
+    super::votes::show(ui, lock, age_ms(subject), subject);
     let title =
         if lock.holders.is_empty() { "HOLDER".to_owned() } else { sharing::held(lock).to_uppercase() };
     ui.label(RichText::new(title).size(11.0).color(palette.weak));
@@ -161,6 +162,12 @@ fn who(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     line(ui, lock, subject);
 }
 
+/// How old what is shown of the lock is.
+fn age_ms(subject: &Subject<'_>) -> u64 {
+    let row = subject.fleet.find(subject.key).map(|place| subject.fleet.at(place));
+    row.map_or(0, |row| subject.now_ms.saturating_sub(row.sampled_at_ms))
+}
+
 fn holder_card(
     ui: &mut Ui,
     lock: &LockView,
@@ -171,10 +178,7 @@ fn holder_card(
     let palette = subject.palette;
     let client = holder.client.as_ref().and_then(|id| subject.people.client(id));
     let who = subject.people.who(holder.client.as_ref());
-    let age = subject
-        .fleet
-        .find(subject.key)
-        .map_or(0, |place| subject.now_ms.saturating_sub(subject.fleet.at(place).sampled_at_ms));
+    let age = age_ms(subject);
     ui.horizontal(|ui| {
         ui.label(RichText::new(&who).strong().color(palette.strong));
         if let Some(share) = sharing::share(lock, holder) {
@@ -213,6 +217,18 @@ fn holder_card(
             }
         }
     });
+    // The record itself has a page of its own.
+    let mut of_store = holder.details.iter().filter(|detail| detail.name != "value").peekable();
+    if of_store.peek().is_some() {
+        Grid::new("of the store").num_columns(2).spacing([12.0, 2.0]).show(ui, |ui| {
+            for detail in of_store {
+                ui.label(RichText::new(harmless(&detail.name)).size(theme::SMALL).color(palette.weak));
+                let fact = RichText::new(harmless(&detail.value));
+                ui.label(fact.font(FontId::monospace(theme::MONO - 1.0)));
+                ui.end_row();
+            }
+        });
+    }
     if let Some(word) = process_word(subject, holder) {
         ui.label(RichText::new(word).color(palette.orphan));
     }
@@ -240,32 +256,14 @@ fn line(ui: &mut Ui, lock: &LockView, subject: &Subject<'_>) {
     if lock.waiters.is_empty() {
         return;
     }
-    let age = subject
-        .fleet
-        .find(subject.key)
-        .map_or(0, |place| subject.now_ms.saturating_sub(subject.fleet.at(place).sampled_at_ms));
+    let age = age_ms(subject);
     Grid::new("line").num_columns(5).spacing([12.0, 3.0]).striped(true).show(ui, |ui| {
         for waiter in lock.waiters.iter().take(MOST_WAITERS) {
             ui.label(RichText::new(format!("{}", waiter.position + 1)).monospace().color(palette.weak));
             ui.horizontal(|ui| {
                 let (rect, _) = ui.allocate_exact_size(vec2(12.0, 14.0), Sense::hover());
-                if waiter.silent {
-                    marks::state(
-                        ui.painter(),
-                        rect.center(),
-                        11.0,
-                        crate::model::LockState::Unknown,
-                        palette,
-                    );
-                } else {
-                    marks::state(
-                        ui.painter(),
-                        rect.center(),
-                        11.0,
-                        crate::model::LockState::Contended,
-                        palette,
-                    );
-                }
+                let state = if waiter.silent { LockState::Unknown } else { LockState::Contended };
+                marks::state(ui.painter(), rect.center(), 11.0, state, palette);
                 ui.label(format!("{}{}", subject.people.who(Some(&waiter.client)), sharing::wish(waiter)));
             });
             ui.label(RichText::new(span(waiter.waited_ms + age)).monospace());

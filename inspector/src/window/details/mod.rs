@@ -7,6 +7,7 @@ mod raw;
 pub mod renewals;
 mod time_axis;
 mod timeline;
+mod votes;
 
 use eframe::egui::{Align, Button, Key, Layout, RichText, Sense, Ui, vec2};
 

@@ -203,7 +203,7 @@ impl ConnectionDialog {
                 if ui.add(value).accessible_name("Read every").changed() {
                     self.form.every_ms = (secs * 1_000.0).round() as u64;
                 }
-                ui.weak("less often if the store answers slowly");
+                ui.weak("five times as often if that costs next to nothing");
             });
             ui.end_row();
             let label = ui.label("Only names with");
@@ -264,7 +264,9 @@ fn secret(ui: &mut Ui, source: &mut SecretSource, palette: &Palette) {
         SecretSource::Keyring => "in the platform's keyring",
         SecretSource::Prompt => "asked for each time",
     };
-    let kinds = [SecretSource::None, SecretSource::Prompt, SecretSource::Env { variable: String::new() }];
+    let variable = String::new();
+    let kinds =
+        [SecretSource::None, SecretSource::Keyring, SecretSource::Prompt, SecretSource::Env { variable }];
     let shown = ComboBox::from_id_salt("secret").width(210.0).selected_text(word(source)).show_ui(ui, |ui| {
         for kind in kinds {
             let chosen = std::mem::discriminant(&kind) == std::mem::discriminant(source);
@@ -278,9 +280,12 @@ fn secret(ui: &mut Ui, source: &mut SecretSource, palette: &Palette) {
         let field = TextEdit::singleline(variable).hint_text("REDIS_PASSWORD").desired_width(170.0);
         ui.add(field).accessible_name("Environment variable");
     }
-    if *source == SecretSource::None {
-        ui.label(RichText::new("never written to a file").size(11.5).color(palette.weak));
-    }
+    let note = match source {
+        SecretSource::None => "never written to a file",
+        SecretSource::Keyring => "taken from the URL, or asked for once",
+        SecretSource::Prompt | SecretSource::Env { .. } => "",
+    };
+    ui.label(RichText::new(note).size(11.5).color(palette.weak));
 }
 
 fn steps(ui: &mut Ui, test: &ConnectionTest, palette: &Palette) {

@@ -1,9 +1,9 @@
-//! Asking for a connection's password. It is kept in memory only.
+//! Asking for a connection's password. It is kept in memory, or in the keyring, never in a file of ours.
 
 use eframe::egui::{self, RichText, TextEdit};
 
 use super::{buttons, modal};
-use crate::model::saved::SavedConnection;
+use crate::model::saved::{SavedConnection, SecretSource};
 use crate::model::text::harmless;
 use crate::window::app::App;
 use crate::window::theme::Palette;
@@ -11,6 +11,8 @@ use crate::window::theme::Palette;
 /// What it is asked for, and what was typed.
 pub struct SecretDialog {
     connection: SavedConnection,
+    /// Why it is asked for, if that needs a word.
+    note: String,
     typed: String,
 }
 
@@ -21,8 +23,8 @@ impl std::fmt::Debug for SecretDialog {
 }
 
 impl SecretDialog {
-    pub fn new(connection: SavedConnection) -> Self {
-        Self { connection, typed: String::new() }
+    pub fn new(connection: SavedConnection, note: String) -> Self {
+        Self { connection, note, typed: String::new() }
     }
 
     /// Shows it; returns whether it is over.
@@ -30,7 +32,13 @@ impl SecretDialog {
         let title = format!("Password for {}", harmless(&self.connection.name));
         let (closed, (connect, cancel)) = modal(ctx, "secret", 420.0, &title, |ui| {
             ui.label(RichText::new(harmless(&self.connection.url)).color(palette.weak));
-            let label = ui.label("Password (it is not kept)");
+            if !self.note.is_empty() {
+                ui.label(&self.note);
+            }
+            let label = ui.label(match self.connection.secret {
+                SecretSource::Keyring => "Password (it is kept in the keyring)",
+                _ => "Password (it is not kept)",
+            });
             let field = TextEdit::singleline(&mut self.typed).password(true).desired_width(f32::INFINITY);
             let field = ui.add(field).labelled_by(label.id);
             let enter = field.lost_focus() && ui.input(|input| input.key_pressed(egui::Key::Enter));
@@ -40,7 +48,7 @@ impl SecretDialog {
             buttons(ui, |ui| (ui.button("Connect").clicked() || enter, ui.button("Cancel").clicked()))
         });
         if connect {
-            app.connect_with(&self.connection, Some(&self.typed));
+            app.connect_with_typed(&self.connection, &self.typed);
         }
         closed || connect || cancel
     }

@@ -4,7 +4,7 @@ mod rows;
 
 use eframe::egui::{self, Key, Modifiers, Ui};
 
-use self::rows::{COLUMNS, LOCK, LockRows, hint};
+use self::rows::{COLUMNS, CONNECTION, LOCK, LockRows, hint};
 use super::act::Act;
 use super::settings::Settings;
 use super::table::{Column, Sort, Table};
@@ -73,7 +73,7 @@ impl Locks {
                 None => *shown,
             };
             let width = kept.map_or(*width, |(_, width)| width.clamp(36.0, 900.0));
-            Column { title, hint, width, grows: at == LOCK, right: *right, shown }
+            Column { title, hint, width, grows: at == LOCK, right: *right, shown, idle: false }
         });
         Self {
             table: Table { columns: columns.collect(), sort: None, row_height: 26.0 },
@@ -247,6 +247,7 @@ impl Locks {
         self.was_at = at;
         let scroll_to = if self.scroll || moved { at } else { None };
         self.scroll = false;
+        self.table.columns[CONNECTION].idle = fleet.stores().len() < 2;
         let rows = LockRows::new(fleet, &self.lines.lines, now_ms);
         let shown = self.table.show(ui, "locks", &rows, at, scroll_to, palette);
         self.page = shown.page;

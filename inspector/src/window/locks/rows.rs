@@ -22,7 +22,7 @@ const LEASE_BAR: f32 = 74.0;
 
 const STATE: usize = 0;
 pub(super) const LOCK: usize = 1;
-const CONNECTION: usize = 2;
+pub(super) const CONNECTION: usize = 2;
 const BACKEND: usize = 3;
 const MODE: usize = 4;
 const HOLDER: usize = 5;

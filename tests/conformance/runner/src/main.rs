@@ -3,8 +3,8 @@
 //! `polylatch-conformance FOLDER --target NAME=COMMAND… [--store NAME…] [--only TEXT] [--jobs N]`
 //!
 //! A command is the path of a program, or a JSON list of words. Without `--store`: memory, sqlite,
-//! redis (`--store redlock` and `--store NAME=URL` for others). Before anything else the runner plays `must-fail/`: each of those has to fail,
-//! for the reason that it names.
+//! redis, redlock (three servers) and consul; `--store NAME=URL` plays on one that runs already. Before
+//! anything else the runner plays `must-fail/`: each of those has to fail, for the reason that it names.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ fn read_arguments(mut words: impl Iterator<Item = String>) -> Result<Asked, Stri
         return Err("no --target: there is nobody to play".into());
     }
     if asked.stores.is_empty() {
-        asked.stores = ["memory", "sqlite", "redis"].map(str::to_owned).to_vec();
+        asked.stores = stores::BY_DEFAULT.map(str::to_owned).to_vec();
     }
     Ok(asked)
 }
@@ -94,12 +94,7 @@ fn run(asked: &Asked) -> Result<bool, String> {
 
     let mut stores = Vec::new();
     for name in &asked.stores {
-        let store = Store::start(name)?;
-        if store.optional && matrix::who_knows(&store, &asked.targets, logs)?.is_empty() {
-            println!("{}: in none of these builds", store.name);
-            continue;
-        }
-        stores.push(store);
+        stores.push(Store::start(name)?);
     }
     check_the_runner(asked, &stores, logs, &table)?;
 

@@ -6,12 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use serde_json::json;
-
 use crate::judge::ErrorTable;
 use crate::play::{Stage, Verdict, play};
 use crate::scenario::Scenario;
-use crate::shim::{Shim, Target};
+use crate::shim::Target;
 use crate::skips::Skips;
 use crate::stores::Store;
 
@@ -71,24 +69,6 @@ pub fn play_all(runs: &[Run<'_>], jobs: usize, logs: &Path, table: &ErrorTable) 
         }
     });
     verdicts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_values().collect()
-}
-
-/// Says which targets know a store's URLs. All of them must, or none.
-pub fn who_knows<'a>(store: &Store, targets: &'a [Target], logs: &Path) -> Result<Vec<&'a Target>, String> {
-    let mut knowing = Vec::new();
-    for target in targets {
-        let mut shim = Shim::start(target, &logs.join(format!("{}-{}.stderr", store.name, target.name)))?;
-        let request = json!({"op": "connect", "client": "probe", "url": store.url("probe")});
-        let mut pending = shim.begin(request)?;
-        let answer = shim.finish(&mut pending, std::time::Duration::from_secs(40))?;
-        let unknown = answer["error"]["code"] == "invalid_config"
-            && answer["error"]["message"].as_str().is_some_and(|message| message.contains("scheme"));
-        if !unknown {
-            knowing.push(target);
-        }
-        shim.end()?;
-    }
-    Ok(knowing)
 }
 
 /// Prints the tables and what went wrong. Returns whether everything is as it should be.

@@ -38,6 +38,8 @@ pub enum Need {
     Push,
     /// The binding can end a wait from outside.
     Cancel,
+    /// The store counts how often each lease was renewed.
+    Renewals,
 }
 
 /// One step: who does what, and what has to come of it.

@@ -1,15 +1,17 @@
 //! The stores that scenarios are played on, real servers among them.
 
 use polylatch_test_services::TempDir;
+use polylatch_test_services::consul::ConsulAgent;
 use polylatch_test_services::redis::RedisServer;
+
+/// Played without being asked for.
+pub const BY_DEFAULT: [&str; 5] = ["memory", "sqlite", "redis", "redlock", "consul"];
 
 /// A kind of store, ready to give out places for runs.
 pub struct Store {
     pub name: String,
     /// Whether all actors have to be in one process.
     pub one_process: bool,
-    /// It may be missing in a build; then every language has to be without it.
-    pub optional: bool,
     place: Place,
 }
 
@@ -18,14 +20,14 @@ enum Place {
     Files(TempDir),
     Redis(Box<RedisServer>),
     Several(Vec<RedisServer>),
+    Consul(Box<ConsulAgent>),
     Given(String),
 }
 
 impl Store {
     fn new(name: &str, place: Place) -> Self {
         let one_process = matches!(place, Place::Memory);
-        let optional = matches!(place, Place::Several(_));
-        Self { name: name.to_owned(), one_process, optional, place }
+        Self { name: name.to_owned(), one_process, place }
     }
 
     /// Starts what the named store needs; `NAME=URL` is a store that runs already.
@@ -40,10 +42,11 @@ impl Store {
                 Ok(Self::new(name, Place::Files(folder)))
             }
             "redis" => Ok(Self::new(name, Place::Redis(Box::new(RedisServer::start())))),
-            "redlock" => Ok(Self::new(name, Place::Several((0..5).map(|_| RedisServer::start()).collect()))),
-            _ => Err(format!(
-                "there is no store {name:?}; there are memory, sqlite, redis, redlock, and NAME=URL"
-            )),
+            "redlock" => Ok(Self::new(name, Place::Several((0..3).map(|_| RedisServer::start()).collect()))),
+            "consul" => Ok(Self::new(name, Place::Consul(Box::new(ConsulAgent::start())))),
+            _ => {
+                Err(format!("there is no store {name:?}; there are {}, and NAME=URL", BY_DEFAULT.join(", ")))
+            }
         }
     }
 
@@ -57,6 +60,8 @@ impl Store {
                 let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
                 format!("redlock://{}", hosts.join(","))
             }
+            // The agent takes sessions of any length, so that scenarios with short leases can be played.
+            Place::Consul(agent) => format!("{}?session_ttl_min=100ms&lock_delay=1s", agent.url()),
             Place::Given(url) => url.clone(),
         }
     }

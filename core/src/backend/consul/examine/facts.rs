@@ -1,7 +1,7 @@
 //! What can be seen of an agent and its servers. Whatever they refuse to tell is simply not there.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use crate::backend::consul::api::{Op, Outcome, SessionInfo};
 use crate::backend::consul::config::Address;
 use crate::backend::consul::records::OWN_FLAGS;
 use crate::backend::consul::view::lock_op;
+use crate::clock::Instant;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Round trips that are timed.

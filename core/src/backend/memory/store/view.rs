@@ -16,6 +16,7 @@ impl Lock {
             capacity: self.kind(now).and_then(Kind::capacity),
             holders: self.live_holders(now).map(|holder| holder.view(now)).collect(),
             waiters: self.line.iter().enumerate().map(|(at, waiter)| waiter.view(at as u32, now)).collect(),
+            votes: Vec::new(),
             details: Vec::new(),
         }
     }

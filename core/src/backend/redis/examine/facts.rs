@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::Transport;
 use super::trials::{self, Push, Trial};
@@ -11,6 +11,7 @@ use crate::backend::redis::config::Guarantee;
 use crate::backend::redis::port::{AckRule, Data, Port};
 use crate::backend::redis::reading;
 use crate::backend::redis::sentinel::Word;
+use crate::clock::{Instant, SystemTime, UNIX_EPOCH};
 use crate::error::{ErrorKind, Result};
 use crate::inspect::Query;
 

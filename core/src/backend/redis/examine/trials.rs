@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::redis::port::{Data, Refusal};
 use crate::backend::redis::{Inner, scripts};
+use crate::clock::Instant;
 use crate::error::Result;
 use crate::name::LockName;
 use crate::token::OwnerToken;
@@ -112,6 +113,7 @@ pub(super) fn called_by_scripts() -> BTreeSet<String> {
         &scripts::TOGETHER,
         &scripts::ANNOUNCE,
         &scripts::LIST,
+        &scripts::GLANCE,
         &scripts::SHOW,
         &scripts::PEOPLE,
     ];

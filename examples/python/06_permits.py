@@ -1,8 +1,4 @@
-"""At most three at a time: a semaphore, each of whose permits is a lease.
-
-(The other languages' fifth story is a lock on a quorum of servers. It is the same program with
-another URL: `redlock://host1,host2,host3`, where the store is built in.)
-"""
+"""At most three at a time: a semaphore, each of whose permits is a lease."""
 
 import asyncio
 import os

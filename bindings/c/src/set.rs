@@ -1,0 +1,208 @@
+//! Several locks, all together or not at all.
+
+use std::ffi::{CString, c_char};
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use polylatch::{Guard, GuardSet};
+use polylatch_bridge::{Failure, Homed, Way};
+
+use crate::border::{self, free, handle, infallible, owned_text, place, text};
+use crate::cancel::{PlCancel, run, wait_for};
+use crate::client::PlClient;
+use crate::error::{PlError, PlStatus};
+use crate::lock::{PlLockOptions, read_spec};
+
+/// Several held locks.
+pub struct PlGuardSet {
+    guards: Homed<Arc<GuardSet>>,
+    held: Vec<(CString, u64)>,
+}
+
+impl fmt::Debug for PlGuardSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlGuardSet").field("held", &self.held).finish()
+    }
+}
+
+impl PlGuardSet {
+    fn new(guards: GuardSet) -> Self {
+        let held = |guard: &Guard| (owned_text(guard.name()), guard.fencing_token().get());
+        Self { held: guards.guards().iter().map(held).collect(), guards: Homed::new(Arc::new(guards)) }
+    }
+
+    fn now(&self) -> Result<&Arc<GuardSet>, Failure> {
+        let first =
+            || self.held.first().map_or_else(String::new, |(name, _)| name.to_string_lossy().into_owned());
+        self.guards.get().ok_or_else(|| Failure::inherited(&first()))
+    }
+}
+
+/// Acquires several locks, all of them or none, in the order of their names, so that two that want the same
+/// locks never wait for each other in a circle. `names` ends with NULL; 1 to 128. `wait_ms` is for all of them
+/// together; the other options are for each, and `mode` has to be PL_MUTEX.
+///
+/// Otherwise as pl_acquire, with the errors of the first lock that cannot be had.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_acquire_all(
+    client: *const PlClient,
+    names: *const *const c_char,
+    options: *const PlLockOptions,
+    cancel: *const PlCancel,
+    set: *mut *mut PlGuardSet,
+    error: *mut *mut PlError,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe { acquire_all(client, names, options, cancel, set, error, true) }
+}
+
+/// Acquires several locks if all can be had at once; PL_BUSY, and none is held, if one cannot. `wait_ms` is not
+/// looked at. Otherwise as pl_acquire_all.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_try_acquire_all(
+    client: *const PlClient,
+    names: *const *const c_char,
+    options: *const PlLockOptions,
+    cancel: *const PlCancel,
+    set: *mut *mut PlGuardSet,
+    error: *mut *mut PlError,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe { acquire_all(client, names, options, cancel, set, error, false) }
+}
+
+/// # Safety
+/// Every pointer is null or what its type says.
+unsafe fn acquire_all(
+    client: *const PlClient,
+    names: *const *const c_char,
+    options: *const PlLockOptions,
+    cancel: *const PlCancel,
+    set: *mut *mut PlGuardSet,
+    error: *mut *mut PlError,
+    wait: bool,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            let set = place("set", set)?;
+            *set = ptr::null_mut();
+            let client = handle("client", client)?;
+            let names = read_names(names)?;
+            // The name is given for each; the options are read once.
+            let spec = read_spec(c"set".as_ptr(), options.as_ref())?;
+            if spec.way != Way::Mutex {
+                return Err(Failure::invalid_argument("options.mode must be PL_MUTEX for several locks"));
+            }
+            let options = spec.options;
+            let held = wait_for(cancel.as_ref(), async {
+                let mut locks = client.0.get().await?.lock_all(names).each(|lock| options.apply(lock));
+                if let Some(wait) = options.wait {
+                    locks = locks.wait(wait);
+                }
+                let held = if wait { locks.acquire().await.map(Some) } else { locks.try_acquire().await };
+                held.map_err(Failure::from)
+            })?;
+            Ok(match held {
+                Some(held) => {
+                    *set = Box::into_raw(Box::new(PlGuardSet::new(held)));
+                    PlStatus::PL_OK
+                }
+                None => PlStatus::PL_BUSY,
+            })
+        })
+    }
+}
+
+/// # Safety
+/// `names` is null or a list of texts that ends with null.
+unsafe fn read_names<'a>(names: *const *const c_char) -> Result<Vec<&'a str>, Failure> {
+    let mut read = Vec::new();
+    if names.is_null() {
+        return Err(Failure::invalid_argument(
+            "names is NULL; it must be a list of names that ends with NULL",
+        ));
+    }
+    // SAFETY: the caller's promise; no entry behind the null at the end is read.
+    unsafe {
+        let mut at = names;
+        while !(*at).is_null() {
+            read.push(text("a name", *at)?);
+            at = at.add(1);
+        }
+    }
+    Ok(read)
+}
+
+/// Returns how many locks are held, in the order of their names: one for each name, given twice or once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_set_count(set: *const PlGuardSet) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { set.as_ref() }.map_or(0, |set| set.held.len())
+}
+
+/// Returns the name of a lock, NULL from `pl_guard_set_count` on. It lives as long as the set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_set_name(set: *const PlGuardSet, index: usize) -> *const c_char {
+    // SAFETY: the caller's promise.
+    let held = unsafe { set.as_ref() }.and_then(|set| set.held.get(index));
+    held.map_or(ptr::null(), |(name, _)| name.as_ptr())
+}
+
+/// Returns the fencing token of a lock, 0 from `pl_guard_set_count` on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_set_fencing_token(set: *const PlGuardSet, index: usize) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { set.as_ref() }.and_then(|set| set.held.get(index)).map_or(0, |(_, token)| *token)
+}
+
+/// Returns for how many milliseconds all of them may be relied on from now; 0 once one is over.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_set_remaining_ms(set: *const PlGuardSet) -> u64 {
+    // SAFETY: the caller's promise.
+    let set = unsafe { set.as_ref() }.and_then(|set| set.guards.get());
+    infallible(0, || {
+        let remaining = set.and_then(|set| set.guards().iter().map(Guard::remaining).min());
+        u64::try_from(remaining.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// Says of all that the protected work moves on; see pl_guard_beat.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_set_beat(set: *const PlGuardSet) {
+    // SAFETY: the caller's promise.
+    let set = unsafe { set.as_ref() }.and_then(|set| set.guards.get());
+    infallible((), || set.into_iter().for_each(|set| set.guards().iter().for_each(Guard::beat)));
+}
+
+/// Fails unless all of them are still held, by this process's own clock, now; see pl_guard_check.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_set_check(set: *const PlGuardSet, error: *mut *mut PlError) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            handle("set", set)?.now()?.check()?;
+            Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
+/// Gives all of them back and waits until the store knows; see pl_guard_release. Repeatable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_set_release(set: *const PlGuardSet, error: *mut *mut PlError) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            run(handle("set", set)?.now()?.release())?;
+            Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
+/// Gives the set back; locks that are still held are released in the background.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_set_free(set: *mut PlGuardSet) {
+    // SAFETY: the caller's promise.
+    unsafe { free(set) };
+}

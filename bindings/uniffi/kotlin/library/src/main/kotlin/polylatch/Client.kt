@@ -1,0 +1,220 @@
+package polylatch
+
+import com.sun.jna.CallbackThreadInitializer
+import com.sun.jna.Native
+import kotlinx.coroutines.CoroutineScope
+import polylatch.ffi.ConnectWith
+import polylatch.ffi.Look
+import polylatch.ffi.NativeClient
+import polylatch.ffi.OptionEntry
+import polylatch.ffi.OptionWord
+import polylatch.ffi.WantedOptions
+import polylatch.ffi.WantedWay
+import polylatch.ffi.uniffiCallbackInterfaceLossListener
+import polylatch.ffi.uniffiRustFutureContinuationCallbackImpl
+import kotlin.time.Duration
+import kotlin.time.DurationUnit
+import kotlin.time.toKotlinDuration
+
+public typealias BreakResult = polylatch.ffi.BreakResult
+public typealias Capability = polylatch.ffi.Capability
+public typealias ClientView = polylatch.ffi.ClientView
+public typealias HolderView = polylatch.ffi.HolderView
+public typealias LockView = polylatch.ffi.LockView
+public typealias Snapshot = polylatch.ffi.Snapshot
+public typealias WaiterView = polylatch.ffi.WaiterView
+
+/**
+ * One client of one store of locks; one per process is enough. Everything may be called from any thread
+ * and any coroutine.
+ *
+ * Leases are renewed by a native thread, whatever the virtual machine does meanwhile.
+ */
+public class Client internal constructor(internal val native: NativeClient) {
+    public companion object {
+        /**
+         * Connects to the store at [url], such as `redis://localhost` or `sqlite:locks.db`; without one, to
+         * what `POLYLATCH_URL` says, or else to an embedded file.
+         *
+         * [program] is the name that people see beside held locks. [options] are those of the URL: texts,
+         * numbers, Booleans and durations. The store is asked once, so a wrong password is an error here.
+         *
+         * Throws [InvalidConfigException], [BackendUnavailableException], [BackendRejectedException],
+         * [NameConflictException].
+         */
+        public suspend fun connect(
+            url: String? = null,
+            program: String? = null,
+            options: Map<String, Any> = emptyMap(),
+        ): Client = open("kotlin", url, program, options)
+
+        internal suspend fun open(
+            language: String,
+            url: String?,
+            program: String?,
+            options: Map<String, Any>,
+        ): Client {
+            CallbackThread
+            val native = NativeClient()
+            var connected = false
+            try {
+                val entries = options.map { (key, value) -> OptionEntry(key, word(key, value)) }
+                dispatched { native.connect(ConnectWith(url, program, language, entries)) }
+                connected = true
+                return Client(native)
+            } finally {
+                if (!connected) native.destroy()
+            }
+        }
+    }
+
+    /** The id under which this client stands in the store. */
+    public val id: String get() = told { native.id() }
+
+    /** The store's URL without its secrets. */
+    public val url: String get() = told { native.url() }
+
+    /** What this store, as configured, can do. */
+    public val capability: Capability get() = told { native.capability() }
+
+    /**
+     * Names a lock, with how it is to be acquired. Nothing is sent before it is.
+     *
+     * [lease]: how long the lease lasts unless renewed, 100 ms to a day. Shorter: a dead holder is noticed
+     * sooner. Longer: a slow network or a pause does not lose the lock. [wait]: how long to wait for a lock
+     * that somebody else holds; without it, as long as it takes. [label]: what it is wanted for, for people;
+     * no secrets. [owner]: whoever acquires with the same id in this client while it is held enters at once.
+     * [maxHold]: never hold it for longer. [beatEvery]: renew only while [Held.beat] is called at least this
+     * often. [fifo]: false may take a free lock although others stand in line. [renew]: false lets the lease
+     * end after its full length.
+     */
+    public fun lock(
+        name: String,
+        lease: Duration? = null,
+        wait: Duration? = null,
+        label: String? = null,
+        owner: String? = null,
+        maxHold: Duration? = null,
+        beatEvery: Duration? = null,
+        fifo: Boolean? = null,
+        renew: Boolean? = null,
+    ): Lock = Lock(this, name, WantedWay.MUTEX, of(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
+
+    /** Names a lock that many may read or one may write; the options are those of [lock]. */
+    public fun rwLock(
+        name: String,
+        lease: Duration? = null,
+        wait: Duration? = null,
+        label: String? = null,
+        owner: String? = null,
+        maxHold: Duration? = null,
+        beatEvery: Duration? = null,
+        fifo: Boolean? = null,
+        renew: Boolean? = null,
+    ): RwLock = RwLock(this, name, of(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
+
+    /** Names a lock with this many [permits], 1 to 1000; the other options are those of [lock]. */
+    public fun semaphore(
+        name: String,
+        permits: Int,
+        lease: Duration? = null,
+        wait: Duration? = null,
+        label: String? = null,
+        owner: String? = null,
+        maxHold: Duration? = null,
+        beatEvery: Duration? = null,
+        fifo: Boolean? = null,
+        renew: Boolean? = null,
+    ): Semaphore = Semaphore(this, name, permits, of(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
+
+    /**
+     * Names several locks that are had all together or not at all. [wait] is for all of them together; the
+     * other options are those of [lock], for each.
+     */
+    public fun lockAll(
+        names: Collection<String>,
+        lease: Duration? = null,
+        wait: Duration? = null,
+        label: String? = null,
+        owner: String? = null,
+        maxHold: Duration? = null,
+        beatEvery: Duration? = null,
+        fifo: Boolean? = null,
+        renew: Boolean? = null,
+    ): LockAll = LockAll(this, names.toList(), of(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
+
+    /** Runs [block] while it holds the lock: short for [lock] and [Lock.withLease]. */
+    public suspend fun <T> withLock(
+        name: String,
+        lease: Duration? = null,
+        wait: Duration? = null,
+        label: String? = null,
+        block: suspend CoroutineScope.(Guard) -> T,
+    ): T = lock(name, lease, wait, label).withLease(block)
+
+    /**
+     * Reads who holds and who waits. Changes nothing in the store.
+     *
+     * [name]: only this lock, also if it is free. [prefix]: only locks whose name starts so. [limit]: at
+     * most so many. What a store cannot say is null.
+     */
+    public suspend fun inspect(name: String? = null, prefix: String? = null, limit: Int? = null): Snapshot =
+        dispatched { native.inspectLocks(Look(name, prefix, limit?.toLong())) }
+
+    /**
+     * Ends somebody's lease, if it still has this [fencingToken]; what came of it is `broken`, `free` or
+     * `changed_hands`. [by] and [reason] stay in the store for people to see.
+     */
+    public suspend fun breakLease(name: String, fencingToken: Long, by: String, reason: String): BreakResult =
+        dispatched { native.breakLease(name, fencingToken, by, reason) }
+
+    /**
+     * Ends waiting, releases what is held, and waits (at most 5 s) until the store knows; goes on to its end
+     * also in a cancelled coroutine. Repeatable. Later acquisitions throw [CanceledException].
+     */
+    public suspend fun close(): Unit = finishing { native.shutDown() }
+
+    /** Runs [block] and closes the client. */
+    public suspend fun <T> use(block: suspend (Client) -> T): T = try {
+        block(this)
+    } finally {
+        close()
+    }
+}
+
+/** Native threads that call stay attached as long as they live: attaching one anew for every call is slow. */
+private object CallbackThread {
+    init {
+        val staying = CallbackThreadInitializer(true, false, "polylatch-calls")
+        listOf(
+            uniffiRustFutureContinuationCallbackImpl,
+            uniffiCallbackInterfaceLossListener.lost,
+            uniffiCallbackInterfaceLossListener.uniffiFree,
+            uniffiCallbackInterfaceLossListener.uniffiClone,
+        ).forEach { Native.setCallbackThreadInitializer(it, staying) }
+    }
+}
+
+private fun of(
+    lease: Duration?,
+    wait: Duration?,
+    label: String?,
+    owner: String?,
+    maxHold: Duration?,
+    beatEvery: Duration?,
+    fifo: Boolean?,
+    renew: Boolean?,
+) = WantedOptions(lease?.secs(), wait?.secs(), label, owner, maxHold?.secs(), beatEvery?.secs(), fifo, renew)
+
+internal fun Duration.secs(): Double = toDouble(DurationUnit.SECONDS)
+
+private fun word(key: String, value: Any): OptionWord = when (value) {
+    is String -> OptionWord.Text(value)
+    is Boolean -> OptionWord.Flag(value)
+    is Number -> OptionWord.Number(value.toDouble())
+    is Duration -> OptionWord.Seconds(value.secs())
+    is java.time.Duration -> OptionWord.Seconds(value.toKotlinDuration().secs())
+    else -> throw IllegalArgumentException(
+        "the option $key is a ${value.javaClass.name}; it must be a String, a Number, a Boolean or a Duration",
+    )
+}

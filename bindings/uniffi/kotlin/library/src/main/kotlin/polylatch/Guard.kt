@@ -1,0 +1,109 @@
+package polylatch
+
+import polylatch.ffi.LossListener
+import polylatch.ffi.NativeGate
+import polylatch.ffi.Slot
+import kotlin.time.Duration
+import kotlin.time.Duration.Companion.seconds
+
+/**
+ * What is held: proof of a lease, and the way to give it back.
+ *
+ * It is renewed in the background until it is released or lost. A loss is told by this process's own clock,
+ * with or without an answer from the store. One that is forgotten is released when it is collected.
+ */
+public abstract class Held internal constructor(internal val slot: Slot) {
+    /** Whether it is still held, by the clock, now. Costs no request. */
+    public val isHeld: Boolean get() = slot.isHeld()
+
+    /** For how long it may be relied on from now; zero once it is over. */
+    public val remaining: Duration get() = slot.remaining().seconds
+
+    /** Throws [LeaseLostException] unless it is still held, by the clock, now. Costs no request. */
+    public fun check(): Unit = told { slot.check() }
+
+    /** Says that the protected work moves on; matters only with `beatEvery`. */
+    public fun beat(): Unit = told { slot.beat() }
+
+    /**
+     * Calls [listener] with the reason when it is lost, on a thread of its own; never after a release. What
+     * the listener refers to is kept until then.
+     */
+    public fun onLost(listener: (reason: String) -> Unit): Unit = told {
+        slot.onLost(object : LossListener {
+            override fun lost(reason: String) {
+                try {
+                    listener(reason)
+                } catch (error: Throwable) {
+                    val thread = Thread.currentThread()
+                    thread.uncaughtExceptionHandler.uncaughtException(thread, error)
+                }
+            }
+        })
+    }
+
+    /**
+     * Gives it back and waits until the store knows, also in a cancelled coroutine. Repeatable.
+     *
+     * Throws [LeaseLostException] if it was over before; [BackendUnavailableException] if the store did not
+     * answer in time, and then the background goes on trying until the lease has ended.
+     */
+    public suspend fun release(): Unit = finishing { slot.release() }
+}
+
+/** A held lock. */
+public class Guard internal constructor(slot: Slot) : Held(slot) {
+    /** The lock's name. */
+    public val name: String = slot.names().single()
+
+    /** The number to hand to the protected resource: larger than any given out before for this name. */
+    public val fencingToken: Long get() = slot.fencingTokens().single()
+
+    /** How far the order of fencing tokens can be relied on: `strict`, `time-floored` or `none`. */
+    public val fenceQuality: String get() = told { slot.fenceQuality() }
+
+    /** Name, holder and fencing token as one printable value. */
+    public val sequencer: String get() = told { slot.sequencer() }
+
+    /** Until when it may be relied on, on the clock that goes on while the machine sleeps. */
+    public val validUntil: Duration get() = told { slot.validUntil() }.seconds
+
+    /** In which way it is held: `mutex`, `read`, `write` or `permits`. */
+    public val mode: String get() = told { slot.mode() }
+
+    /** How often it was renewed. */
+    public val renewals: Long get() = told { slot.renewals() }
+
+    /** Steps down from writing to reading without letting a writer in between. */
+    public suspend fun downgrade(): Unit = finishing { slot.downgrade() }
+
+    /**
+     * Steps up from reading to writing if nobody else reads, under a newer fencing token. Whether it did; if
+     * not, it still reads. There is no form that waits: two readers would wait for each other for ever.
+     */
+    public suspend fun tryUpgrade(): Boolean = finishing { slot.tryUpgrade() }
+
+    override fun toString(): String = "Guard($name, token $fencingToken, ${if (isHeld) "held" else "not held"})"
+}
+
+/** Several held locks. */
+public class GuardSet internal constructor(slot: Slot) : Held(slot) {
+    /** The fencing token of each lock, by name. */
+    public val fencingTokens: Map<String, Long> = slot.names().zip(slot.fencingTokens()).toMap()
+
+    override fun toString(): String = "GuardSet($fencingTokens, ${if (isHeld) "held" else "not held"})"
+}
+
+/**
+ * The gate that a protected resource puts fencing tokens through: it refuses holders from before. [largest]
+ * is the largest token that came before, if it was kept.
+ */
+public class TokenGate(largest: Long? = null) {
+    private val native = told { NativeGate(largest) }
+
+    /** The largest token that came. */
+    public val largest: Long? get() = native.largest()
+
+    /** Throws [StaleTokenException] if a larger token came before. */
+    public fun admit(token: Long): Unit = told { native.admit(token) }
+}

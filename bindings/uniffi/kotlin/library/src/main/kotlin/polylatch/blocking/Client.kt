@@ -1,0 +1,189 @@
+/**
+ * The same locks for threads, for Java and for Kotlin without coroutines: every call blocks until it is
+ * done. A thread that is interrupted while it waits leaves nothing behind.
+ */
+package polylatch.blocking
+
+import kotlinx.coroutines.runBlocking
+import polylatch.Capability
+import polylatch.ffi.BreakResult
+import polylatch.ffi.Snapshot
+import java.time.Duration
+import java.util.function.Consumer
+import kotlin.time.toJavaDuration
+import kotlin.time.toKotlinDuration
+
+/** One client of one store of locks; see [polylatch.Client]. Closing it releases what it holds. */
+public class Client private constructor(private val client: polylatch.Client) : AutoCloseable {
+    public companion object {
+        /** Connects; see [polylatch.Client.connect]. */
+        @JvmStatic
+        @JvmOverloads
+        @Throws(InterruptedException::class)
+        public fun connect(
+            url: String? = null,
+            options: Map<String, Any> = emptyMap(),
+            program: String? = null,
+        ): Client = Client(runBlocking { polylatch.Client.open("java", url, program, options) })
+    }
+
+    /** The id under which this client stands in the store. */
+    public val id: String get() = client.id
+
+    /** The store's URL without its secrets. */
+    public val url: String get() = client.url
+
+    /** What this store, as configured, can do. */
+    public val capability: Capability get() = client.capability
+
+    /** Names a lock. Nothing is sent before it is acquired. */
+    public fun lock(name: String): Lock = Lock { with -> with.run { client.lock(name, lease, wait, label, owner, maxHold, beatEvery, fifo, renew) } }
+
+    /** Names a lock beside other readers. */
+    public fun readLock(name: String): Lock = Lock { with -> with.rw(client, name).read() }
+
+    /** Names a lock that excludes readers and other writers. */
+    public fun writeLock(name: String): Lock = Lock { with -> with.rw(client, name).write() }
+
+    /** Names [count] of the [capacity] permits of a semaphore, as one lease. */
+    public fun permits(name: String, capacity: Int, count: Int): Lock = Lock { with ->
+        with.run { client.semaphore(name, capacity, lease, wait, label, owner, maxHold, beatEvery, fifo, renew) }.permits(count)
+    }
+
+    /** Names several locks that are had all together or not at all. */
+    public fun lockAll(names: Collection<String>): LockAll = LockAll { with ->
+        with.run { client.lockAll(names, lease, wait, label, owner, maxHold, beatEvery, fifo, renew) }
+    }
+
+    /** Reads who holds and who waits; see [polylatch.Client.inspect]. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun inspect(name: String? = null, prefix: String? = null, limit: Int? = null): Snapshot =
+        runBlocking { client.inspect(name, prefix, limit) }
+
+    /** Ends somebody's lease; see [polylatch.Client.breakLease]. */
+    @Throws(InterruptedException::class)
+    public fun breakLease(name: String, fencingToken: Long, by: String, reason: String): BreakResult =
+        runBlocking { client.breakLease(name, fencingToken, by, reason) }
+
+    override fun close(): Unit = uninterrupted { client.close() }
+}
+
+/** How to acquire: what was not said stays with the client and the library. */
+internal data class With(
+    val lease: kotlin.time.Duration? = null,
+    val wait: kotlin.time.Duration? = null,
+    val label: String? = null,
+    val owner: String? = null,
+    val maxHold: kotlin.time.Duration? = null,
+    val beatEvery: kotlin.time.Duration? = null,
+    val fifo: Boolean? = null,
+    val renew: Boolean? = null,
+) {
+    fun rw(client: polylatch.Client, name: String): polylatch.RwLock =
+        client.rwLock(name, lease, wait, label, owner, maxHold, beatEvery, fifo, renew)
+}
+
+/** What can be acquired. Every method with an option returns another one; see [polylatch.Client.lock]. */
+public abstract class Acquirable<Self, H : Held, N : polylatch.Held> internal constructor(
+    private val with: With,
+    private val lock: (With) -> polylatch.Acquirable<N>,
+) {
+    internal abstract fun like(with: With): Self
+
+    internal abstract fun held(native: N): H
+
+    public fun lease(lease: Duration): Self = like(with.copy(lease = lease.toKotlinDuration()))
+
+    /** How long to wait for a lock that somebody else holds; as long as it takes otherwise. */
+    public fun waitAtMost(wait: Duration): Self = like(with.copy(wait = wait.toKotlinDuration()))
+
+    public fun label(label: String): Self = like(with.copy(label = label))
+
+    public fun owner(owner: String): Self = like(with.copy(owner = owner))
+
+    public fun maxHold(maxHold: Duration): Self = like(with.copy(maxHold = maxHold.toKotlinDuration()))
+
+    public fun beatEvery(beatEvery: Duration): Self = like(with.copy(beatEvery = beatEvery.toKotlinDuration()))
+
+    public fun fifo(fifo: Boolean): Self = like(with.copy(fifo = fifo))
+
+    public fun renew(renew: Boolean): Self = like(with.copy(renew = renew))
+
+    /** Acquires it, waiting as long as the options say; see [polylatch.Acquirable.acquire]. */
+    @Throws(InterruptedException::class)
+    public fun acquire(): H = held(runBlocking { lock(with).acquire() })
+
+    /** Acquires it if it can be had at once; null if somebody else holds it or stands before. */
+    @Throws(InterruptedException::class)
+    public fun tryAcquire(): H? = runBlocking { lock(with).tryAcquire() }?.let(::held)
+}
+
+/** A lock to acquire. */
+public class Lock internal constructor(
+    with: With = With(),
+    private val lock: (With) -> polylatch.Lock,
+) : Acquirable<Lock, Guard, polylatch.Guard>(with, lock) {
+    override fun like(with: With): Lock = Lock(with, lock)
+
+    override fun held(native: polylatch.Guard): Guard = Guard(native)
+}
+
+/** Several locks to acquire together. */
+public class LockAll internal constructor(
+    with: With = With(),
+    private val lock: (With) -> polylatch.LockAll,
+) : Acquirable<LockAll, GuardSet, polylatch.GuardSet>(with, lock) {
+    override fun like(with: With): LockAll = LockAll(with, lock)
+
+    override fun held(native: polylatch.GuardSet): GuardSet = GuardSet(native)
+}
+
+/** What is held; see [polylatch.Held]. Closing it releases. */
+public abstract class Held internal constructor(private val held: polylatch.Held) : AutoCloseable {
+    public val isHeld: Boolean get() = held.isHeld
+    public val remaining: Duration get() = held.remaining.toJavaDuration()
+
+    public fun check(): Unit = held.check()
+
+    public fun beat(): Unit = held.beat()
+
+    /** Calls [listener] with the reason when it is lost, on a thread of its own; never after a release. */
+    public fun onLost(listener: Consumer<String>): Unit = held.onLost(listener::accept)
+
+    /** Gives it back and waits until the store knows; see [polylatch.Held.release]. */
+    public fun release(): Unit = uninterrupted { held.release() }
+
+    override fun close(): Unit = release()
+
+    override fun toString(): String = held.toString()
+}
+
+/** A held lock; see [polylatch.Guard]. */
+public class Guard internal constructor(private val guard: polylatch.Guard) : Held(guard) {
+    public val name: String get() = guard.name
+    public val fencingToken: Long get() = guard.fencingToken
+    public val fenceQuality: String get() = guard.fenceQuality
+    public val sequencer: String get() = guard.sequencer
+    public val mode: String get() = guard.mode
+    public val renewals: Long get() = guard.renewals
+
+    public fun downgrade(): Unit = uninterrupted { guard.downgrade() }
+
+    public fun tryUpgrade(): Boolean = uninterrupted { guard.tryUpgrade() }
+}
+
+/** Several held locks. */
+public class GuardSet internal constructor(private val set: polylatch.GuardSet) : Held(set) {
+    public val fencingTokens: Map<String, Long> get() = set.fencingTokens
+}
+
+/** Carries out a short call that must not be left half done; an interrupt is kept for who asks next. */
+private fun <T> uninterrupted(call: suspend () -> T): T {
+    val interrupted = Thread.interrupted()
+    try {
+        return runBlocking { call() }
+    } finally {
+        if (interrupted) Thread.currentThread().interrupt()
+    }
+}

@@ -1,0 +1,102 @@
+# frozen_string_literal: true
+
+module Polylatch
+  # One client of one store of locks; one per process is enough. Every thread may use it, and a forked child
+  # too: there it connects anew.
+  class Client
+    attr_reader :native # :nodoc:
+
+    def self.open(url, program, options) # :nodoc:
+      native = PolylatchNative::NativeClient.new
+      entries = options.map do |key, value|
+        PolylatchNative::OptionEntry.new(key: key.to_s, word: Words.word(key.to_s, value))
+      end
+      with = PolylatchNative::ConnectWith.new(
+        url: url && Words.text("url", url), program: program && Words.text("program", program),
+        language: "ruby", options: entries
+      )
+      Told.told { native.connect(with) }
+      new(native)
+    end
+    private_class_method :new
+
+    def initialize(native) # :nodoc:
+      @native = native
+    end
+
+    # Names a lock, with how it is to be acquired. Nothing is sent before it is.
+    #
+    # +lease+: how many seconds the lease lasts unless renewed, 0.1 to a day. Shorter: a dead holder is noticed
+    # sooner. Longer: a slow network or a pause does not lose the lock. +wait+: how long to wait for a lock that
+    # somebody else holds; without it, as long as it takes. +label+: what it is wanted for, for people; no
+    # secrets. +owner+: whoever acquires with the same id in this client while it is held enters at once.
+    # +max_hold+: never hold it for longer. +beat_every+: renew only while Held#beat is called at least this
+    # often. <tt>fifo: false</tt>: may take a free lock although others stand in line. <tt>renew: false</tt>:
+    # the lease ends after its full length.
+    def lock(name, **options)
+      Lock.new(self, name, PolylatchNative::WantedWay::MUTEX, Words.options(**options))
+    end
+
+    # Names a lock that many may read or one may write; the options are those of #lock.
+    def rw_lock(name, **options)
+      RwLock.new(self, name, Words.options(**options))
+    end
+
+    # Names a lock with this many permits, 1 to 1000; the options are those of #lock.
+    def semaphore(name, permits, **options)
+      Semaphore.new(self, name, permits, Words.options(**options))
+    end
+
+    # Names several locks that are had all together or not at all. +wait+ is for all of them together; the
+    # other options are those of #lock, for each.
+    def lock_all(names, **options)
+      LockAll.new(self, names, Words.options(**options))
+    end
+
+    # Reads who holds and who waits. Changes nothing in the store.
+    #
+    # +name+: only this lock, also if it is free. +prefix+: only locks whose name starts so. +limit+: at most
+    # so many. What a store cannot say is nil.
+    def inspect_locks(name: nil, prefix: nil, limit: nil)
+      look = PolylatchNative::Look.new(
+        name: name && Words.text("name", name), prefix: prefix && Words.text("prefix", prefix),
+        limit: limit && Words.whole("limit", limit)
+      )
+      Told.told { native.inspect_locks(look) }
+    end
+
+    # Ends somebody's lease, if it still has this fencing token; what came of it is "broken", "free" or
+    # "changed_hands". +by+ and +reason+ stay in the store for people to see.
+    def break_lease(name, fencing_token:, by:, reason:)
+      Told.told do
+        native.break_lease(Words.text("name", name), Words.whole("fencing_token", fencing_token),
+                           Words.text("by", by), Words.text("reason", reason))
+      end
+    end
+
+    # Ends waiting, releases what is held, and waits (at most 5 s) until the store knows. Repeatable.
+    def close
+      Told.told { native.shut_down }
+      nil
+    end
+
+    # The id under which this client stands in the store.
+    def id
+      Told.told { native.id }
+    end
+
+    # The store's URL without its secrets.
+    def url
+      Told.told { native.url }
+    end
+
+    # What this store, as configured, can do.
+    def capability
+      Told.told { native.capability }
+    end
+
+    def inspect
+      "#<Polylatch::Client>"
+    end
+  end
+end

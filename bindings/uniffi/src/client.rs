@@ -1,0 +1,115 @@
+//! One client of one store.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use polylatch::inspect::BreakRequest;
+use polylatch_bridge::{Client, Failure};
+
+use crate::fault::NativeError;
+use crate::handed::{at_once, handed};
+use crate::options::{Capability, ConnectWith, Wanted, token};
+use crate::slot::Slot;
+use crate::view::{BreakResult, Look, Snapshot};
+
+/// One client of one store. It is made first and connected then, so that a host that gives up on
+/// connecting loses nothing that stays connected.
+#[derive(uniffi::Object)]
+pub struct NativeClient(OnceLock<Arc<Client>>);
+
+impl fmt::Debug for NativeClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NativeClient").field(&self.0.get()).finish()
+    }
+}
+
+impl NativeClient {
+    fn store(&self) -> Result<Arc<Client>, Failure> {
+        let store = self.0.get().ok_or_else(|| Failure::internal("this client was never connected"))?;
+        Ok(Arc::clone(store))
+    }
+}
+
+#[uniffi::export]
+impl NativeClient {
+    #[uniffi::constructor]
+    #[expect(clippy::new_without_default, reason = "for the generated constructors alone")]
+    pub fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// Errors: as [`polylatch::Polylatch::connect`].
+    pub async fn connect(self: Arc<Self>, with: ConnectWith) -> Result<(), NativeError> {
+        handed(async move {
+            let store = Client::connect(with.checked()?).await?;
+            self.0.set(Arc::new(store)).map_err(|_| Failure::internal("this client was connected before"))
+        })
+        .await
+    }
+
+    /// Makes the place for one acquisition. Nothing is sent.
+    ///
+    /// Errors: `invalid_argument` for what is no count and no length of time.
+    pub fn slot(&self, wanted: Wanted) -> Result<Arc<Slot>, NativeError> {
+        at_once(|| Ok(Arc::new(Slot::new(self.store()?, wanted.checked()?))))
+    }
+
+    /// Errors: as [`polylatch::inspect::Inspector::list`].
+    pub async fn inspect_locks(self: Arc<Self>, look: Look) -> Result<Snapshot, NativeError> {
+        handed(async move {
+            let (store, query) = (self.store()?, look.checked()?);
+            Ok(store.get().await?.inspect().list(&query).await?.into())
+        })
+        .await
+    }
+
+    /// Errors: as [`polylatch::inspect::Inspector::break_lease`].
+    pub async fn break_lease(
+        self: Arc<Self>,
+        name: String,
+        fencing_token: i64,
+        by: String,
+        reason: String,
+    ) -> Result<BreakResult, NativeError> {
+        handed(async move {
+            let request = BreakRequest { name, expected: token(fencing_token)?, by, reason };
+            Ok(self.store()?.get().await?.inspect().break_lease(&request).await?.into())
+        })
+        .await
+    }
+
+    /// Ends waiting, releases what is held, and waits at most 5 s until the store knows. Repeatable.
+    pub async fn shut_down(self: Arc<Self>) -> Result<(), NativeError> {
+        handed(async move {
+            if let Some(store) = self.0.get() {
+                store.close().await;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Errors: `canceled` in a forked child that has not used it yet.
+    pub fn capability(&self) -> Result<Capability, NativeError> {
+        at_once(|| self.read(|client| client.capability().into()))
+    }
+
+    /// The id under which this client stands in the store.
+    pub fn id(&self) -> Result<String, NativeError> {
+        at_once(|| self.read(|client| client.id().as_str().to_owned()))
+    }
+
+    /// The store's URL without its secrets.
+    pub fn url(&self) -> Result<String, NativeError> {
+        at_once(|| self.read(|client| client.url_for_display().to_owned()))
+    }
+}
+
+impl NativeClient {
+    fn read<T>(&self, of: impl FnOnce(&polylatch::Polylatch) -> T) -> Result<T, Failure> {
+        let store = self.store()?;
+        let inherited =
+            || Failure::canceled("this process inherited the client by a fork; acquire something first");
+        store.connected().map(of).ok_or_else(inherited)
+    }
+}

@@ -1,0 +1,46 @@
+//! The native half of the Kotlin, Java, Swift and Ruby packages.
+//!
+//! From these declarations a generator writes each language's low-level half; the files in `kotlin/`,
+//! `swift/` and `ruby/` make of it what people use. Nothing is decided here: no defaults, no retries.
+//!
+//! Three rules keep leases from leaking and from being lost:
+//!
+//! - **No call that may be cancelled returns an object.** A result that is ready but was not fetched
+//!   yet when the host gives up would be lost, and renewed for ever. So the host makes a [`Slot`] first,
+//!   the call fills it, and whoever gives up abandons the slot.
+//! - **No thread that renews leases waits for a host.** A call is polled by the host's own thread; the
+//!   word that there is more to poll is passed on by the callback thread of the bridge (`handed`).
+//! - **What a host language tells is told on threads of their own**, so that a listener may itself call.
+//!
+//! How to read the code: `client` (what is connected to), `slot` (one acquisition and what it holds),
+//! `options` and `fault` (what goes in, what comes out wrong), `view` (who holds, who waits).
+#![allow(
+    clippy::result_large_err,
+    reason = "an error is written into a buffer for the host at once; it is not passed through calls"
+)]
+
+mod client;
+mod fault;
+mod gate;
+mod handed;
+mod holding;
+mod options;
+#[cfg(unix)]
+mod ruby;
+mod slot;
+mod view;
+
+pub use client::NativeClient;
+pub use fault::{Fault, NativeError};
+pub use gate::NativeGate;
+pub use options::{Capability, ConnectWith, OptionEntry, OptionWord, Wanted, WantedOptions, WantedWay};
+pub use slot::{LossListener, Slot};
+pub use view::{BreakResult, ClientView, HolderView, LockView, Look, Snapshot, WaiterView};
+
+uniffi::setup_scaffolding!("polylatch_native");
+
+/// The version of this library, such as `0.1.0`.
+#[uniffi::export]
+pub fn native_version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}

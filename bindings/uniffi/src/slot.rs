@@ -1,0 +1,258 @@
+//! One acquisition, and what it holds.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use polylatch_bridge::{Client, Failure, Homed, border, runtime};
+use tokio::sync::watch;
+
+use crate::fault::NativeError;
+use crate::handed::{at_once, handed};
+use crate::holding::Holding;
+use crate::options::{Checked, all};
+use crate::view::whole;
+
+/// Is told of a loss. It may call this library, and may block.
+#[uniffi::export(foreign)]
+pub trait LossListener: Send + Sync {
+    /// The lease is lost, for this reason, such as `expired`.
+    fn lost(&self, reason: String) -> Result<(), NativeError>;
+}
+
+impl From<uniffi::UnexpectedUniFFICallbackError> for NativeError {
+    fn from(error: uniffi::UnexpectedUniFFICallbackError) -> Self {
+        Failure::internal(format!("a listener failed: {}", error.reason)).into()
+    }
+}
+
+/// The place for one acquisition: made before it begins, filled by it, empty again for nobody.
+#[derive(uniffi::Object)]
+pub struct Slot {
+    client: Arc<Client>,
+    wanted: Checked,
+    canceled: watch::Sender<bool>,
+    state: Mutex<State>,
+    /// Listeners; they end with the slot.
+    watches: Mutex<Vec<Homed<runtime::Task>>>,
+}
+
+enum State {
+    Empty,
+    Filled(Arc<Holding>),
+    /// Nobody will ask: what comes now is given back.
+    Abandoned,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    pub(crate) fn new(client: Arc<Client>, wanted: Checked) -> Self {
+        Self {
+            client,
+            wanted,
+            canceled: watch::Sender::new(false),
+            state: Mutex::new(State::Empty),
+            watches: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn holding(&self) -> Result<Arc<Holding>, Failure> {
+        match &*self.state() {
+            State::Filled(holding) => Ok(Arc::clone(holding)),
+            _ => Err(Failure::invalid_argument("nothing was acquired here")),
+        }
+    }
+
+    fn fill(&self, holding: Holding) -> Result<(), Failure> {
+        let mut state = self.state();
+        match *state {
+            State::Empty => {
+                *state = State::Filled(Arc::new(holding));
+                Ok(())
+            }
+            // What is held is dropped here, which gives it back.
+            State::Abandoned => Err(given_up()),
+            State::Filled(_) => Err(Failure::internal("this slot was filled before")),
+        }
+    }
+
+    async fn enter(&self, wait: bool) -> Result<bool, Failure> {
+        let client = self.client.get().await?;
+        let holding = match &self.wanted {
+            Checked::One(spec) => {
+                let lock = spec.of(client);
+                let guard = if wait { Some(lock.acquire().await?) } else { lock.try_acquire().await? };
+                guard.map(Holding::one)
+            }
+            Checked::All(names, options) => {
+                let locks = all(client, names, options);
+                let guards = if wait { Some(locks.acquire().await?) } else { locks.try_acquire().await? };
+                guards.map(Holding::all)
+            }
+        };
+        holding.map(|holding| self.fill(holding)).transpose().map(|filled| filled.is_some())
+    }
+
+    async fn unless_canceled<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let mut canceled = self.canceled.subscribe();
+        tokio::select! {
+            biased;
+            _ = canceled.wait_for(|canceled| *canceled) => Err(given_up()),
+            result = call => result,
+        }
+    }
+}
+
+fn given_up() -> Failure {
+    Failure::canceled("the wait was ended by its caller; nothing is held")
+}
+
+#[uniffi::export]
+impl Slot {
+    /// Acquires what is wanted, waiting as long as the options say.
+    ///
+    /// Errors: as [`polylatch::Lock::acquire`].
+    /// Cancellation: dropping the call undoes it; so do [`Slot::cancel`] and [`Slot::abandon`].
+    pub async fn acquire(self: Arc<Self>) -> Result<(), NativeError> {
+        handed(async move { self.unless_canceled(self.enter(true)).await.map(drop) }).await
+    }
+
+    /// Acquires what is wanted if it can be had at once; whether it could.
+    pub async fn try_acquire(self: Arc<Self>) -> Result<bool, NativeError> {
+        handed(async move { self.unless_canceled(self.enter(false)).await }).await
+    }
+
+    /// Ends the acquisition, from any thread: it fails with `canceled`. Does nothing to what is held.
+    pub fn cancel(&self) {
+        self.canceled.send_replace(true);
+    }
+
+    /// Ends the acquisition, and gives back in the background what it held or still gets.
+    pub fn abandon(&self) {
+        self.cancel();
+        let before = std::mem::replace(&mut *self.state(), State::Abandoned);
+        self.forget_listeners();
+        drop(before);
+    }
+
+    /// Gives back and waits until the store knows. Repeatable. See [`polylatch::Guard::release`].
+    pub async fn release(self: Arc<Self>) -> Result<(), NativeError> {
+        handed(async move {
+            let released = self.holding()?.release().await;
+            if released.is_ok() {
+                self.forget_listeners();
+            }
+            released
+        })
+        .await
+    }
+
+    /// Steps down from writing to reading; see [`polylatch::Guard::downgrade`].
+    pub async fn downgrade(self: Arc<Self>) -> Result<(), NativeError> {
+        handed(async move { self.holding()?.single()?.downgrade().await }).await
+    }
+
+    /// Steps up from reading to writing, if nobody else reads; see [`polylatch::Guard::try_upgrade`].
+    pub async fn try_upgrade(self: Arc<Self>) -> Result<bool, NativeError> {
+        handed(async move { self.holding()?.single()?.try_upgrade().await }).await
+    }
+
+    /// Has the listener told once if a lease is lost, not if it is given back.
+    pub fn on_lost(&self, listener: Arc<dyn LossListener>) -> Result<(), NativeError> {
+        at_once(|| {
+            let ended = self.holding()?.ended()?;
+            let task = runtime::spawn(async move {
+                if let Some(reason) = ended.await {
+                    // A thread of its own: a listener may call, and its call is woken by this one.
+                    let tell = move || border::caught(|| listener.lost(reason.code().to_owned()));
+                    let listening = thread::Builder::new().name("polylatch-loss".into());
+                    if let Err(error) = listening.spawn(tell) {
+                        // The lease says so itself as well, to whoever asks.
+                        eprintln!("polylatch: no thread to tell a listener that its lock is lost: {error}");
+                    }
+                }
+            })?;
+            self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(Homed::new(task));
+            Ok(())
+        })
+    }
+
+    /// Waits until a lease is lost, with the reason, or all were given back. It does not keep them held.
+    pub async fn ended(self: Arc<Self>) -> Result<Option<String>, NativeError> {
+        handed(async move {
+            let ended = self.holding()?.ended()?;
+            drop(self);
+            Ok(ended.await.map(|reason| reason.code().to_owned()))
+        })
+        .await
+    }
+
+    /// Errors: as [`polylatch::Guard::check`]; `lease_lost` in a forked child.
+    pub fn check(&self) -> Result<(), NativeError> {
+        at_once(|| self.holding()?.check())
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.check().is_ok()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.holding().map_or_else(|_| Vec::new(), |holding| holding.names())
+    }
+
+    pub fn fencing_tokens(&self) -> Vec<i64> {
+        let tokens = self.holding().map_or_else(|_| Vec::new(), |holding| holding.fencing_tokens());
+        tokens.into_iter().map(whole).collect()
+    }
+
+    /// Seconds for which all of it may be relied on from now; zero once one is over.
+    pub fn remaining(&self) -> f64 {
+        self.holding().map_or(0.0, |holding| holding.remaining().as_secs_f64())
+    }
+
+    /// Seconds of the clock that goes on while the machine sleeps.
+    pub fn valid_until(&self) -> Result<f64, NativeError> {
+        at_once(|| Ok(self.holding()?.single()?.now()?.valid_until().as_nanos() as f64 / 1e9))
+    }
+
+    /// `strict`, `time-floored` or `none`.
+    pub fn fence_quality(&self) -> Result<String, NativeError> {
+        at_once(|| Ok(self.holding()?.single()?.now()?.fence_quality().code().to_owned()))
+    }
+
+    /// Name, holder and fencing token as one printable value.
+    pub fn sequencer(&self) -> Result<String, NativeError> {
+        at_once(|| Ok(self.holding()?.single()?.now()?.sequencer().to_string()))
+    }
+
+    /// `mutex`, `read`, `write` or `permits`.
+    pub fn mode(&self) -> Result<String, NativeError> {
+        at_once(|| Ok(self.holding()?.single()?.now()?.mode().code().to_owned()))
+    }
+
+    pub fn renewals(&self) -> Result<i64, NativeError> {
+        at_once(|| Ok(self.holding()?.single()?.now()?.renewals().into()))
+    }
+
+    /// The protected work moves on.
+    pub fn beat(&self) -> Result<(), NativeError> {
+        at_once(|| self.holding()?.beat())
+    }
+}
+
+impl Slot {
+    fn forget_listeners(&self) {
+        let watches = std::mem::take(&mut *self.watches.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(watches);
+    }
+}

@@ -1,0 +1,83 @@
+// Redis clients as connections for `connect({ redis })`. None of them is closed here: they stay yours.
+
+/**
+ * A connection over `ioredis`. It takes a second connection to listen, made by `client.duplicate()`.
+ * @param {any} client
+ */
+function ioredisConnection(client) {
+  return {
+    /** @param {string[]} args */
+    command: ([verb, ...args]) => client.call(verb, ...args),
+    /**
+     * @param {string} channel
+     * @param {(message: string) => void} listener
+     */
+    async subscribe(channel, listener) {
+      const subscriber = client.duplicate();
+      // What goes wrong there ends in waiting without pushes, not in an uncaught error.
+      subscriber.on('error', () => {});
+      subscriber.on('message', (/** @type {string} */ _, /** @type {string} */ message) => listener(message));
+      await subscriber.subscribe(channel);
+      return () => subscriber.disconnect();
+    },
+  };
+}
+
+/**
+ * A connection over the package `redis` (node-redis), connected already. It takes a second connection to
+ * listen, made by `client.duplicate()`.
+ * @param {any} client
+ */
+function nodeRedisConnection(client) {
+  return {
+    /** @param {string[]} args */
+    command: (args) => client.sendCommand(args),
+    /**
+     * @param {string} channel
+     * @param {(message: string) => void} listener
+     */
+    async subscribe(channel, listener) {
+      const subscriber = client.duplicate();
+      subscriber.on('error', () => {});
+      await subscriber.connect();
+      await subscriber.subscribe(channel, (/** @type {string} */ message) => listener(message));
+      return () => subscriber.destroy();
+    },
+  };
+}
+
+/**
+ * A connection over an HTTP proxy that takes a command as a JSON list and answers `{ "result": … }` or
+ * `{ "error": "…" }`. Such a proxy pushes nothing, so whoever waits asks again at intervals (`poll`).
+ * @param {string} url
+ * @param {{ token?: string, fetch?: typeof fetch }} [options]
+ */
+function httpRedisConnection(url, { token, fetch: send = fetch } = {}) {
+  const headers = {
+    'Content-Type': 'application/json',
+    ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
+  };
+  // One after the other: requests may overtake each other, and commands must not.
+  let before = Promise.resolve();
+  /** @param {string[]} args */
+  async function request(args) {
+    const response = await send(url, { method: 'POST', headers, body: JSON.stringify(args) });
+    const { result, error } = await response.json();
+    if (error !== undefined) throw new Error(error);
+    if (!response.ok) throw new Error(`the proxy answered with status ${response.status}`);
+    return result;
+  }
+  return {
+    /** @param {string[]} args */
+    command(args) {
+      const answer = before.then(() => request(args));
+      before = answer.then(
+        () => {},
+        () => {},
+      );
+      return answer;
+    },
+  };
+}
+
+export { httpRedisConnection, ioredisConnection, nodeRedisConnection };

@@ -1,0 +1,143 @@
+/// <reference lib="dom" />
+// Distributed locks for JavaScript hosts. All times are milliseconds.
+// What it shares with the package `polylatch` stands in `shared.d.mts`; here is what differs.
+
+import type { Guard, LockOptions } from './shared.mjs';
+
+export * from './shared.mjs';
+
+declare module './shared.mjs' {
+  interface Client {
+    /** Locks in the shape of the browser's own Web Locks; see {@link LockManager}. */
+    readonly locks: LockManager;
+  }
+}
+
+/** What a Redis server answers: a string, a number, nothing, or a list of these. */
+export type RedisReply = string | number | bigint | null | Uint8Array | readonly RedisReply[];
+
+/** A connection to one Redis server that this program has. */
+export interface RedisConnection {
+  /**
+   * Sends one command and answers with its reply. A server's error reply is an error whose message begins with
+   * its code, such as `NOSCRIPT …`; any other error counts as a failure of the connection. Commands have to
+   * reach the server in the order in which they were given.
+   */
+  command(args: string[]): PromiseLike<RedisReply> | RedisReply;
+  /**
+   * Hears a channel; resolves when the server has confirmed it, to a function that ends it. It has to listen
+   * again after interruptions. Without it, whoever waits asks at intervals (`poll`).
+   */
+  subscribe?(
+    channel: string,
+    listener: (message: string | Uint8Array) => void,
+  ): PromiseLike<(() => void) | undefined> | (() => void) | undefined;
+}
+
+/**
+ * How to connect. Beside these, every option that could stand in the URL, in camel case: `lease`, `poll`,
+ * `provisional`, `timeout` (milliseconds, or text such as `'5s'`), `push`, and those of the store.
+ */
+export interface ConnectOptions {
+  /** `memory:NAME`, `redis://`, `consul://HOST:PORT` or `consul+https://HOST:PORT`; `redis://` with `redis`. */
+  url?: string | undefined;
+  /** The connection to Redis; needed for `redis://`. */
+  redis?: RedisConnection | undefined;
+  /** How to ask Consul; the host's `fetch` by default. */
+  fetch?: typeof globalThis.fetch | undefined;
+  /** The host name that people see beside held locks; the page's host by default. */
+  host?: string | undefined;
+  /** The program's name that people see beside held locks; the page's or the script's by default. */
+  program?: string | undefined;
+  /** Ends the attempt to connect. */
+  signal?: AbortSignal | undefined;
+  [option: string]:
+    | string
+    | number
+    | boolean
+    | AbortSignal
+    | RedisConnection
+    | typeof globalThis.fetch
+    | undefined;
+}
+
+/**
+ * Connects to a store.
+ * @throws {InvalidConfigError} {@link BackendUnavailableError} {@link BackendRejectedError}
+ */
+export function connect(options: ConnectOptions): Promise<import('./shared.mjs').Client>;
+export function connect(
+  url: string,
+  options?: Omit<ConnectOptions, 'url'>,
+): Promise<import('./shared.mjs').Client>;
+
+/** A lock as a callback of {@link LockManager.request} gets it. */
+export class HeldLock {
+  private constructor();
+  readonly name: string;
+  readonly mode: 'exclusive' | 'shared';
+  /** Aborted when the lock is lost; see {@link Guard.signal}. */
+  readonly signal: AbortSignal;
+  readonly fencingToken: bigint;
+  readonly guard: Guard;
+}
+
+/** Options of {@link LockManager.request}. */
+export interface RequestOptions
+  extends Pick<LockOptions, 'signal' | 'lease' | 'label' | 'maxHold' | 'beatEvery'> {
+  /** `exclusive` by default. */
+  mode?: 'exclusive' | 'shared' | undefined;
+  /** Do not wait: the callback gets `null` if somebody else holds the lock. */
+  ifAvailable?: boolean | undefined;
+  /** End the leases of the holders, and go before those who wait. Their guards are lost, reason `broken`. */
+  steal?: boolean | undefined;
+}
+
+export interface LockInfo {
+  name: string;
+  mode: 'exclusive' | 'shared';
+  clientId: string;
+}
+
+/**
+ * Locks as `navigator.locks` has them, for all clients of the store: `request` runs the callback under the
+ * lock and gives it back. A name is the lock of `client.rwLock(name)`; a lock of another kind under the same
+ * name is a {@link NameConflictError}.
+ */
+export class LockManager {
+  private constructor();
+  request<T>(name: string, callback: (lock: HeldLock) => T | PromiseLike<T>): Promise<T>;
+  request<T>(
+    name: string,
+    options: RequestOptions & { ifAvailable: true },
+    callback: (lock: HeldLock | null) => T | PromiseLike<T>,
+  ): Promise<T>;
+  request<T>(
+    name: string,
+    options: RequestOptions & { ifAvailable?: false | undefined },
+    callback: (lock: HeldLock) => T | PromiseLike<T>,
+  ): Promise<T>;
+  /** Who holds and who waits, in the whole store. */
+  query(): Promise<{ held: LockInfo[]; pending: LockInfo[] }>;
+}
+
+/** Makes a connection of a client of `ioredis`. The client stays yours to close. */
+export function ioredisConnection(client: {
+  call(command: string, ...args: string[]): Promise<unknown>;
+  duplicate(): unknown;
+}): RedisConnection;
+
+/** Makes a connection of a connected client of the package `redis`. The client stays yours to close. */
+export function nodeRedisConnection(client: {
+  sendCommand(args: string[]): Promise<unknown>;
+  duplicate(): unknown;
+}): RedisConnection;
+
+/**
+ * Makes a connection over an HTTP proxy that takes a command as a JSON list and answers `{ "result": … }` or
+ * `{ "error": "CODE text" }`. It cannot listen, so whoever waits asks at intervals.
+ */
+export function httpRedisConnection(
+  url: string,
+  options?: { token?: string; fetch?: typeof globalThis.fetch },
+): RedisConnection;

@@ -1,0 +1,77 @@
+//! HTTP requests by `fetch`.
+
+use js_sys::{Function, Object, Reflect, Uint8Array};
+use polylatch::host::{Answer, Failure, HttpClient, HttpRequest, HttpResponse};
+use wasm_bindgen::prelude::*;
+
+use crate::promise::{Here, kind_of, settled, text_of};
+
+#[wasm_bindgen]
+extern "C" {
+    type AbortController;
+    #[wasm_bindgen(constructor)]
+    fn new() -> AbortController;
+    #[wasm_bindgen(method, getter)]
+    fn signal(this: &AbortController) -> JsValue;
+    #[wasm_bindgen(method)]
+    fn abort(this: &AbortController);
+}
+
+/// The program's `fetch`, or the host's.
+pub struct HostFetch(pub Function);
+
+/// Ends a request whose answer nobody waits for any more.
+struct AbortOnDrop(AbortController);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl HttpClient for HostFetch {
+    fn request(&self, request: HttpRequest) -> Answer<HttpResponse> {
+        let controller = AbortOnDrop(AbortController::new());
+        let returned = init(&request, &controller.0)
+            .and_then(|init| self.0.call2(&JsValue::UNDEFINED, &request.url.as_str().into(), &init));
+        Box::pin(Here::new(async move {
+            let _controller = controller;
+            let broken = |thrown: JsValue| Failure::Broken(text_of(&thrown));
+            let response = settled(returned).await.map_err(broken)?;
+            let nonsense = || Failure::Nonsense(format!("{} that is no Response", kind_of(&response)));
+            let get = |of: &JsValue, name: &str| Reflect::get(of, &name.into());
+            let status =
+                get(&response, "status").ok().and_then(|status| status.as_f64()).ok_or_else(nonsense)?;
+            let consul_index = get(&response, "headers")
+                .and_then(|headers| {
+                    let get = get(&headers, "get")?.dyn_into::<Function>()?;
+                    get.call1(&headers, &"x-consul-index".into())
+                })
+                .map_err(|_| nonsense())?
+                .as_string();
+            let read = get(&response, "arrayBuffer")
+                .and_then(|read| read.dyn_into::<Function>())
+                .map_err(|_| nonsense())?;
+            let body = settled(read.call0(&response)).await.map_err(broken)?;
+            Ok(HttpResponse { status: status as u16, consul_index, body: Uint8Array::new(&body).to_vec() })
+        }))
+    }
+}
+
+fn init(request: &HttpRequest, controller: &AbortController) -> Result<JsValue, JsValue> {
+    let init = Object::new();
+    let set = |name: &str, value: &JsValue| Reflect::set(&init, &name.into(), value);
+    let headers = Object::new();
+    for (name, value) in &request.headers {
+        Reflect::set(&headers, &(*name).into(), &value.as_str().into())?;
+    }
+    set("method", &request.method.into())?;
+    set("headers", &headers)?;
+    set("signal", &controller.signal())?;
+    // A blocking query answered from a cache would be no answer.
+    set("cache", &"no-store".into())?;
+    if !request.body.is_empty() {
+        set("body", &Uint8Array::from(request.body.as_slice()))?;
+    }
+    Ok(init.into())
+}

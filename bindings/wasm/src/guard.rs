@@ -1,0 +1,165 @@
+//! Held locks, and the client that they belong to.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use js_sys::Array;
+use polylatch::{Guard, GuardSet, Polylatch};
+use polylatch_bridge::Failure;
+use wasm_bindgen::prelude::*;
+
+use crate::failure::fault;
+
+/// A connected client. Every guard holds it too, so that it can be closed as long as one is left.
+#[wasm_bindgen]
+pub struct NativeClient {
+    pub(crate) client: Rc<Polylatch>,
+}
+
+#[wasm_bindgen]
+impl NativeClient {
+    /// The store's URL without its secrets.
+    pub fn url(&self) -> String {
+        self.client.url_for_display().to_owned()
+    }
+
+    /// The id under which this client stands in the store.
+    pub fn id(&self) -> String {
+        self.client.id().as_str().to_owned()
+    }
+
+    /// What this store can do, as JSON.
+    pub fn capability(&self) -> String {
+        // It has only plain fields, so it can be written.
+        serde_json::to_string(self.client.capability()).unwrap_or_default()
+    }
+}
+
+/// One held lock. When JavaScript forgets it, it is released in the background.
+#[wasm_bindgen]
+pub struct NativeGuard {
+    /// Empty after a step from reading to writing or back, which makes another guard of it.
+    guard: RefCell<Option<Rc<Guard>>>,
+    pub(crate) client: Rc<Polylatch>,
+}
+
+impl NativeGuard {
+    pub(crate) fn new(guard: Guard, client: Rc<Polylatch>) -> Self {
+        Self { guard: RefCell::new(Some(Rc::new(guard))), client }
+    }
+
+    pub(crate) fn get(&self) -> Result<Rc<Guard>, Failure> {
+        self.guard.borrow().clone().ok_or_else(gone)
+    }
+
+    /// Takes the guard out for a step that consumes it.
+    pub(crate) fn take(&self) -> Result<Guard, Failure> {
+        let guard = self.guard.take().ok_or_else(gone)?;
+        Rc::try_unwrap(guard).map_err(|guard| {
+            *self.guard.borrow_mut() = Some(guard);
+            Failure::invalid_argument(
+                "the guard is just being released; a lock that is given back cannot change its way",
+            )
+        })
+    }
+
+    pub(crate) fn put_back(&self, guard: Guard) {
+        *self.guard.borrow_mut() = Some(Rc::new(guard));
+    }
+}
+
+fn gone() -> Failure {
+    Failure::invalid_argument(
+        "this guard was given up by a step between reading and writing that failed; acquire the lock anew",
+    )
+}
+
+#[wasm_bindgen]
+impl NativeGuard {
+    pub fn name(&self) -> Option<String> {
+        self.get().ok().map(|guard| guard.name().to_owned())
+    }
+
+    /// The fencing token; below 2^53, so a double keeps it exactly.
+    pub fn token(&self) -> Option<f64> {
+        self.get().ok().map(|guard| guard.fencing_token().get() as f64)
+    }
+
+    #[wasm_bindgen(js_name = fenceQuality)]
+    pub fn fence_quality(&self) -> Option<String> {
+        self.get().ok().map(|guard| guard.fence_quality().code().to_owned())
+    }
+
+    pub fn mode(&self) -> Option<String> {
+        self.get().ok().map(|guard| guard.mode().code().to_owned())
+    }
+
+    pub fn permits(&self) -> Option<u32> {
+        self.get().ok().map(|guard| guard.mode().permits())
+    }
+
+    /// Milliseconds.
+    pub fn remaining(&self) -> f64 {
+        self.get().map_or(0.0, |guard| guard.remaining().as_secs_f64() * 1e3)
+    }
+
+    #[wasm_bindgen(js_name = isHeld)]
+    pub fn is_held(&self) -> bool {
+        self.get().is_ok_and(|guard| guard.is_held())
+    }
+
+    pub fn renewals(&self) -> u32 {
+        self.get().map_or(0, |guard| guard.renewals())
+    }
+
+    pub fn beat(&self) {
+        if let Ok(guard) = self.get() {
+            guard.beat();
+        }
+    }
+
+    /// Nothing, or why it is not held.
+    pub fn check(&self) -> JsValue {
+        match self.get().and_then(|guard| guard.check().map_err(Failure::from)) {
+            Ok(()) => JsValue::UNDEFINED,
+            Err(failure) => fault(&failure),
+        }
+    }
+}
+
+/// Several held locks.
+#[wasm_bindgen]
+pub struct NativeSet {
+    pub(crate) set: Rc<GuardSet>,
+    /// Only to be held: see [`NativeClient`].
+    pub(crate) _client: Rc<Polylatch>,
+}
+
+#[wasm_bindgen]
+impl NativeSet {
+    pub fn names(&self) -> Array {
+        self.set.guards().iter().map(|guard| JsValue::from(guard.name())).collect()
+    }
+
+    pub fn tokens(&self) -> Array {
+        self.set.guards().iter().map(|guard| JsValue::from(guard.fencing_token().get() as f64)).collect()
+    }
+
+    /// Milliseconds that all of them have left.
+    pub fn remaining(&self) -> f64 {
+        let remaining = self.set.guards().iter().map(Guard::remaining).min();
+        remaining.unwrap_or_default().as_secs_f64() * 1e3
+    }
+
+    #[wasm_bindgen(js_name = isHeld)]
+    pub fn is_held(&self) -> bool {
+        self.set.guards().iter().all(Guard::is_held)
+    }
+
+    pub fn check(&self) -> JsValue {
+        match self.set.check() {
+            Ok(()) => JsValue::UNDEFINED,
+            Err(error) => fault(&error.into()),
+        }
+    }
+}

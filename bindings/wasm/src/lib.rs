@@ -1,0 +1,20 @@
+//! The part in Rust of the npm package `polylatch-wasm`. It has no opinion on how an API should look: the
+//! JavaScript in `bindings/node/js` has, which both packages share, and `js/` has what differs here.
+//!
+//! Everything runs on the host's event loop; there is no thread. So a page that is hidden or a loop that
+//! is blocked renews late, and may lose its lease, which its guard then says by its clock.
+//!
+//! How to read the code: `js/calls.mjs` (how a promise is made of this), `hub`, `redis`, `fetch`.
+
+// Elsewhere the crate is empty, so that the whole workspace builds.
+#![cfg(target_family = "wasm")]
+#![allow(missing_debug_implementations, reason = "only JavaScript uses these")]
+
+mod failure;
+mod fetch;
+mod gate;
+mod guard;
+mod hub;
+mod options;
+mod promise;
+mod redis;

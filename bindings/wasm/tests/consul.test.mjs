@@ -1,0 +1,107 @@
+// Consul by `fetch`, against a real agent.
+
+import assert from 'node:assert/strict';
+import { after, describe, test } from 'node:test';
+
+import { BackendRejectedError, BackendUnavailableError, connect, WaitTimeoutError } from 'polylatch-wasm';
+
+import { startConsul } from './consul.mjs';
+import { eventually, unique } from './node-stores.mjs';
+
+const agent = await startConsul();
+const how = { sessionTtlMin: 100, lease: 4_000 };
+const [one, other] = await Promise.all([connect(agent.url, how), connect(agent.url, how)]);
+after(async () => {
+  await Promise.all([one.close(), other.close()]);
+  agent.stop();
+});
+
+async function isFree(name) {
+  await eventually(`${name} is free`, async () => {
+    const [view] = (await other.inspect({ name })).locks;
+    return view.holders.length === 0 && view.waiters.length === 0;
+  });
+}
+
+describe('consul', () => {
+  test('a lock is held by one, is renewed, and its tokens grow', async () => {
+    const name = unique('consul');
+    const guard = await one.lock(name, { lease: 1_000 });
+    assert.equal(guard.fenceQuality, 'strict');
+    assert.equal(await other.tryLock(name), null);
+    await assert.rejects(other.lock(name, { wait: 100 }), WaitTimeoutError);
+    await eventually('it is renewed', () => guard.renewals >= 2);
+    guard.check();
+    await guard.release();
+    const next = await other.lock(name);
+    assert.ok(next.fencingToken > guard.fencingToken);
+    await next.release();
+  });
+
+  test('a waiter enters when the lock is given back, and an aborted one leaves the line', async () => {
+    const name = unique('consul');
+    const held = await one.lock(name);
+    const controller = new AbortController();
+    const gone = other.lock(name, { signal: controller.signal });
+    const waits = (count) => async () => (await one.inspect({ name })).locks[0].waiters.length === count;
+    await eventually('one waits', waits(1));
+    controller.abort();
+    await assert.rejects(gone, { name: 'AbortError' });
+    await eventually('nobody waits', waits(0));
+    const waiting = other.lock(name, { wait: 30_000 });
+    await eventually('one waits', waits(1));
+    await held.release();
+    const next = await waiting;
+    assert.ok(next.fencingToken > held.fencingToken);
+    await next.release();
+    await isFree(name);
+  });
+
+  test('a broken lease is told to its holder', async () => {
+    const name = unique('consul');
+    const guard = await one.lock(name);
+    const lost = new Promise((resolve) => guard.signal.addEventListener('abort', resolve));
+    await other.breakLease({ name, expected: guard.fencingToken, by: 'ann@desk', reason: 'it is stuck' });
+    await lost;
+    assert.equal(guard.signal.reason.reason, 'broken');
+    await isFree(name);
+  });
+
+  test('Web Locks go over it', async () => {
+    const name = unique('consul');
+    const modes = await Promise.all(
+      [one, other].map((client) => client.locks.request(name, { mode: 'shared' }, (lock) => lock.mode)),
+    );
+    assert.deepEqual(modes, ['shared', 'shared']);
+  });
+});
+
+const failures = [
+  ['throws', () => { throw new TypeError('Failed to fetch'); }, BackendUnavailableError], // biome-ignore format: one a line
+  ['rejects', () => Promise.reject(new TypeError('Failed to fetch')), BackendUnavailableError],
+  ['never answers', () => new Promise(() => {}), BackendUnavailableError],
+  ['answers nothing', () => undefined, BackendRejectedError],
+  ['answers an object', () => ({ held: true }), BackendRejectedError],
+];
+
+for (const [what, bad, kind] of failures) {
+  test(`a fetch that ${what} is a typed error, and leaves no lock`, async () => {
+    const name = unique('consul-failing');
+    const state = { fails: false };
+    const send = (...args) => (state.fails ? bad() : fetch(...args));
+    await assert.rejects(connect(agent.url, { ...how, timeout: 300, fetch: () => bad() }), (error) => {
+      assert.ok(error instanceof kind, String(error));
+      return true;
+    });
+    const client = await connect(agent.url, { ...how, timeout: 1_000, fetch: send });
+    state.fails = true;
+    await assert.rejects(client.tryLock(name), (error) => {
+      assert.ok(error instanceof kind, String(error));
+      assert.ok(['none', 'maybe'].includes(error.effect));
+      return true;
+    });
+    state.fails = false;
+    await isFree(name);
+    await client.close();
+  });
+}

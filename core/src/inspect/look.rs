@@ -1,0 +1,117 @@
+//! Looking again: what one reading leaves for the next, and what time alone does to it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{ClientView, LockView, Snapshot};
+use crate::backend::ANNOUNCE_TTL;
+use crate::clock::Instant;
+
+/// A reading that was put together from an older one is made anew after this time: what a store cannot
+/// tell cheaply is late by no more than that.
+const WHOLE_EVERY: Duration = Duration::from_secs(30);
+
+/// A reading, and what tells the next one whether something has changed since. Each store uses what it can
+/// tell.
+#[derive(Debug, Clone)]
+#[cfg_attr(
+    not(all(feature = "redis", feature = "sqlite")),
+    allow(dead_code, reason = "only these stores look at what was kept")
+)]
+pub(crate) struct Look {
+    /// What was seen.
+    pub snapshot: Arc<Snapshot>,
+    /// When that was, in milliseconds on the clock by which leases end.
+    pub at_ms: u64,
+    /// When all of it was last read.
+    pub whole_at: Instant,
+    /// The store as a whole: other numbers if anything was written.
+    pub version: Option<(i64, u64)>,
+    /// Its locks by name: another number if the lock was written, none if that cannot be told.
+    pub marks: HashMap<String, u64>,
+}
+
+impl Look {
+    /// A reading of everything, of which nothing is known for the next.
+    pub fn of(snapshot: Snapshot) -> Self {
+        Self {
+            at_ms: snapshot.taken_at_ms,
+            snapshot: Arc::new(snapshot),
+            whole_at: Instant::now(),
+            version: None,
+            marks: HashMap::new(),
+        }
+    }
+
+    /// Says whether the next look may build on this one.
+    #[cfg(feature = "redis")]
+    pub fn is_recent(&self) -> bool {
+        self.whole_at.elapsed() < WHOLE_EVERY
+    }
+}
+
+impl Snapshot {
+    /// Returns the same after a time in which nothing was written; `None` if in that time something
+    /// ends by itself, or may.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn later(&self, passed_ms: u64) -> Option<Self> {
+        let mut later = self.clone();
+        later.taken_at_ms = self.taken_at_ms.saturating_add(passed_ms);
+        for lock in &mut later.locks {
+            // When a waiter falls silent is not part of what was read.
+            if !lock.waiters.is_empty() || !lock.grow_older(passed_ms) {
+                return None;
+            }
+        }
+        let most_ms = u64::try_from(ANNOUNCE_TTL.as_millis()).unwrap_or(u64::MAX);
+        for client in &mut later.clients {
+            client.seen_ago_ms = client.seen_ago_ms.saturating_add(passed_ms);
+            if client.seen_ago_ms >= most_ms {
+                return None;
+            }
+        }
+        Some(later)
+    }
+}
+
+impl LockView {
+    /// Visits every age that is known and says whether it grows with time, always in the same order.
+    pub fn ages(&mut self, visit: &mut dyn FnMut(&mut u64, bool)) {
+        for holder in &mut self.holders {
+            for (age, grows) in [
+                (&mut holder.held_for_ms, true),
+                (&mut holder.remaining_ms, false),
+                (&mut holder.renewed_ago_ms, true),
+            ] {
+                if let Some(age) = age {
+                    visit(age, grows);
+                }
+            }
+        }
+        for waiter in &mut self.waiters {
+            visit(&mut waiter.waited_ms, true);
+        }
+        for left in self.votes.iter_mut().filter_map(|vote| vote.remaining_ms.as_mut()) {
+            visit(left, false);
+        }
+    }
+
+    /// Lets time pass. Says whether every lease still runs.
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    pub(crate) fn grow_older(&mut self, passed_ms: u64) -> bool {
+        let mut runs = true;
+        self.ages(&mut |age, grows| {
+            runs &= grows || *age > passed_ms;
+            *age = if grows { age.saturating_add(passed_ms) } else { age.saturating_sub(passed_ms) };
+        });
+        runs
+    }
+}
+
+impl ClientView {
+    /// Visits every age, as [`LockView::ages`] does.
+    pub fn ages(&mut self, visit: &mut dyn FnMut(&mut u64, bool)) {
+        visit(&mut self.seen_ago_ms, true);
+    }
+}

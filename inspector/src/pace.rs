@@ -1,0 +1,83 @@
+//! How often a store is read: often while something happens, rarely where a reading is dear, never for
+//! more than a small share of the time.
+
+use std::time::{Duration, Instant};
+
+/// While something changes, a store is read for at most this share of the time: one part in so many.
+const SHARE: u32 = 5;
+
+/// While nothing changes.
+const CALM_SHARE: u32 = 50;
+
+/// For how long nothing must have changed.
+const CALM_AFTER: Duration = Duration::from_secs(3);
+
+/// The pace of one connection.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    quick: Duration,
+    every: Duration,
+    stirred: Instant,
+}
+
+impl Pace {
+    /// `quick` is how often a store is read whose readings cost next to nothing, `every` how often one is
+    /// whose readings are dear.
+    pub(crate) fn new(quick: Duration, every: Duration, now: Instant) -> Self {
+        Self { quick: quick.min(every), every, stirred: now }
+    }
+
+    /// Returns the time from the start of a reading to that of the next.
+    pub(crate) fn next(&mut self, now: Instant, took: Duration, changed: bool) -> Duration {
+        if changed {
+            self.stirred = now;
+        }
+        let calm = now.duration_since(self.stirred) >= CALM_AFTER;
+        let bearable = took * if calm { CALM_SHARE } else { SHARE };
+        // A busy store is spared even if it was asked to be read more often.
+        bearable.clamp(self.quick, self.every).max(took * SHARE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_quick_store_is_read_often_and_a_slow_one_for_a_small_share_of_the_time() {
+        let start = Instant::now();
+        let mut pace = Pace::new(ms(200), ms(1_000), start);
+        let later = start + ms(10_000);
+        assert_eq!(pace.next(start, ms(1), true), ms(200));
+        assert_eq!(pace.next(later, ms(1), false), ms(200), "also while nothing happens");
+        assert_eq!(pace.next(later, ms(30), true), ms(200), "a reading of thousands of locks");
+        assert_eq!(pace.next(later, ms(100), true), ms(500));
+        assert_eq!(pace.next(later, ms(900), true), ms(4_500), "never for more than a fifth of the time");
+    }
+
+    #[test]
+    fn while_nothing_changes_a_dear_reading_is_rare_and_a_change_makes_it_frequent_again() {
+        let start = Instant::now();
+        let mut pace = Pace::new(ms(200), ms(1_000), start);
+        assert_eq!(pace.next(start + ms(2_900), ms(15), false), ms(200));
+        assert_eq!(pace.next(start + ms(3_000), ms(15), false), ms(750));
+        assert_eq!(pace.next(start + ms(4_000), ms(30), false), ms(1_000));
+        assert_eq!(pace.next(start + ms(5_000), ms(15), true), ms(200));
+        assert_eq!(pace.next(start + ms(7_900), ms(15), false), ms(200));
+    }
+
+    #[test]
+    fn the_wished_interval_bounds_the_pace_on_both_sides() {
+        let start = Instant::now();
+        let later = start + ms(60_000);
+        let even = |every| Pace::new(every, every, start);
+        assert_eq!(even(ms(10_000)).next(later, ms(1), true), ms(10_000));
+        assert_eq!(even(ms(100)).next(later, ms(30), false), ms(150), "a fifth of the time all the same");
+        let wrong_way = Pace::new(ms(1_000), ms(200), start).next(later, ms(1), true);
+        assert_eq!(wrong_way, ms(200));
+    }
+}
