@@ -17,7 +17,7 @@ impl fmt::Debug for Secret {
 }
 
 /// PEM files for TLS; without a CA file, the system's certificates count.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TlsFiles {
     pub ca: Option<PathBuf>,
     pub certificate: Option<PathBuf>,

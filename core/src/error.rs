@@ -268,6 +268,12 @@ impl Error {
         self
     }
 
+    /// The underlying cause, if it is of this type.
+    #[cfg(feature = "redis")]
+    pub(crate) fn cause<T: StdError + 'static>(&self) -> Option<&T> {
+        self.0.source.as_deref()?.downcast_ref()
+    }
+
     /// The same once more, for another whom it concerns too.
     pub(crate) fn twin(&self) -> Self {
         Self(Box::new(Inner {

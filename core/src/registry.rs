@@ -70,6 +70,25 @@ pub(crate) async fn open(
                 .map_err(|error| error.during("redis", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
+        #[cfg(feature = "redis")]
+        "redis+cluster" | "rediss+cluster" if hosted.redis.is_some() || cfg!(target_family = "wasm") => {
+            Err(Error::new(
+                ErrorKind::InvalidConfig,
+                "a cluster needs a connection to each of its masters, which Polylatch opens itself; where the program \
+                 brings its connection along, write redis:// with a server that belongs to no cluster",
+            ))
+        }
+        #[cfg(all(feature = "redis", not(target_family = "wasm")))]
+        "redis+cluster" | "rediss+cluster" => {
+            use crate::backend::redis::cluster;
+            let config = cluster::ClusterConfig::from_url(scheme, target, &mut params, &settings)?;
+            params.finish()?;
+            let display = config.display();
+            let backend = cluster::open(config, context, purpose)
+                .await
+                .map_err(|error| error.during("redis", "connect"))?;
+            Ok(Opened { backend, settings, display })
+        }
         #[cfg(feature = "consul")]
         "consul" | "consul+https" | "consul+unix" => {
             use crate::backend::consul;
@@ -150,6 +169,7 @@ fn unknown_scheme(url: &str) -> Error {
             "rediss://HOST:PORT",
             "redis+unix:PATH",
             "redis+sentinel://HOST,HOST,HOST/SERVICE",
+            "redis+cluster://HOST,HOST,HOST",
             "redlock://HOST,HOST,HOST",
         ]);
     }

@@ -1,6 +1,7 @@
 //! The Redis part of a URL: where, who, how, and with which promise.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,11 +18,32 @@ use crate::registry::file_path;
 const IN_A_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'?').add(b'#').add(b'%');
 
 /// Where a server is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Address {
     Tcp { host: String, port: u16 },
     Tls { host: String, port: u16, files: TlsFiles },
     Unix(PathBuf),
+}
+
+impl Address {
+    /// The name of the host; that of this one for a socket.
+    pub(crate) fn host(&self) -> &str {
+        match self {
+            Self::Tcp { host, .. } | Self::Tls { host, .. } => host,
+            Self::Unix(_) => "localhost",
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } | Self::Tls { host, port, .. } => {
+                write!(f, "{}:{port}", bracketed(host))
+            }
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
 }
 
 /// The master of a service, whichever server that is.

@@ -69,7 +69,7 @@ impl Own {
     }
 }
 
-fn cli(place: &Place) -> String {
+pub(super) fn cli(place: &Place) -> String {
     let at = |host: &str, port: u16| match (host, port) {
         ("localhost" | "127.0.0.1", 6379) => String::new(),
         ("localhost" | "127.0.0.1", port) => format!(" -p {port}"),

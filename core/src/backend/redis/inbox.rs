@@ -135,8 +135,11 @@ impl Inner {
         };
         let (Some(owner), Ok(fence)) = (OwnerToken::from_hex(owner), fence.parse()) else { return };
         match what {
-            // A push skips the replicas' acknowledgement, so it is only a reason to ask.
-            "granted" if self.acknowledge.is_some() => self.wakeups.hint(owner),
+            // A push skips the replicas' acknowledgement, or tells of a grant that was withdrawn because
+            // seemingly nobody heard of it, so it is only a reason to ask.
+            "granted" if self.acknowledge.is_some() || !self.port.counts_listeners() => {
+                self.wakeups.hint(owner);
+            }
             "granted" => self.wakeups.grant(owner, fence),
             "revoked" => self.wakeups.revoked(owner, fence),
             #[cfg(not(target_family = "wasm"))]

@@ -48,7 +48,8 @@ pub(crate) async fn look(
 ) -> Result<Look> {
     let started = Instant::now();
     let glance = match (&query.name, &query.foreign) {
-        (None, None) => match glance(port, keys, query).await {
+        // Its script has the keys of several locks.
+        (None, None) if port.joins_locks() => match glance(port, keys, query).await {
             Err(error) if error.kind() == ErrorKind::BackendUnavailable => return Err(error),
             // A server or a user that does not allow it: read as if there were no look before.
             glance => glance.ok(),

@@ -22,6 +22,8 @@ use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::token::ClientId;
 use crate::wakeups::Wakeups;
 
+#[cfg(not(target_family = "wasm"))]
+pub(crate) mod cluster;
 pub(crate) mod config;
 #[cfg(all(test, unix))]
 mod differential;
@@ -104,7 +106,7 @@ pub(crate) async fn open(
             "this Redis is a replica, and locks need the master; connect to the master",
         ));
     }
-    check_guarantee(&config, &facts)?;
+    check_guarantee(&config, &facts, matches!(config.place, Place::MasterOf(_)), "this Redis")?;
     Ok(Arc::new(RedisBackend::new(config, context, port)))
 }
 
@@ -141,7 +143,8 @@ fn port_to(
 }
 
 /// Says what this server cannot promise: an error under `strict`, a warning otherwise.
-fn check_guarantee(config: &RedisConfig, facts: &ServerFacts) -> Result<()> {
+/// `promotes`: somebody makes a replica its successor without being asked.
+fn check_guarantee(config: &RedisConfig, facts: &ServerFacts, promotes: bool, which: &str) -> Result<()> {
     let mut findings = Vec::new();
     if facts.epoch.is_none() && config.guarantee == Guarantee::Strict {
         findings.push(
@@ -164,16 +167,15 @@ fn check_guarantee(config: &RedisConfig, facts: &ServerFacts) -> Result<()> {
             facts.replicas
         ));
     }
-    if matches!(config.place, Place::MasterOf(_)) {
+    if promotes {
         if facts.replicas == 0 && config.acknowledge.is_none() {
-            findings.push(
-                "its Sentinels promote replicas, and nobody waits for them; add ack=majority".to_owned(),
-            );
+            findings
+                .push("a replica may be promoted that nobody has waited for; add ack=majority".to_owned());
         }
         if facts.epoch.is_some() && facts.min_replicas_to_write.is_none() {
             findings.push(
                 "a master that was cut off goes on beside the one that was promoted; set min-replicas-to-write 1 on \
-                 every server of the service"
+                 every server"
                     .to_owned(),
             );
         }
@@ -185,15 +187,16 @@ fn check_guarantee(config: &RedisConfig, facts: &ServerFacts) -> Result<()> {
     if config.guarantee == Guarantee::Strict {
         return Err(Error::new(
             ErrorKind::BackendRejected,
-            format!("guarantee=strict cannot be kept by this Redis: {findings}"),
+            format!("guarantee=strict cannot be kept by {which}: {findings}"),
         ));
     }
-    tracing::warn!(%findings, "this Redis may hand one lock to two holders");
+    tracing::warn!(which, %findings, "this Redis may hand one lock to two holders");
     Ok(())
 }
 
 impl RedisBackend {
     pub(crate) fn new(config: RedisConfig, context: OpenContext, port: Box<dyn Port>) -> Self {
+        let capability = Self::capability_of(&config);
         let inner = Inner {
             #[cfg(not(target_family = "wasm"))]
             own: examine::Own::of(&config),
@@ -215,7 +218,11 @@ impl RedisBackend {
             unlisted: Unlisted::default(),
             together: Together::default(),
         };
-        let capability = Capability {
+        Self { inner: Arc::new(inner), capability }
+    }
+
+    fn capability_of(config: &RedisConfig) -> Capability {
+        Capability {
             backend: "redis",
             fifo: true,
             push: true,
@@ -224,9 +231,8 @@ impl RedisBackend {
             atomic_sets: true,
             fencing: FenceQuality::TimeFloored,
             min_lease: crate::options::MIN_LEASE,
-            max_lease: inner.max_lease,
-        };
-        Self { inner: Arc::new(inner), capability }
+            max_lease: config.max_lease,
+        }
     }
 }
 

@@ -110,6 +110,13 @@ impl NativePort {
     }
 }
 
+impl NativePort {
+    /// As [`Port::run`], at a node of a cluster that is just being given the slot of these calls.
+    pub(crate) fn run_asking(&self, calls: Vec<Call>) -> Reply<Vec<Result<Data>>> {
+        Box::pin(Arc::clone(&self.0).run_asking(calls))
+    }
+}
+
 impl Shared {
     async fn connection(self: &Arc<Self>, renews: bool) -> Result<(Line, Connection)> {
         // A thread without a runtime uses the client's own.
@@ -316,13 +323,18 @@ impl Shared {
                 .with_effect(Effect::Maybe));
             }
         }
-        let answers = replies.into_iter().zip(&calls).map(|(reply, call)| match reply {
-            Value::ServerError(error) => Err(error
-                .details()
-                .and_then(|detail| refused_in_script(detail, call.script))
-                .unwrap_or_else(|| classify(&error.into()))),
-            reply => data(reply),
-        });
+        Ok(replies.into_iter().zip(&calls).map(|(reply, call)| answer(reply, call)).collect())
+    }
+
+    /// Runs scripts at a node that is just being given their slot: each is announced by `ASKING`, and sent as
+    /// text, for want of a second chance.
+    async fn run_asking(self: Arc<Self>, calls: Vec<Call>) -> Result<Vec<Result<Data>>> {
+        let words =
+            calls.iter().flat_map(|call| [redis::cmd("ASKING"), command("EVAL", &call.script.text, call)]);
+        let replies = self.send(words.collect(), Sending::default()).await?;
+        // Of each pair, the second is the answer.
+        let answers =
+            replies.into_iter().skip(1).step_by(2).zip(&calls).map(|(reply, call)| answer(reply, call));
         Ok(answers.collect())
     }
 
@@ -520,6 +532,17 @@ struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// What a script has answered.
+fn answer(reply: Value, call: &Call) -> Result<Data> {
+    match reply {
+        Value::ServerError(error) => Err(error
+            .details()
+            .and_then(|detail| refused_in_script(detail, call.script))
+            .unwrap_or_else(|| classify(&error.into()))),
+        reply => data(reply),
     }
 }
 

@@ -166,6 +166,11 @@ pub(crate) trait Port: Send + Sync + 'static {
         true
     }
 
+    /// Whether a server that publishes counts everybody whom the message can reach.
+    fn counts_listeners(&self) -> bool {
+        true
+    }
+
     /// What each Sentinel says, where Sentinels name the master; for examining.
     #[cfg(not(target_family = "wasm"))]
     fn sentinels(&self) -> Option<Reply<Vec<Report>>> {

@@ -19,6 +19,7 @@ pub(crate) struct Keys {
     /// How the keys of those who wait, and of their signs of life, end.
     line: &'static str,
     life: &'static str,
+    inbox_before: String,
 }
 
 impl Keys {
@@ -50,13 +51,33 @@ impl Keys {
                 }
             },
         };
-        Ok(Self { prefix: prefix.to_owned(), lock_before, lock_after, line: "line", life: "life" })
+        let inbox_before = [prefix, ":inbox:"].concat();
+        Ok(Self {
+            prefix: prefix.to_owned(),
+            lock_before,
+            lock_after,
+            line: "line",
+            life: "life",
+            inbox_before,
+        })
+    }
+
+    /// The keys of one shard of a cluster: a store of its own under a prefix whose hash tag keeps all of them
+    /// in one slot. Who waits in several shards hears of all in one place.
+    pub(crate) fn of_a_shard(self, tag: &str) -> Self {
+        let prefix = format!("{}:{{{tag}}}", self.prefix);
+        Self { lock_before: format!("{prefix}:{{"), prefix, ..self }
     }
 
     /// The keys of one node of several. Whoever waits there stands under another key: a release on this
     /// node alone must not grant it anything.
     pub(crate) fn of_a_node(self) -> Self {
         Self { line: "crowd", life: "crowd-life", ..self }
+    }
+
+    /// Whether these are the keys of one shard of a cluster.
+    pub(crate) fn is_a_shard(&self) -> bool {
+        self.prefix.ends_with('}')
     }
 
     /// A key that belongs to the store as a whole.
@@ -145,7 +166,7 @@ impl Keys {
     }
 
     pub(crate) fn inbox_before(&self) -> String {
-        [&self.prefix, ":inbox:"].concat()
+        self.inbox_before.clone()
     }
 
     /// What stands before and after a name in the keys of a lock and of its line, and after it in the

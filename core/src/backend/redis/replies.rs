@@ -1,5 +1,7 @@
 //! What a server's replies mean: data, facts, and errors with kind and effect.
 
+use std::fmt;
+
 #[cfg(not(target_family = "wasm"))]
 use redis::{RedisError, ServerErrorKind, Value};
 
@@ -129,18 +131,75 @@ pub(super) fn refusal(code: Option<&str>, detail: Option<&str>) -> Error {
             "Redis refuses writes because too few replicas are connected (min-replicas-to-write)".into(),
         ),
         Some(code @ ("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "BUSY" | "TRYAGAIN")) => {
-            known(ErrorKind::BackendUnavailable, format!("Redis is not ready ({code}); it was not asked"))
+            let error =
+                known(ErrorKind::BackendUnavailable, format!("Redis is not ready ({code}); it was not asked"));
+            if code == "TRYAGAIN" { error.with_source(Redirect::TryAgain) } else { error }
         }
-        Some(code @ ("MOVED" | "ASK" | "CROSSSLOT")) => known(
-            ErrorKind::BackendRejected,
-            format!("this Redis belongs to a cluster ({code}), but the URL names a single server"),
-        ),
+        // A script began although one of the keys that it spells itself has moved already.
+        Some(_) if detail.is_some_and(|detail| detail.contains("access a non local key")) => {
+            known(ErrorKind::BackendUnavailable, "a slot of the cluster is on its way to another node".into())
+                .with_effect(Effect::Maybe)
+                .with_source(Redirect::Began)
+        }
+        Some(code @ ("MOVED" | "ASK" | "CROSSSLOT")) => {
+            let error = known(
+                ErrorKind::BackendRejected,
+                format!(
+                    "this Redis belongs to a cluster ({code}), but the URL names a single server; write redis+cluster://"
+                ),
+            );
+            match Redirect::read(code, detail.unwrap_or_default()) {
+                Some(redirect) => error.with_source(redirect),
+                None => error,
+            }
+        }
         Some(code) => known(ErrorKind::BackendRejected, format!("Redis refused the request ({code})"))
             .with_effect(Effect::Maybe),
         None => known(ErrorKind::BackendUnavailable, "the connection to Redis broke".into())
             .with_effect(Effect::Maybe),
     }
 }
+
+/// Where a node of a cluster sends who asks it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// For good.
+    Moved { host: String, port: u16 },
+    /// For this request.
+    Ask { host: String, port: u16 },
+    /// Nowhere yet: some of the keys have moved, and others have not.
+    TryAgain,
+    /// The same, found out by a script on its way.
+    Began,
+}
+
+impl Redirect {
+    /// Reads what follows the code: the slot, then the place. A node that does not know its own host leaves
+    /// it out, and means the one that was asked.
+    fn read(code: &str, detail: &str) -> Option<Self> {
+        let (host, port) = detail.split_once(' ')?.1.split_whitespace().next()?.rsplit_once(':')?;
+        let (host, port) = (host.to_owned(), port.parse().ok()?);
+        match code {
+            "MOVED" => Some(Self::Moved { host, port }),
+            "ASK" => Some(Self::Ask { host, port }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Redirect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved { host, port } => write!(f, "moved to {host}:{port}"),
+            Self::Ask { host, port } => write!(f, "asks to ask {host}:{port}"),
+            Self::TryAgain | Self::Began => {
+                f.write_str("some keys of the slot have moved, and others have not")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Redirect {}
 
 pub(super) fn parse_info(text: &str) -> ServerFacts {
     let field =
@@ -177,5 +236,14 @@ mod tests {
         assert_eq!((facts.replicas, facts.max_memory, facts.is_replica), (2, Some(1024), false));
         assert_eq!(facts.eviction_policy.as_deref(), Some("allkeys-lru"));
         assert_eq!(parse_info("").epoch, None);
+    }
+
+    #[test]
+    fn a_redirect_names_its_place() {
+        let at = |host: &str| Redirect::Moved { host: host.into(), port: 6381 };
+        assert_eq!(Redirect::read("MOVED", "3999 127.0.0.1:6381"), Some(at("127.0.0.1")));
+        assert_eq!(Redirect::read("MOVED", "3999 2001:db8::1:6381"), Some(at("2001:db8::1")));
+        assert_eq!(Redirect::read("MOVED", "3999 :6381"), Some(at("")));
+        assert_eq!(Redirect::read("ASK", "x"), None);
     }
 }

@@ -56,6 +56,7 @@ scripts! {
     POLL = "poll" after "poll_free" "poll_join" "unpack_keys" "unpack_poll" "common" "line";
     POLL_STRICT = "poll" after "unpack_keys" "unpack_poll" "common" "line";
     RELEASE = "release" after "release_direct" "unpack_keys" "unpack_release" "common";
+    RELEASE_ALONE = "release_alone";
     CANCEL = "cancel" after "common";
     BREAK = "break" after "common" "shared_common";
     RENEW = "renew";

@@ -49,10 +49,7 @@ impl Opener {
 
     /// Says where it leads, without secrets.
     pub(crate) fn place(&self) -> String {
-        match &self.address {
-            Address::Tcp { host, port } | Address::Tls { host, port, .. } => format!("{host}:{port}"),
-            Address::Unix(path) => path.display().to_string(),
-        }
+        self.address.to_string()
     }
 
     /// Connects. Needs the I/O of a running tokio runtime.

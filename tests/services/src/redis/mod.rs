@@ -1,5 +1,6 @@
 //! A real `redis-server` per test.
 
+mod cluster;
 mod config;
 mod service;
 
@@ -17,6 +18,7 @@ use crate::tls::TlsFiles;
 use crate::wait::poll;
 use crate::{TempDir, proc};
 
+pub use cluster::Cluster;
 pub use config::{RedisBuilder, StartError, Tls};
 pub use service::{Service, ServiceBuilder};
 

@@ -49,6 +49,8 @@ pub(super) struct Facts {
     pub keys_start: String,
     pub channels_start: String,
     pub counter_key: String,
+    /// It is looked at as a part of a cluster.
+    pub in_cluster: bool,
     /// What each Sentinel says, if Sentinels name the master.
     pub sentinels: Option<Vec<(String, std::result::Result<Word, String>)>>,
     /// The fields of `INFO`; `None` if this user may not call it.
@@ -139,6 +141,9 @@ impl Facts {
 
     /// Not a single server: `cluster` or `sentinel`.
     pub(super) fn other_mode(&self) -> Option<&str> {
+        if self.in_cluster {
+            return None;
+        }
         let mode = self.field("redis_mode").filter(|mode| *mode != "standalone");
         let moved = matches!(self.write_refused.as_deref(), Some("MOVED" | "CLUSTERDOWN"));
         mode.or_else(|| (moved || self.field("cluster_enabled") == Some("1")).then_some("cluster"))
@@ -209,6 +214,7 @@ pub(super) async fn gather(inner: &Arc<Inner>) -> Result<Facts> {
         keys_start: inner.keys.counter().trim_end_matches("fence").to_owned(),
         channels_start: inner.keys.inbox_before(),
         counter_key,
+        in_cluster: inner.keys.is_a_shard(),
         sentinels,
         info,
         settings,

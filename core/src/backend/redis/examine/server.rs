@@ -53,13 +53,14 @@ fn mode(facts: &Facts) -> Check {
         None if facts.info.is_none() => {
             Check::unknown(ID, "Whether it belongs to a cluster cannot be seen", "INFO is not allowed")
         }
+        None if facts.in_cluster => Check::ok(ID, "a master of a cluster", "the URL names a cluster"),
         None if facts.sentinels.is_some() => {
             Check::ok(ID, "the primary that the Sentinels name", facts.field("redis_mode").unwrap_or("no cluster"))
         }
         None => Check::ok(ID, "single server", facts.field("redis_mode").unwrap_or("no cluster")),
         Some(mode) => Check::problem(ID, format!("This is a {mode} node, not a single server"), format!("redis_mode is {mode}"))
             .means("The URL names one server: locks whose keys live elsewhere fail, and moving slots is not followed.")
-            .fix("Use a server outside of the cluster for locks: redis://HOST:PORT"),
+            .fix("Name the cluster: redis+cluster://HOST:PORT,HOST:PORT   # or a server outside of it: redis://HOST:PORT"),
     }
 }
 

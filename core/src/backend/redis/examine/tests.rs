@@ -34,6 +34,7 @@ fn healthy() -> Facts {
         keys_start: "polylatch:".into(),
         channels_start: "polylatch:inbox:".into(),
         counter_key: "polylatch:fence".into(),
+        in_cluster: false,
         sentinels: None,
         info: Some(parse_info(INFO)),
         settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),

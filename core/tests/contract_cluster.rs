@@ -1,0 +1,28 @@
+//! The contract on a Redis Cluster of three masters.
+
+#![cfg(all(feature = "redis", unix))]
+
+mod contract;
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use polylatch_test_services::redis::Cluster;
+
+/// One cluster for all cases; each has a prefix of its own.
+static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::start);
+
+struct Spread(String);
+
+impl contract::Store for Spread {
+    fn url(&self, options: &str) -> String {
+        format!("{}?prefix={}&{options}", CLUSTER.url(), self.0)
+    }
+}
+
+fn fresh() -> Spread {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    Spread(format!("case-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+contract!(fresh);

@@ -1,0 +1,154 @@
+//! A cluster: three masters, with a replica each if wanted.
+
+use std::time::Duration;
+
+use super::{RedisBuilder, RedisServer};
+use crate::port::ReservedPort;
+use crate::wait::wait_until;
+
+const MASTERS: usize = 3;
+const SLOTS: usize = 16_384;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// For how long a node has to be silent to be taken for failed.
+const SILENCE_MS: u32 = 1_000;
+
+/// A cluster that is up; gone with its value.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The first three were started as masters, with a third of the slots each; then their replicas.
+    pub nodes: Vec<RedisServer>,
+    /// Where the nodes talk to each other.
+    buses: Vec<ReservedPort>,
+}
+
+impl Cluster {
+    /// Three masters without replicas.
+    #[track_caller]
+    pub fn start() -> Cluster {
+        Cluster::start_with(0, |node| node)
+    }
+
+    /// Three masters with so many replicas each, and more settings for every node.
+    #[track_caller]
+    pub fn start_with(replicas: usize, settings: impl Fn(RedisBuilder) -> RedisBuilder) -> Cluster {
+        let buses: Vec<_> =
+            (0..MASTERS * (1 + replicas)).map(|_| ReservedPort::new().expect("a free port")).collect();
+        let start = |bus: &ReservedPort| {
+            let node = RedisServer::builder()
+                .config("cluster-enabled yes")
+                .config(&format!("cluster-port {}", bus.number()))
+                .config(&format!("cluster-node-timeout {SILENCE_MS}"))
+                // Replicas of an idle master count as up to date.
+                .config("cluster-replica-validity-factor 0");
+            settings(node).start()
+        };
+        let cluster = Cluster { nodes: buses.iter().map(start).collect(), buses };
+        for at in 0..MASTERS {
+            let (first, last) = (SLOTS * at / MASTERS, SLOTS * (at + 1) / MASTERS - 1);
+            cluster.say(at, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
+            // So that no two begin with the same one.
+            cluster.say(at, &["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]);
+        }
+        for at in 1..cluster.nodes.len() {
+            let (port, bus) = (cluster.nodes[at].port().to_string(), cluster.buses[at].number().to_string());
+            cluster.say(0, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        }
+        let count = cluster.nodes.len();
+        cluster.wait_until_all("know each other", |info| {
+            info.contains(&format!("cluster_known_nodes:{count}\r"))
+        });
+        for at in MASTERS..count {
+            let master = cluster.id(at % MASTERS);
+            wait_until("the replica to know its master", PATIENCE, || {
+                cluster.nodes[at].command(&["CLUSTER", "REPLICATE", &master]).is_ok()
+            });
+        }
+        cluster.wait_until_ok();
+        for at in MASTERS..count {
+            wait_until("the replica to have the data", PATIENCE, || {
+                let info = cluster.nodes[at].command(&["INFO", "replication"]);
+                info.text().is_some_and(|text| text.contains("master_link_status:up"))
+            });
+        }
+        cluster
+    }
+
+    /// The address that a client dials, without options.
+    pub fn url(&self) -> String {
+        let places: Vec<_> = self.nodes[..MASTERS].iter().map(|node| node.address().to_string()).collect();
+        format!("redis+cluster://{}", places.join(","))
+    }
+
+    /// The id of a node.
+    #[track_caller]
+    pub fn id(&self, at: usize) -> String {
+        self.nodes[at].command(&["CLUSTER", "MYID"]).text().expect("a node of a cluster").to_owned()
+    }
+
+    /// Which of the nodes has a slot, by the word of one that runs.
+    #[track_caller]
+    pub fn owner(&self, slot: u16) -> usize {
+        let asked = self.nodes.iter().find(|node| node.is_running()).expect("a node that runs");
+        let slots = asked.command(&["CLUSTER", "SLOTS"]);
+        let range = slots.items().iter().find(|range| {
+            let bound = |at: usize| range.items()[at].int().unwrap_or(-1);
+            (bound(0)..=bound(1)).contains(&i64::from(slot))
+        });
+        let port = range.and_then(|range| range.items()[2].items()[1].int()).expect("somebody has it");
+        self.nodes.iter().position(|node| i64::from(node.port()) == port).expect("one of ours")
+    }
+
+    /// Begins to move a slot; until [`end_move`](Cluster::end_move), its keys are on either node.
+    #[track_caller]
+    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        let text = slot.to_string();
+        self.say(to, &["CLUSTER", "SETSLOT", &text, "IMPORTING", &self.id(from)]);
+        self.say(from, &["CLUSTER", "SETSLOT", &text, "MIGRATING", &self.id(to)]);
+    }
+
+    /// Moves up to `count` keys of a slot; says how many there were.
+    #[track_caller]
+    pub fn move_keys(&self, slot: u16, from: usize, to: usize, count: usize) -> usize {
+        let keys =
+            self.nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), &count.to_string()]);
+        let keys = keys.texts();
+        for key in &keys {
+            let port = self.nodes[to].port().to_string();
+            let moved = self.nodes[from].command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+            assert!(moved.error().is_none(), "{moved:?}");
+        }
+        keys.len()
+    }
+
+    /// Moves what is left, and gives the slot away.
+    #[track_caller]
+    pub fn end_move(&self, slot: u16, from: usize, to: usize) {
+        while self.move_keys(slot, from, to, 100) > 0 {}
+        let id = self.id(to);
+        for at in [to, from] {
+            self.say(at, &["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id]);
+        }
+    }
+
+    #[track_caller]
+    fn say(&self, at: usize, words: &[&str]) {
+        let reply = self.nodes[at].command(words);
+        assert!(reply.is_ok(), "{words:?}: {reply:?}");
+    }
+
+    /// Waits until every node that runs finds that all slots are served.
+    #[track_caller]
+    pub fn wait_until_ok(&self) {
+        self.wait_until_all("serve all slots", |info| info.contains("cluster_state:ok"));
+    }
+
+    #[track_caller]
+    fn wait_until_all(&self, what: &str, so: impl Fn(&str) -> bool) {
+        wait_until(&format!("all nodes to {what}"), PATIENCE, || {
+            self.nodes.iter().filter(|node| node.is_running()).all(|node| {
+                let info = node.try_command(&["CLUSTER", "INFO"]);
+                info.is_ok_and(|info| info.text().is_some_and(&so))
+            })
+        });
+    }
+}
