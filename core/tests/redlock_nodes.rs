@@ -288,3 +288,21 @@ fn examination_says_what_the_nodes_can_promise() {
     assert!(finding("votes").severity.needs_action(), "{:?}", finding("votes"));
     assert!(finding("votes").detail.contains(&nodes.0[1].address().to_string()), "{:?}", finding("votes"));
 }
+
+#[test]
+fn who_holds_does_not_stand_in_the_crowd_of_a_node_that_let_it_in() {
+    let nodes = Nodes::start(3);
+    let (one, two) = (nodes.connect(""), nodes.connect(""));
+    let waiting = |at: usize| nodes.0[at].command(&["ZCARD", "polylatch:{a}:crowd"]).int() == Some(1);
+    let old = block_on(one.lock("a").acquire()).unwrap();
+    let lock = two.lock("a").wait(SOON);
+    let next = std::thread::spawn(move || block_on(lock.acquire()).unwrap());
+    wait_until("all nodes know who waits", SOON, || (0..3).all(waiting));
+    block_on(old.release()).unwrap();
+    let new = next.join().unwrap();
+    // A node that was told of the release too late has not let it in.
+    wait_until("most nodes know that it waits no more", SOON, || {
+        (0..3).filter(|at| waiting(*at)).count() <= 1
+    });
+    block_on(new.release()).unwrap();
+}

@@ -345,13 +345,9 @@ impl<'a> Play<'a> {
         let alive = self.shims.iter().position(Option::is_some);
         if let Some(place) = alive {
             let request = json!({"op": "connect", "client": "observer", "url": self.stage.url});
-            let answer = self.ask(place, request, LIMIT)?;
-            // Without a line a mark that somebody waits keeps nobody out. That of a holder who had waited and
-            // whose lease was lost stands until its sign of life has ended, which takes longer than this.
-            let has_line = answer["ok"]["capability"]["fifo"] == true;
-            let lists: &[_] = if has_line { &["holders", "waiters"] } else { &["holders"] };
+            self.ask(place, request, LIMIT)?;
             for lock in self.locks.clone() {
-                self.nothing_is_left(place, &lock, lists)?;
+                self.nothing_is_left(place, &lock)?;
             }
         }
         for shim in self.shims.into_iter().flatten() {
@@ -361,15 +357,16 @@ impl<'a> Play<'a> {
     }
 
     /// A lease that was lost, or whose holder was killed, may still have some time to run.
-    fn nothing_is_left(&mut self, place: usize, lock: &str, lists: &[&str]) -> Result<(), Stop> {
+    fn nothing_is_left(&mut self, place: usize, lock: &str) -> Result<(), Stop> {
         let deadline = Instant::now() + SEEN_WITHIN;
         loop {
             let view = self.ask(place, json!({"op": "see", "client": "observer", "lock": lock}), LIMIT)?;
             if !view["ok"].is_object() {
                 return Err(format!("no view: {view}").into());
             }
-            let left =
-                lists.iter().any(|what| view["ok"][what].as_array().is_none_or(|left| !left.is_empty()));
+            let left = ["holders", "waiters"]
+                .iter()
+                .any(|what| view["ok"][what].as_array().is_none_or(|left| !left.is_empty()));
             if !left {
                 return Ok(());
             }

@@ -30,6 +30,11 @@ if owner == ARGV[1] or (not value and (not known[4] or known[4] == ARGV[1])) the
     return {'foreign'}
   end
   redis.call('ZADD', KEYS[5], now_ms, ARGV[7])
+  -- Who holds does not wait; whoever takes this yes back stands here again.
+  if ARGV[8] ~= '' and redis.call('EXISTS', KEYS[2]) == 1 then
+    redis.call('ZREM', KEYS[2], ARGV[8])
+    redis.call('ZREM', KEYS[3], ARGV[8])
+  end
   return {'yes', text}
 end
 local left = redis.call('PTTL', value and KEYS[1] or KEYS[7])
