@@ -248,8 +248,7 @@ impl Inner {
     }
 
     async fn one(&self, call: Call, acknowledge: Option<Acknowledge>) -> Result<Data> {
-        let mut answers = self.port.run(vec![call], acknowledge).await?;
-        answers.pop().unwrap_or_else(|| Err(verbs::no_answer()))
+        self.port.one(call, acknowledge).await
     }
 
     /// A poll or a release of a mutex, which many tasks may make at the same time.

@@ -10,7 +10,7 @@ use crate::backend::Reply;
 use crate::backend::redis::scripts::Script;
 #[cfg(not(target_family = "wasm"))]
 use crate::backend::redis::sentinel::Report;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Effect, Error, ErrorKind, Result};
 
 /// One script call.
 #[derive(Debug, Clone)]
@@ -185,6 +185,20 @@ pub(crate) trait Port: Send + Sync + 'static {
 
     /// Closes all connections.
     fn close(&self);
+}
+
+impl dyn Port {
+    /// Runs one script, and answers it.
+    pub(crate) async fn one(&self, call: Call, acknowledge: Option<Acknowledge>) -> Result<Data> {
+        let mut answers = self.run(vec![call], acknowledge).await?;
+        answers.pop().unwrap_or_else(|| Err(no_answer()))
+    }
+}
+
+/// What a script that answers less than it should is told as.
+pub(crate) fn no_answer() -> Error {
+    Error::new(ErrorKind::Internal, "a script answered with too few fields; please report this")
+        .with_effect(Effect::Maybe)
 }
 
 #[cfg(test)]

@@ -39,18 +39,24 @@ impl Script {
     }
 }
 
+/// Declares scripts, each with the texts that stand before its own, from `scripts/` beside the file that does.
 macro_rules! scripts {
     ($($constant:ident = $name:literal $(after $($prelude:literal)+)?;)*) => {
-        $(pub(crate) static $constant: LazyLock<Script> = LazyLock::new(|| {
+        $(pub(crate) static $constant: std::sync::LazyLock<$crate::backend::redis::scripts::Script> = std::sync::LazyLock::new(|| {
             // Put together here, so that a prelude is in the program once.
             let text = [
                 $($(include_str!(concat!("scripts/", $prelude, ".lua")),)+)?
                 include_str!(concat!("scripts/", $name, ".lua")),
             ];
-            Script::new($name, text.concat())
+            $crate::backend::redis::scripts::Script::new($name, text.concat())
         });)*
     };
 }
+#[cfg_attr(
+    target_family = "wasm",
+    allow(unused_imports, reason = "a store of several nodes declares some, too")
+)]
+pub(crate) use scripts;
 
 scripts! {
     POLL = "poll" after "poll_free" "poll_join" "unpack_keys" "unpack_poll" "common" "line";

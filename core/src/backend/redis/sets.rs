@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::Inner;
 use super::port::Call;
+use super::port::no_answer;
 use super::records::{parse_mode, waiter_record};
 use super::scripts;
-use super::verbs::{foreign_data, no_answer};
+use super::verbs::foreign_data;
 use crate::backend::{AnswerAll, Contender};
 use crate::error::Result;
 use crate::policy::fencing::FencingToken;

@@ -15,9 +15,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::runtime::{self, Handle};
 
-use super::port::{Call, Data, Port};
+use super::port::{Call, Data, Port, no_answer};
 use super::scripts;
-use super::verbs::no_answer;
 use crate::backend::Reply;
 use crate::error::Result;
 use crate::wakeups::unpoisoned;
@@ -49,12 +48,12 @@ impl Together {
     pub(super) async fn run(&self, port: &Arc<dyn Port>, call: Call) -> Result<Data> {
         let _under_way = UnderWay::begin(&self.under_way);
         if self.under_way.load(Ordering::Relaxed) < WORTH_IT {
-            return alone(port, call).await;
+            return port.one(call, None).await;
         }
         let spare = call.clone();
         match self.join(port, call).await? {
             // It met an error, which its own answer tells best.
-            Data::Nil => alone(port, spare).await,
+            Data::Nil => port.one(spare, None).await,
             answer => Ok(answer),
         }
     }
@@ -75,11 +74,6 @@ impl Together {
         open.insert(runtime, Arc::downgrade(&batch));
         Member { batch, at: 0, gave_way: false }
     }
-}
-
-async fn alone(port: &Arc<dyn Port>, call: Call) -> Result<Data> {
-    let mut answers = port.run(vec![call], None).await?;
-    answers.pop().unwrap_or_else(|| Err(no_answer()))
 }
 
 struct UnderWay<'a>(&'a AtomicUsize);

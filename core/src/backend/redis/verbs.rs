@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::Inner;
 use super::config::Guarantee;
-use super::port::{Acknowledge, Call, Data};
+use super::port::{Acknowledge, Call, Data, no_answer};
 use super::records::{LockValue, mode_code, parse_mode, value_tail, waiter_record};
 use super::scripts::{self, Script};
 use crate::backend::{
     AUDIT_LENGTH, Answer, Ask, Contender, Conversion, HolderHint, Released, RenewItem, Renewal,
 };
-use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest};
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -282,11 +282,6 @@ impl Inner {
             },
         })
     }
-}
-
-pub(super) fn no_answer() -> Error {
-    Error::new(ErrorKind::Internal, "a script answered with too few fields; please report this")
-        .with_effect(Effect::Maybe)
 }
 
 pub(super) fn foreign_data(name: &LockName) -> Error {

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::fanout::Fanout;
-use super::node::{copy, no_answer};
 use super::{Inner, Waited, scripts};
-use crate::backend::redis::port::{Call, Data};
+use crate::backend::redis::port::{Call, Data, no_answer};
 use crate::backend::redis::records::{LockValue, value_tail, waiter_record};
 use crate::backend::{Answer, Ask, Contender, HolderHint};
 use crate::error::{Effect, Error, ErrorKind, Result, Retry};
@@ -333,7 +332,7 @@ impl Inner {
         if let Some((_, error)) = for_good.clone().next()
             && for_good.count() >= self.quorum.covering()
         {
-            return copy(error);
+            return error.twin();
         }
         let told = |at: usize| errors.iter().find(|(of, _)| *of == at).map(|(_, error)| error.to_string());
         let mut reasons = Vec::new();

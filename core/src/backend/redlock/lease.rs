@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::fanout::Fanout;
-use super::node::no_answer;
 use super::{Inner, scripts};
-use crate::backend::redis::port::{Call, Data};
+use crate::backend::redis::port::{Call, Data, no_answer};
 use crate::backend::redis::records::{value_tail, waiter_record};
 use crate::backend::{Contender, Released, RenewItem, Renewal, Reply};
 use crate::error::{Error, Result};

@@ -11,8 +11,8 @@ use super::scripts;
 use crate::backend::Reply;
 use crate::backend::redis::RedisConfig;
 use crate::backend::redis::native::NativePort;
-use crate::backend::redis::port::{Call, Data, Port};
-use crate::error::{Effect, Error, ErrorKind, Result, Retry};
+use crate::backend::redis::port::{Call, Data, Port, no_answer};
+use crate::error::{Error, ErrorKind, Result, Retry};
 use crate::policy::admission::Standing;
 use crate::wakeups::unpoisoned;
 
@@ -205,28 +205,22 @@ impl Node {
         Box::pin(async move {
             let port = node.port();
             node.unanswered.fetch_add(1, Ordering::Relaxed);
-            let answer = match port.run(vec![call], None).await {
-                Ok(mut answers) => answers.pop().unwrap_or_else(|| Err(no_answer())),
-                Err(error) => Err(error),
-            };
-            node.heard(&answer);
+            let answer = port.one(call, None).await;
+            node.heard(answer.as_ref().err());
             answer
         })
     }
 
-    fn heard<T>(&self, answer: &Result<T>) {
+    /// It has answered, or this has come of asking it.
+    fn heard(&self, failure: Option<&Error>) {
         self.unanswered.store(0, Ordering::Relaxed);
         let mut known = unpoisoned(&self.known);
         known.silent = false;
-        match answer {
-            Err(error) if error.retry() == Retry::AfterBackoff => {
-                known.suspect.get_or_insert_with(Instant::now);
-                known.failure = Some(error.to_string());
-            }
-            Ok(_) | Err(_) => {
-                known.suspect = None;
-                known.failure = answer.as_ref().err().map(ToString::to_string);
-            }
+        known.failure = failure.map(ToString::to_string);
+        if failure.is_some_and(|error| error.retry() == Retry::AfterBackoff) {
+            known.suspect.get_or_insert_with(Instant::now);
+        } else {
+            known.suspect = None;
         }
     }
 
@@ -291,7 +285,7 @@ impl Node {
 
     /// Looks once whether this server can be a node at all.
     async fn check(&self, shape: &Shape) -> Result<()> {
-        let facts = self.port().facts().await.inspect_err(|error| self.heard::<()>(&Err(copy(error))))?;
+        let facts = self.port().facts().await.inspect_err(|error| self.heard(Some(error)))?;
         let place = &self.place;
         let why = if facts.is_replica {
             format!("{place} is a replica, and every node has to be a master of its own; name the master")
@@ -353,14 +347,4 @@ fn read_look(answer: Data, opened: Option<u64>) -> Result<(Look, usize)> {
         opened,
     };
     Ok((look, usize::try_from(field(3)?.uint()?).unwrap_or(0)))
-}
-
-pub(super) fn no_answer() -> Error {
-    Error::new(ErrorKind::Internal, "a script answered with too few fields; please report this")
-        .with_effect(Effect::Maybe)
-}
-
-/// The same error once more, without its cause.
-pub(super) fn copy(error: &Error) -> Error {
-    Error::new(error.kind(), error.to_string()).with_effect(error.effect())
 }

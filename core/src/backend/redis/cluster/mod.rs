@@ -20,7 +20,7 @@ use crate::backend::{
     Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
-use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, ClientView, Examination, Query, Snapshot};
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -196,11 +196,6 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.nodes.close();
     }
-}
-
-pub(super) fn no_answer() -> Error {
-    Error::new(ErrorKind::Internal, "a script answered with too few fields; please report this")
-        .with_effect(Effect::Maybe)
 }
 
 impl Backend for ClusterBackend {

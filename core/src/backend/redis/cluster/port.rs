@@ -12,7 +12,7 @@ use super::nodes::Nodes;
 use crate::backend::Reply;
 use crate::backend::redis::native::NativePort;
 use crate::backend::redis::port::{
-    Acknowledge, Call, ChannelEvent, Data, Listener, Port, Refusal, ServerFacts,
+    Acknowledge, Call, ChannelEvent, Data, Listener, Port, Refusal, ServerFacts, no_answer,
 };
 use crate::backend::redis::replies::Redirect;
 use crate::backend::redis::scripts;
@@ -79,8 +79,8 @@ impl ShardPort {
                     }
                     if let Some(alone) = release_alone(&calls) {
                         let answer = Box::pin(self.clone().go(vec![alone], None)).await;
-                        let mut answer = answer
-                            .and_then(|mut answers| answers.pop().unwrap_or_else(|| Err(super::no_answer())));
+                        let mut answer =
+                            answer.and_then(|mut answers| answers.pop().unwrap_or_else(|| Err(no_answer())));
                         // A release goes on only where it has found the lock to be its own, and may have freed it.
                         if redirect == Redirect::Began {
                             let freed = answer.map(|_| Data::Int(1));
@@ -127,7 +127,7 @@ impl ShardPort {
             };
             let single = Call { script: call.script, keys, args };
             let mut answer = Box::pin(self.clone().go(vec![single], None)).await?;
-            let answer = answer.pop().unwrap_or_else(|| Err(super::no_answer()))?.list()?;
+            let answer = answer.pop().unwrap_or_else(|| Err(no_answer()))?.list()?;
             renewed.extend(answer);
         }
         Ok(Data::List(renewed))
