@@ -1,11 +1,14 @@
 //! A held lock as a handle for languages whose objects do not move: it stays the same handle when a
 //! step between reading and writing makes another guard of it.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
-use polylatch::{Converted, Guard, LostReason};
+use polylatch::{Converted, Guard, GuardSet, LostReason};
+use tokio::sync::watch;
 
 use crate::failure::Failure;
 use crate::process::Homed;
@@ -13,10 +16,21 @@ use crate::process::Homed;
 /// A held lock. A forked child does not hold what its parent holds.
 #[derive(Debug)]
 pub struct Held {
-    /// Empty while a step between reading and writing is under way, and for good after one that failed.
-    guard: Homed<Mutex<Option<Arc<Guard>>>>,
+    /// Followed by those who want to know of its end.
+    place: Homed<watch::Sender<Place>>,
     name: String,
     fencing_token: AtomicU64,
+}
+
+/// Where the guard is.
+#[derive(Debug)]
+enum Place {
+    /// Shared only with a release.
+    Here(Arc<Guard>),
+    /// A step between reading and writing has it.
+    Stepping,
+    /// A step failed or was given up, or nobody has the handle any more.
+    Gone,
 }
 
 impl Held {
@@ -25,7 +39,7 @@ impl Held {
         Self {
             name: guard.name().to_owned(),
             fencing_token: AtomicU64::new(guard.fencing_token().get()),
-            guard: Homed::new(Mutex::new(Some(Arc::new(guard)))),
+            place: Homed::new(watch::Sender::new(Place::Here(Arc::new(guard)))),
         }
     }
 
@@ -39,104 +53,182 @@ impl Held {
         self.fencing_token.load(Ordering::SeqCst)
     }
 
-    /// Returns the guard. Keep it for short: a step between reading and writing wants it alone.
+    /// Asks the guard something that is answered at once.
     ///
-    /// Errors: `lease_lost` in a forked child; `invalid_argument` while or after such a step.
-    pub fn now(&self) -> Result<Arc<Guard>, Failure> {
-        self.place()?.clone().ok_or_else(|| {
-            Failure::invalid_argument(format!(
-                "the lease of {:?} was given up by a step between reading and writing; acquire the lock anew",
-                self.name
-            ))
-        })
+    /// Errors: `lease_lost` in a forked child; `invalid_argument` while a step between reading and
+    /// writing is under way, and after one that failed.
+    pub fn with<T>(&self, ask: impl FnOnce(&Guard) -> T) -> Result<T, Failure> {
+        match &*self.place()?.borrow() {
+            Place::Here(guard) => Ok(ask(guard)),
+            other => Err(self.not_here(other)),
+        }
     }
 
-    /// Gives the lock back; see [`Guard::release`].
+    /// Gives the lock back; see [`Guard::release`]. A step that is under way comes to its end first.
     pub async fn release(&self) -> Result<(), Failure> {
-        let guard = self.place()?.clone();
-        match guard {
-            Some(guard) => Ok(guard.release().await?),
+        let mut places = self.place()?.subscribe();
+        let guard = match places.wait_for(|place| !matches!(place, Place::Stepping)).await.as_deref() {
+            Ok(Place::Here(guard)) => Arc::clone(guard),
             // Lost by a step that failed: the background gives back what is left.
-            None => Ok(()),
-        }
+            _ => return Ok(()),
+        };
+        Ok(guard.release().await?)
     }
 
     /// Steps down from writing to reading; see [`Guard::downgrade`]. A guard that does not write stays
     /// as it is, with an error.
+    /// Cancellation: the lock is given up.
     pub async fn downgrade(&self) -> Result<(), Failure> {
-        let guard = self.take("write")?.downgrade().await?;
-        self.put(guard)
+        let (guard, step) = self.take("write")?;
+        step.end(guard.downgrade().await?);
+        Ok(())
     }
 
     /// Steps up from reading to writing, if nobody else reads; see [`Guard::try_upgrade`]. A guard that
     /// does not read stays as it is, with an error.
+    /// Cancellation: the lock is given up.
     pub async fn try_upgrade(&self) -> Result<bool, Failure> {
-        let (guard, done) = match self.take("read")?.try_upgrade().await? {
+        let (guard, step) = self.take("read")?;
+        let (guard, done) = match guard.try_upgrade().await? {
             Converted::Done(guard) => (guard, true),
             Converted::Refused(guard) => (guard, false),
         };
-        self.put(guard)?;
+        step.end(guard);
         Ok(done)
     }
 
     /// Completes when the lease is over: with the reason if it was lost, with `None` if it was given
-    /// back. It goes on with the lease that a step between reading and writing leaves.
-    pub fn ended(self: &Arc<Self>) -> impl Future<Output = Option<LostReason>> + Send + 'static {
-        let held = Arc::downgrade(self);
+    /// back. In a forked child it is lost. It goes on with the lease that a step between reading and
+    /// writing leaves, and does not keep the lock held.
+    pub fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + 'static {
+        let places = self.place.get().map(watch::Sender::subscribe);
         async move {
+            let Some(mut places) = places else { return Some(LostReason::Unverifiable) };
             loop {
-                let guard = held.upgrade()?.now().ok()?;
-                // Held no longer than needed: a step between reading and writing wants it alone.
-                let (ended, before) = (guard.ended(), Arc::downgrade(&guard));
-                drop(guard);
+                let ended = match &*places.wait_for(|place| !matches!(place, Place::Stepping)).await.ok()? {
+                    Place::Here(guard) => guard.ended(),
+                    _ => return None,
+                };
                 if let Some(reason) = ended.await {
                     return Some(reason);
                 }
-                match held.upgrade()?.now() {
-                    Ok(now) if !std::ptr::eq(Arc::as_ptr(&now), before.as_ptr()) => {}
-                    _ => return None,
+                // A step ends the lease it began with, and says so here before.
+                if !places.has_changed().ok()? {
+                    return None;
                 }
             }
         }
     }
 
-    fn place(&self) -> Result<MutexGuard<'_, Option<Arc<Guard>>>, Failure> {
-        let place = self.guard.get().ok_or_else(|| Failure::inherited(&self.name))?;
-        Ok(place.lock().unwrap_or_else(PoisonError::into_inner))
+    fn place(&self) -> Result<&watch::Sender<Place>, Failure> {
+        self.place.get().ok_or_else(|| Failure::inherited(&self.name))
     }
 
-    fn take(&self, from: &str) -> Result<Guard, Failure> {
-        // Asked before the guard is given away: the core drops one that is held in another way.
-        let mode = self.now()?.mode().code();
-        if mode != from {
-            return Err(Failure::invalid_argument(format!(
-                "{:?} is held by {mode}, not by {from}",
-                self.name
-            )));
-        }
-        let mut place = self.place()?;
-        let taken = place.take().map(Arc::try_unwrap);
-        match taken {
-            Some(Ok(guard)) => Ok(guard),
-            shared => {
-                *place = shared.and_then(Result::err);
-                Err(Failure::invalid_argument(format!(
-                    "another call of the guard of {:?} is under way; let it end first",
-                    self.name
-                )))
+    /// Takes the guard out for a step. What stands in its way leaves it where it is.
+    fn take(&self, from: &str) -> Result<(Guard, Step<'_>), Failure> {
+        let place = self.place()?;
+        let mut taken = Err(None);
+        place.send_if_modified(|place| {
+            let guard = match mem::replace(place, Place::Stepping) {
+                // Asked before the guard is given away: the core drops one that is held in another way.
+                Place::Here(guard) if guard.mode().code() != from => {
+                    let text = format!("{:?} is held by {}, not by {from}", self.name, guard.mode().code());
+                    taken = Err(Some(Failure::invalid_argument(text)));
+                    Err(Place::Here(guard))
+                }
+                Place::Here(guard) => Arc::try_unwrap(guard).map_err(Place::Here),
+                other => {
+                    taken = Err(Some(self.not_here(&other)));
+                    Err(other)
+                }
+            };
+            match guard {
+                Ok(guard) => taken = Ok(guard),
+                Err(before) => *place = before,
             }
-        }
+            taken.is_ok()
+        });
+        let guard = taken.map_err(|failure| failure.unwrap_or_else(|| self.being_given_back()))?;
+        Ok((guard, Step { held: self, place }))
     }
 
-    fn put(&self, guard: Guard) -> Result<(), Failure> {
-        self.fencing_token.store(guard.fencing_token().get(), Ordering::SeqCst);
-        *self.place()? = Some(Arc::new(guard));
-        Ok(())
+    fn being_given_back(&self) -> Failure {
+        Failure::invalid_argument(format!(
+            "{:?} is being given back; acquire it anew in the way that you want",
+            self.name
+        ))
     }
+
+    fn not_here(&self, place: &Place) -> Failure {
+        Failure::invalid_argument(match place {
+            Place::Stepping => format!(
+                "a step between reading and writing of {:?} is under way; let it end first",
+                self.name
+            ),
+            _ => format!(
+                "the lease of {:?} was given up by a step between reading and writing; acquire the lock anew",
+                self.name
+            ),
+        })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Those who follow keep the place, and must not keep the lock held.
+        if let Some(place) = self.place.get() {
+            place.send_replace(Place::Gone);
+        }
+    }
+}
+
+/// A step that is under way. One that does not come to its end leaves no guard.
+struct Step<'held> {
+    held: &'held Held,
+    place: &'held watch::Sender<Place>,
+}
+
+impl Step<'_> {
+    fn end(self, guard: Guard) {
+        self.held.fencing_token.store(guard.fencing_token().get(), Ordering::SeqCst);
+        self.place.send_replace(Place::Here(Arc::new(guard)));
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        self.place.send_if_modified(|place| {
+            let unfinished = matches!(place, Place::Stepping);
+            if unfinished {
+                *place = Place::Gone;
+            }
+            unfinished
+        });
+    }
+}
+
+/// Completes with the reason when one of the leases is lost, with `None` when all were given back. It
+/// does not keep the locks held.
+pub fn one_ended(set: &GuardSet) -> impl Future<Output = Option<LostReason>> + Send + 'static {
+    let mut leases: Vec<_> = set.guards().iter().map(|guard| Box::pin(guard.ended())).collect();
+    poll_fn(move |context| {
+        let mut lost = None;
+        leases.retain_mut(|lease| match lease.as_mut().poll(context) {
+            Poll::Ready(reason) => {
+                lost = lost.or(reason);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if lost.is_some() || leases.is_empty() { Poll::Ready(lost) } else { Poll::Pending }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
     use polylatch::Polylatch;
 
     use super::*;
@@ -151,7 +243,7 @@ mod tests {
         run(async {
             let client = Polylatch::connect("memory:held").await.unwrap();
             let write = client.rw_lock("page").write().acquire().await.unwrap();
-            let held = Arc::new(Held::new(write));
+            let held = Held::new(write);
             let ended = held.ended();
             let first = held.fencing_token();
             held.downgrade().await.unwrap();
@@ -161,18 +253,94 @@ mod tests {
             held.release().await.unwrap();
             held.release().await.unwrap();
             assert_eq!(ended.await, None);
-            assert_eq!(held.now().unwrap().check().unwrap_err().code(), "invalid_argument");
+            assert_eq!(held.with(Guard::check).unwrap().unwrap_err().code(), "invalid_argument");
+        });
+    }
+
+    fn pending<T>(call: std::pin::Pin<&mut impl Future<Output = T>>) -> bool {
+        call.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending()
+    }
+
+    #[test]
+    fn whoever_asks_during_a_step_is_told_of_a_loss_after_it() {
+        run(async {
+            let client = Polylatch::connect("memory:held-stepping").await.unwrap();
+            let lock = client.rw_lock("page").write().lease(Duration::from_millis(300)).renew(false);
+            let held = Held::new(lock.acquire().await.unwrap());
+            let mut before = pin!(held.ended());
+            assert!(pending(before.as_mut()));
+            let (guard, step) = held.take("write").unwrap();
+            let mut during = pin!(held.ended());
+            assert!(pending(during.as_mut()));
+            assert!(held.with(Guard::is_held).unwrap_err().message.contains("is under way"));
+            // The old lease is over, and the new one is not put in yet.
+            let guard = guard.downgrade().await.unwrap();
+            assert!(pending(before.as_mut()) && pending(during.as_mut()));
+            step.end(guard);
+            assert_eq!((before.await, during.await), (Some(LostReason::Expired), Some(LostReason::Expired)));
         });
     }
 
     #[test]
-    fn a_guard_in_use_is_not_taken_away_for_a_step() {
+    fn a_release_waits_for_the_step_that_is_under_way() {
+        run(async {
+            let client = Polylatch::connect("memory:held-release").await.unwrap();
+            let held = Held::new(client.rw_lock("page").write().acquire().await.unwrap());
+            let (guard, step) = held.take("write").unwrap();
+            let mut release = pin!(held.release());
+            assert!(pending(release.as_mut()));
+            step.end(guard.downgrade().await.unwrap());
+            release.await.unwrap();
+            assert!(!held.with(Guard::is_held).unwrap());
+            let other = client.rw_lock("page").write().try_acquire().await.unwrap();
+            other.expect("it is free").release().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_step_that_is_given_up_leaves_no_guard() {
+        run(async {
+            let client = Polylatch::connect("memory:held-given-up").await.unwrap();
+            let held = Held::new(client.rw_lock("page").write().acquire().await.unwrap());
+            let ended = held.ended();
+            drop(held.take("write").unwrap());
+            assert_eq!(ended.await, None);
+            assert!(held.with(Guard::is_held).unwrap_err().message.contains("acquire the lock anew"));
+            held.release().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn whoever_follows_does_not_keep_the_lock_held() {
+        run(async {
+            let client = Polylatch::connect("memory:held-followed").await.unwrap();
+            let held = Held::new(client.lock("page").acquire().await.unwrap());
+            let ended = held.ended();
+            drop(held);
+            assert_eq!(ended.await, None);
+            client
+                .lock("page")
+                .wait(Duration::from_secs(10))
+                .acquire()
+                .await
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
+        });
+    }
+
+    #[test]
+    fn a_guard_that_is_being_given_back_is_not_taken_away_for_a_step() {
         run(async {
             let client = Polylatch::connect("memory:held-in-use").await.unwrap();
             let held = Held::new(client.rw_lock("page").read().acquire().await.unwrap());
-            let used = held.now().unwrap();
-            assert!(held.try_upgrade().await.unwrap_err().message.contains("another call"));
-            drop(used);
+            let releasing = match &*held.place().unwrap().borrow() {
+                Place::Here(guard) => Arc::clone(guard),
+                other => panic!("{other:?}"),
+            };
+            assert!(held.try_upgrade().await.unwrap_err().message.contains("is being given back"));
+            drop(releasing);
             assert!(held.try_upgrade().await.unwrap());
         });
     }

@@ -36,7 +36,7 @@ pub use blocking::{Interrupted, run_at_most, run_interruptible};
 pub use client::Client;
 pub use failure::{Context, Details, Failure};
 #[cfg(not(target_family = "wasm"))]
-pub use held::Held;
+pub use held::{Held, one_ended};
 #[cfg(not(target_family = "wasm"))]
 pub use host_loop::{HostLoop, Started, UnderWay};
 pub use options::{ConnectOptions, LockOptions, LockSpec, OptionValue, Way};

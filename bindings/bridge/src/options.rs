@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use polylatch::{ClientBuilder, Lock, Polylatch};
+use polylatch::{ClientBuilder, Lock, LockAll, Polylatch};
 
 use crate::failure::Failure;
 
@@ -153,6 +153,15 @@ impl LockOptions {
             lock = lock.renew(renew);
         }
         lock
+    }
+
+    /// Makes the core's set of locks: the wait is for all of them together, the rest for each.
+    pub fn all(&self, client: &Polylatch, names: impl IntoIterator<Item = impl Into<String>>) -> LockAll {
+        let locks = client.lock_all(names).each(|lock| self.apply(lock));
+        match self.wait {
+            Some(wait) => locks.wait(wait),
+            None => locks,
+        }
     }
 }
 

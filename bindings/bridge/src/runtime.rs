@@ -7,7 +7,6 @@ use std::future::Future;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{io, ptr, thread};
 
-use polylatch::{Guard, LostReason};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
 
@@ -59,19 +58,6 @@ pub fn spawn_detached(work: impl Future<Output = ()> + Send + 'static) {
 /// Errors: as [`spawn`].
 pub fn prepare() -> Result<(), Failure> {
     handle().map(drop)
-}
-
-/// Calls `tell` on the callback thread when the lease is lost; never after it was given back.
-/// Dropping the task ends the subscription.
-///
-/// Errors: as [`spawn`].
-pub fn on_lost(guard: &Guard, tell: impl FnOnce(LostReason) + Send + 'static) -> Result<Task, Failure> {
-    let ended = guard.ended();
-    spawn(async move {
-        if let Some(reason) = ended.await {
-            tell(reason);
-        }
-    })
 }
 
 fn handle() -> Result<&'static Handle, Failure> {

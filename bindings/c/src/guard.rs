@@ -3,7 +3,6 @@
 use std::ffi::{CString, c_char, c_void};
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::Mutex;
 
 use polylatch::Guard;
@@ -17,7 +16,7 @@ use crate::lock::millis;
 /// A held lock: proof of a lease, and the way to give it back. It is renewed by the client's own thread
 /// until it is released, given back or lost. A forked child does not hold what its parent holds.
 pub struct PlGuard {
-    held: Arc<Held>,
+    held: Held,
     name: CString,
     /// Callbacks for the loss; they end with the guard.
     watches: Mutex<Vec<Homed<runtime::Task>>>,
@@ -25,13 +24,16 @@ pub struct PlGuard {
 
 impl fmt::Debug for PlGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlGuard").field("name", &self.name).field("held", &self.held.now().is_ok()).finish()
+        f.debug_struct("PlGuard")
+            .field("name", &self.name)
+            .field("held", &self.held.with(Guard::is_held))
+            .finish()
     }
 }
 
 impl PlGuard {
     pub(crate) fn new(guard: Guard) -> Self {
-        Self { name: owned_text(guard.name()), held: Arc::new(Held::new(guard)), watches: Mutex::default() }
+        Self { name: owned_text(guard.name()), held: Held::new(guard), watches: Mutex::default() }
     }
 }
 
@@ -56,7 +58,7 @@ pub unsafe extern "C" fn pl_guard_fencing_token(guard: *const PlGuard) -> u64 {
 pub unsafe extern "C" fn pl_guard_is_held(guard: *const PlGuard) -> bool {
     // SAFETY: the caller's promise.
     let held = unsafe { guard.as_ref() }.map(|guard| &guard.held);
-    infallible(false, || held.and_then(|held| held.now().ok()).is_some_and(|held| held.is_held()))
+    infallible(false, || held.is_some_and(|held| held.with(Guard::is_held).unwrap_or(false)))
 }
 
 /// Returns for how many milliseconds the lock may be relied on from now, rounded down; 0 once it is over.
@@ -65,8 +67,8 @@ pub unsafe extern "C" fn pl_guard_remaining_ms(guard: *const PlGuard) -> u64 {
     // SAFETY: the caller's promise.
     let held = unsafe { guard.as_ref() }.map(|guard| &guard.held);
     infallible(0, || {
-        let remaining = held.and_then(|held| held.now().ok()).map_or(0, |held| held.remaining().as_millis());
-        u64::try_from(remaining).unwrap_or(u64::MAX)
+        let remaining = held.and_then(|held| held.with(Guard::remaining).ok()).unwrap_or_default();
+        u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX)
     })
 }
 
@@ -78,7 +80,7 @@ pub unsafe extern "C" fn pl_guard_check(guard: *const PlGuard, error: *mut *mut 
     // SAFETY: the caller's promise for every pointer.
     unsafe {
         border::call(error, || {
-            handle("guard", guard)?.held.now()?.check()?;
+            handle("guard", guard)?.held.with(Guard::check)??;
             Ok(PlStatus::PL_OK)
         })
     }
@@ -89,7 +91,7 @@ pub unsafe extern "C" fn pl_guard_check(guard: *const PlGuard, error: *mut *mut 
 pub unsafe extern "C" fn pl_guard_beat(guard: *const PlGuard) {
     // SAFETY: the caller's promise.
     let held = unsafe { guard.as_ref() }.map(|guard| &guard.held);
-    infallible((), || held.and_then(|held| held.now().ok()).into_iter().for_each(|held| held.beat()));
+    infallible((), || held.and_then(|held| held.with(Guard::beat).ok()).unwrap_or_default());
 }
 
 /// Waits until the lock is over: PL_ERROR with "lease_lost" and the reason if it was lost, PL_OK if it was
@@ -106,13 +108,13 @@ pub unsafe extern "C" fn pl_guard_wait_ended(
     unsafe {
         border::call(error, || {
             let held = &handle("guard", guard)?.held;
-            held.now()?;
+            held.with(|_| ())?;
             let ended = held.ended();
             let limit = millis("wait_ms", wait_ms)?;
             match wait_at_most(cancel.as_ref(), limit, async { Ok(ended.await) })? {
                 None => Ok(PlStatus::PL_TIMED_OUT),
                 Some(None) => Ok(PlStatus::PL_OK),
-                Some(Some(_)) => held.now()?.check().map(|()| PlStatus::PL_OK).map_err(Failure::from),
+                Some(Some(_)) => held.with(Guard::check)?.map(|()| PlStatus::PL_OK).map_err(Failure::from),
             }
         })
     }
@@ -153,9 +155,8 @@ pub unsafe extern "C" fn pl_guard_on_lost(
             let Some(lost) = lost else {
                 return Err(Failure::invalid_argument("lost is NULL; it must be the function to call"));
             };
-            let held = Arc::clone(&guard.held);
-            held.now()?;
-            let ended = held.ended();
+            guard.held.with(|_| ())?;
+            let ended = guard.held.ended();
             let watch = runtime::spawn(async move {
                 let Some(reason) = ended.await else { return };
                 let reason = owned_text(reason.code());

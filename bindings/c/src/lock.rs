@@ -131,7 +131,9 @@ unsafe fn acquire(
             let guard = place("guard", guard)?;
             *guard = ptr::null_mut();
             let client = handle("client", client)?;
-            let spec = read_spec(name, options.as_ref())?;
+            let name = text("name", name)?.to_owned();
+            let (way, options) = read_options(options.as_ref())?;
+            let spec = LockSpec { name, way, options };
             let held = wait_for(cancel.as_ref(), async {
                 let lock = spec.of(client.0.get().await?);
                 let held = if wait { lock.acquire().await.map(Some) } else { lock.try_acquire().await };
@@ -150,15 +152,8 @@ unsafe fn acquire(
 
 /// # Safety
 /// The texts are null or end with a NUL byte.
-pub(crate) unsafe fn read_spec(
-    name: *const c_char,
-    options: Option<&PlLockOptions>,
-) -> Result<LockSpec, Failure> {
-    // SAFETY: the caller's promise.
-    let name = unsafe { text("name", name) }?.to_owned();
-    let Some(given) = options else {
-        return Ok(LockSpec { name, way: Way::Mutex, options: LockOptions::default() });
-    };
+pub(crate) unsafe fn read_options(options: Option<&PlLockOptions>) -> Result<(Way, LockOptions), Failure> {
+    let Some(given) = options else { return Ok((Way::Mutex, LockOptions::default())) };
     if given.size != size_of::<PlLockOptions>() {
         return Err(Failure::invalid_argument(format!(
             "options.size is {}; it must be {}: call pl_lock_options_init with sizeof(PlLockOptions), and \
@@ -198,7 +193,7 @@ pub(crate) unsafe fn read_spec(
         fifo: choice("fifo", given.fifo)?,
         renew: choice("renew", given.renew)?,
     };
-    Ok(LockSpec { name, way, options })
+    Ok((way, options))
 }
 
 /// Reads milliseconds; -1 stands for the default.

@@ -12,7 +12,7 @@ use crate::border::{self, free, handle, infallible, owned_text, place, text};
 use crate::cancel::{PlCancel, run, wait_for};
 use crate::client::PlClient;
 use crate::error::{PlError, PlStatus};
-use crate::lock::{PlLockOptions, read_spec};
+use crate::lock::{PlLockOptions, read_options};
 
 /// Several held locks.
 pub struct PlGuardSet {
@@ -90,17 +90,12 @@ unsafe fn acquire_all(
             *set = ptr::null_mut();
             let client = handle("client", client)?;
             let names = read_names(names)?;
-            // The name is given for each; the options are read once.
-            let spec = read_spec(c"set".as_ptr(), options.as_ref())?;
-            if spec.way != Way::Mutex {
+            let (way, options) = read_options(options.as_ref())?;
+            if way != Way::Mutex {
                 return Err(Failure::invalid_argument("options.mode must be PL_MUTEX for several locks"));
             }
-            let options = spec.options;
             let held = wait_for(cancel.as_ref(), async {
-                let mut locks = client.0.get().await?.lock_all(names).each(|lock| options.apply(lock));
-                if let Some(wait) = options.wait {
-                    locks = locks.wait(wait);
-                }
+                let locks = options.all(client.0.get().await?, names);
                 let held = if wait { locks.acquire().await.map(Some) } else { locks.try_acquire().await };
                 held.map_err(Failure::from)
             })?;
@@ -118,12 +113,12 @@ unsafe fn acquire_all(
 /// # Safety
 /// `names` is null or a list of texts that ends with null.
 unsafe fn read_names<'a>(names: *const *const c_char) -> Result<Vec<&'a str>, Failure> {
-    let mut read = Vec::new();
     if names.is_null() {
         return Err(Failure::invalid_argument(
             "names is NULL; it must be a list of names that ends with NULL",
         ));
     }
+    let mut read = Vec::new();
     // SAFETY: the caller's promise; no entry behind the null at the end is read.
     unsafe {
         let mut at = names;

@@ -4,6 +4,7 @@ use napi::bindgen_prelude::Either;
 use napi_derive::napi;
 use polylatch::resource::{FencedUpdate, Placeholders, Unchanged};
 use polylatch::{FencingToken, TokenGate};
+use polylatch_bridge::Failure;
 
 use crate::failure::Fault;
 
@@ -76,7 +77,14 @@ pub fn fenced_update(
 #[napi(catch_unwind)]
 pub fn why_unchanged(token: String, there: bool, kept: Option<String>) -> Either<Fault, bool> {
     let token = FencingToken::new(token.parse().unwrap_or(u64::MAX));
-    let found = there.then(|| kept.and_then(|kept| kept.parse().ok()));
+    let kept = match kept.map(|kept| kept.parse::<i64>().map_err(|_| kept)).transpose() {
+        Ok(kept) => kept,
+        Err(kept) => {
+            let text = format!("the row's fencing token is {kept}; it must be below 2^63, as in a BIGINT");
+            return Either::A(Failure::invalid_argument(text).into());
+        }
+    };
+    let found = there.then_some(kept);
     match FencedUpdate::why_unchanged(token, found) {
         Unchanged::Refused(refused) => Either::A(polylatch::Error::from(refused).into()),
         Unchanged::Missing => Either::B(false),

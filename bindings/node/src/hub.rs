@@ -2,10 +2,9 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use napi::bindgen_prelude::{Either, Either7, Function, Null};
@@ -15,7 +14,7 @@ use napi_derive::napi;
 use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{Converted, FencingToken, GuardSet, Lock, LostReason, Polylatch};
 use polylatch_bridge::border::caught_call;
-use polylatch_bridge::{Failure, HostLoop, LockSpec, Started, UnderWay, run_interruptible};
+use polylatch_bridge::{Failure, HostLoop, LockSpec, Started, UnderWay, one_ended, run_interruptible};
 
 use crate::client::NativeClient;
 use crate::failure::Fault;
@@ -176,16 +175,11 @@ impl Hub {
         options: Option<Options>,
     ) -> Reply {
         let client = Arc::clone(&client.client);
-        let mut options = match options.unwrap_or_default().checked() {
+        let options = match options.unwrap_or_default().checked() {
             Ok(options) => options,
             Err(failure) => return failed(failure),
         };
-        // The wait is for all of them together.
-        let wait = options.wait.take();
-        let mut all = client.lock_all(names).each(|lock| options.apply(lock));
-        if let Some(wait) = wait {
-            all = all.wait(wait);
-        }
+        let all = options.all(&client, names);
         self.start(call, async move {
             let set = if waits { Some(all.acquire().await?) } else { all.try_acquire().await? };
             Ok(set.map_or(Value::NotHad, |set| Value::Set(set, client)))
@@ -256,21 +250,10 @@ impl Hub {
     /// The same for a set: ends when one of its leases was lost, or all are over.
     #[napi(catch_unwind)]
     pub fn lost_one(&self, call: f64, set: &NativeSet) -> Reply {
-        let mut ended: Vec<_> = set.set.guards().iter().map(|guard| Box::pin(guard.ended())).collect();
+        let ended = one_ended(&set.set);
         let set = Arc::downgrade(&set.set);
-        let one_was_lost = poll_fn(move |context| {
-            let mut lost = false;
-            ended.retain_mut(|ended| match ended.as_mut().poll(context) {
-                Poll::Ready(reason) => {
-                    lost |= reason.is_some();
-                    false
-                }
-                Poll::Pending => true,
-            });
-            if lost || ended.is_empty() { Poll::Ready(lost) } else { Poll::Pending }
-        });
         self.start(call, async move {
-            if one_was_lost.await
+            if ended.await.is_some()
                 && let Some(set) = set.upgrade()
             {
                 set.check()?;

@@ -45,4 +45,6 @@ test('a statement compares and writes in one, and says why nothing changed', () 
   for (const row of [7, {}, { a: 1, b: 2 }, { a: 'x' }, { a: 1.5 }]) {
     assert.throws(() => FencedUpdate.whyUnchanged(7n, row), TypeError);
   }
+  // Not "worth writing again": that would go on for ever.
+  assert.throws(() => FencedUpdate.whyUnchanged(7n, { fence: 2n ** 63n }), { code: 'invalid_argument' });
 });

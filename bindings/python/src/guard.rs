@@ -1,12 +1,11 @@
 //! Held locks.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use polylatch::Polylatch;
 use polylatch::resource::Sequencer;
-use polylatch::{Converted, Polylatch};
-use polylatch_bridge::{Client as Store, Failure, Homed, runtime};
+use polylatch_bridge::{Client as Store, Failure, Held, Homed, runtime};
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -23,12 +22,10 @@ use crate::lost::Lost;
 /// A guard is a context manager that releases at the end; one that is dropped releases too.
 #[pyclass(frozen, module = "polylatch", weakref)]
 pub struct Guard {
-    held: Homed<Arc<Held>>,
+    held: Arc<Held>,
     /// Kept as long as something of it is held, so that the end of the program finds it.
     _store: Arc<Store>,
-    name: String,
     holder: String,
-    fencing_token: AtomicU64,
     watches: Mutex<Vec<Watch>>,
 }
 
@@ -39,101 +36,29 @@ struct Watch {
     _task: Homed<runtime::Task>,
 }
 
-/// The core's guard. It is replaced when a read lock becomes a write lock or the reverse.
-pub struct Held(Mutex<Option<Arc<polylatch::Guard>>>);
-
-impl Held {
-    /// Returns the core's guard; `None` while or after it was given away for a conversion.
-    pub fn now(&self) -> Option<Arc<polylatch::Guard>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Takes the core's guard out if nobody else uses it at the moment.
-    fn take(&self) -> Option<polylatch::Guard> {
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match Arc::try_unwrap(place.take()?) {
-            Ok(guard) => Some(guard),
-            Err(shared) => {
-                *place = Some(shared);
-                None
-            }
-        }
-    }
-
-    fn put(&self, guard: polylatch::Guard) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(guard));
-    }
-}
-
 impl Guard {
     pub fn new(guard: polylatch::Guard, client: &Polylatch, store: &Arc<Store>) -> Self {
         Self {
             _store: Arc::clone(store),
-            name: guard.name().to_owned(),
             holder: client.id().as_str().to_owned(),
-            fencing_token: AtomicU64::new(guard.fencing_token().get()),
-            held: Homed::new(Arc::new(Held(Mutex::new(Some(Arc::new(guard)))))),
+            held: Arc::new(Held::new(guard)),
             watches: Mutex::default(),
         }
     }
 
-    fn now(&self) -> Result<Arc<polylatch::Guard>, Failure> {
-        let held = self.held.get().ok_or_else(|| Failure::inherited(&self.name))?;
-        held.now().ok_or_else(|| self.gone())
+    fn releasing(&self) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
+        let held = Arc::clone(&self.held);
+        async move { held.release().await }
     }
 
-    fn gone(&self) -> Failure {
-        Failure::invalid_argument(format!("the lease of {:?} was given back; acquire a new one", self.name))
+    fn stepping_down(&self) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
+        let held = Arc::clone(&self.held);
+        async move { held.downgrade().await }
     }
 
-    fn releasing(&self) -> Result<impl Future<Output = Result<(), Failure>> + Send + 'static, Failure> {
-        let held = self.held.get().ok_or_else(|| Failure::inherited(&self.name))?;
-        let guard = held.now();
-        Ok(async move {
-            match guard {
-                Some(guard) => Ok(guard.release().await?),
-                // Lost by a conversion that failed: the background gives back what is left.
-                None => Ok(()),
-            }
-        })
-    }
-
-    /// Steps up to writing, or down to reading. `false` if it was refused.
-    fn converting(
-        &self,
-        up: bool,
-    ) -> Result<impl Future<Output = Result<Option<u64>, Failure>> + Send + 'static, Failure> {
-        let held = Arc::clone(self.held.get().ok_or_else(|| Failure::inherited(&self.name))?);
-        let guard = held.take().ok_or_else(|| match held.now() {
-            Some(_) => Failure::invalid_argument(format!(
-                "another call of the guard of {:?} is under way; let it end first",
-                self.name
-            )),
-            None => self.gone(),
-        })?;
-        Ok(async move {
-            let (guard, done) = if up {
-                match guard.try_upgrade().await? {
-                    Converted::Done(guard) => (guard, true),
-                    Converted::Refused(guard) => (guard, false),
-                }
-            } else {
-                (guard.downgrade().await?, true)
-            };
-            let token = done.then(|| guard.fencing_token().get());
-            held.put(guard);
-            Ok(token)
-        })
-    }
-
-    fn refuse_conversion(&self, from: &str, py: Python<'_>) -> PyResult<()> {
-        // Asked before the core's guard is given away: the core drops one that has the wrong way.
-        let mode = self.now().or_raise(py)?.mode().code();
-        if mode == from {
-            return Ok(());
-        }
-        let message = format!("{:?} is held by {mode}, not by {from}", self.name);
-        Err(Failure::invalid_argument(message)).or_raise(py)
+    fn stepping_up(&self) -> impl Future<Output = Result<bool, Failure>> + Send + 'static {
+        let held = Arc::clone(&self.held);
+        async move { held.try_upgrade().await }
     }
 
     /// Releases at the end of a block. What the block raised is not replaced by a failed release.
@@ -150,20 +75,20 @@ impl Guard {
     /// The lock's name.
     #[getter]
     fn name(&self) -> &str {
-        &self.name
+        self.held.name()
     }
 
     /// The number to hand to the protected resource: larger than any given out before.
     #[getter]
     fn fencing_token(&self) -> u64 {
-        self.fencing_token.load(Ordering::SeqCst)
+        self.held.fencing_token()
     }
 
     /// How far the order of fencing tokens can be relied on: ``"strict"``, ``"time-floored"`` or
     /// ``"none"``.
     #[getter]
     fn fence_quality(&self, py: Python<'_>) -> PyResult<&'static str> {
-        Ok(self.now().or_raise(py)?.fence_quality().code())
+        Ok(self.held.with(polylatch::Guard::fence_quality).or_raise(py)?.code())
     }
 
     /// The lock's name, its holder and its fencing token as one printable value; see
@@ -171,7 +96,7 @@ impl Guard {
     #[getter]
     fn sequencer(&self, py: Python<'_>) -> PyResult<String> {
         let token = polylatch::FencingToken::new(self.fencing_token());
-        let sequencer = Sequencer::new(&self.name, token).and_then(|made| made.with_holder(&self.holder));
+        let sequencer = Sequencer::new(self.name(), token).and_then(|made| made.with_holder(&self.holder));
         Ok(sequencer.or_raise(py)?.to_string())
     }
 
@@ -179,45 +104,42 @@ impl Guard {
     /// sleeps (on Linux ``time.clock_gettime(time.CLOCK_BOOTTIME)``).
     #[getter]
     fn valid_until(&self, py: Python<'_>) -> PyResult<f64> {
-        Ok(self.now().or_raise(py)?.valid_until().as_nanos() as f64 / 1e9)
+        Ok(self.held.with(polylatch::Guard::valid_until).or_raise(py)?.as_nanos() as f64 / 1e9)
     }
 
     /// For how many seconds the lease may be relied on from now; 0.0 once it is over.
     #[getter]
     fn remaining(&self) -> f64 {
-        self.now().map_or(0.0, |guard| guard.remaining().as_secs_f64())
+        self.held.with(polylatch::Guard::remaining).unwrap_or_default().as_secs_f64()
     }
 
     /// Whether the lock is still held, by the clock, now. Costs no request.
     #[getter]
     fn is_held(&self) -> bool {
-        self.now().is_ok_and(|guard| guard.is_held())
+        self.held.with(polylatch::Guard::is_held).unwrap_or(false)
     }
 
     /// How often the lease was renewed.
     #[getter]
     fn renewals(&self) -> u32 {
-        self.now().map_or(0, |guard| guard.renewals())
+        self.held.with(polylatch::Guard::renewals).unwrap_or(0)
     }
 
     /// In which way the lock is held: ``"mutex"``, ``"read"``, ``"write"`` or ``"permits"``.
     #[getter]
     fn mode(&self, py: Python<'_>) -> PyResult<&'static str> {
-        Ok(self.now().or_raise(py)?.mode().code())
+        Ok(self.held.with(polylatch::Guard::mode).or_raise(py)?.code())
     }
 
     /// Raises :class:`LeaseLost` unless the lock is still held, by the clock, now. Costs no request.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.now().or_raise(py)?.check().or_raise(py)
+        self.held.with(polylatch::Guard::check).or_raise(py)?.or_raise(py)
     }
 
     /// Tells that the lease is lost, like a :class:`threading.Event`.
     #[getter]
     fn lost(&self) -> Lost {
-        match self.held.get() {
-            Some(held) => Lost::of(Arc::clone(held)),
-            None => Lost::inherited(),
-        }
+        Lost::of(Arc::clone(&self.held))
     }
 
     /// Calls ``callback(reason)`` when the lease is lost, on a thread of its own; never after a release.
@@ -227,7 +149,10 @@ impl Guard {
         }
         let callback = Arc::new(callback.unbind());
         let weak = Arc::downgrade(&callback);
-        let tell = move |reason: polylatch::LostReason| {
+        self.held.with(|_| ()).or_raise(py)?;
+        let ended = self.held.ended();
+        let watch = async move {
+            let Some(reason) = ended.await else { return };
             Python::try_attach(|py| {
                 let Some(callback) = weak.upgrade() else { return };
                 if let Err(error) = callback.call1(py, (reason.code(),)) {
@@ -235,8 +160,7 @@ impl Guard {
                 }
             });
         };
-        let guard = self.now().or_raise(py)?;
-        let task = Homed::new(runtime::on_lost(&guard, tell).or_raise(py)?);
+        let task = Homed::new(runtime::spawn(watch).or_raise(py)?);
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.push(Watch { callback, _task: task });
         Ok(())
@@ -244,8 +168,7 @@ impl Guard {
 
     /// Says that the protected work moves on; matters only with ``beat_every``.
     fn beat(&self, py: Python<'_>) -> PyResult<()> {
-        self.now().or_raise(py)?.beat();
-        Ok(())
+        self.held.with(polylatch::Guard::beat).or_raise(py)
     }
 
     /// Gives the lock back and waits until the store knows. Repeatable.
@@ -253,13 +176,12 @@ impl Guard {
     /// Raises: :class:`LeaseLost` if the lease was over before; :class:`BackendUnavailable` if the store
     /// did not answer in time, and then the background goes on trying until the lease has ended.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        block(py, self.releasing().or_raise(py)?)
+        block(py, self.releasing())
     }
 
     /// Steps down from writing to reading without letting a writer in between.
     fn downgrade(&self, py: Python<'_>) -> PyResult<()> {
-        self.refuse_conversion("write", py)?;
-        block(py, self.converting(false).or_raise(py)?).map(drop)
+        block(py, self.stepping_down())
     }
 
     /// Steps up from reading to writing if nobody else reads, under a newer fencing token. Returns
@@ -267,33 +189,20 @@ impl Guard {
     ///
     /// There is no form that waits: two readers that both did would wait for each other for ever.
     fn try_upgrade(&self, py: Python<'_>) -> PyResult<bool> {
-        self.refuse_conversion("read", py)?;
-        let token = block(py, self.converting(true).or_raise(py)?)?;
-        if let Some(token) = token {
-            self.fencing_token.store(token, Ordering::SeqCst);
-        }
-        Ok(token.is_some())
+        block(py, self.stepping_up())
     }
 
     fn _start_release(&self, py: Python<'_>) -> PyResult<StartedCall> {
-        asyncio::start(py, self.releasing().or_raise(py)?, |py, ()| Ok(py.None()))
+        asyncio::start(py, self.releasing(), |py, ()| Ok(py.None()))
     }
 
     fn _start_downgrade(&self, py: Python<'_>) -> PyResult<StartedCall> {
-        self.refuse_conversion("write", py)?;
-        asyncio::start(py, self.converting(false).or_raise(py)?, |py, _| Ok(py.None()))
+        asyncio::start(py, self.stepping_down(), |py, ()| Ok(py.None()))
     }
 
-    fn _start_try_upgrade(this: Bound<'_, Self>) -> PyResult<StartedCall> {
-        let py = this.py();
-        this.get().refuse_conversion("read", py)?;
-        let converting = this.get().converting(true).or_raise(py)?;
-        let guard = this.unbind();
-        asyncio::start(py, converting, move |py, token| {
-            if let Some(token) = token {
-                guard.get().fencing_token.store(token, Ordering::SeqCst);
-            }
-            Ok(token.is_some().into_pyobject(py)?.to_owned().into_any().unbind())
+    fn _start_try_upgrade(&self, py: Python<'_>) -> PyResult<StartedCall> {
+        asyncio::start(py, self.stepping_up(), |py, done| {
+            Ok(done.into_pyobject(py)?.to_owned().into_any().unbind())
         })
     }
 
@@ -324,6 +233,6 @@ impl Guard {
 
     fn __repr__(&self) -> String {
         let state = if self.is_held() { "held" } else { "not held" };
-        format!("<polylatch.Guard {:?}, token {}, {state}>", self.name, self.fencing_token())
+        format!("<polylatch.Guard {:?}, token {}, {state}>", self.name(), self.fencing_token())
     }
 }

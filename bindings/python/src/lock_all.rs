@@ -28,20 +28,12 @@ impl LockAll {
         Self { store, names: names.into(), options: Arc::new(options), entered: Entered::default() }
     }
 
-    fn locks(names: &[String], options: &LockOptions, client: &polylatch::Polylatch) -> polylatch::LockAll {
-        let locks = client.lock_all(names.iter().map(String::as_str)).each(|lock| options.apply(lock));
-        match options.wait {
-            Some(wait) => locks.wait(wait),
-            None => locks,
-        }
-    }
-
     fn acquiring(&self) -> impl Future<Output = Result<GuardSet, Failure>> + Send + 'static {
         let (store, names, options) =
             (Arc::clone(&self.store), Arc::clone(&self.names), Arc::clone(&self.options));
         async move {
             let client = store.get().await?;
-            Ok(GuardSet::new(Self::locks(&names, &options, client).acquire().await?, &store))
+            Ok(GuardSet::new(options.all(client, &*names).acquire().await?, &store))
         }
     }
 
@@ -50,7 +42,7 @@ impl LockAll {
             (Arc::clone(&self.store), Arc::clone(&self.names), Arc::clone(&self.options));
         async move {
             let client = store.get().await?;
-            let set = Self::locks(&names, &options, client).try_acquire().await?;
+            let set = options.all(client, &*names).try_acquire().await?;
             Ok(set.map(|set| GuardSet::new(set, &store)))
         }
     }

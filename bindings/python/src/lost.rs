@@ -3,71 +3,43 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
-use polylatch::{GuardSet, LostReason};
-use polylatch_bridge::{Failure, Homed};
+use polylatch::{Guard, GuardSet, LostReason};
+use polylatch_bridge::{Failure, Held, Homed, one_ended};
 use pyo3::prelude::*;
 
 use crate::args;
 use crate::asyncio::{self, StartedCall};
 use crate::blocking::block_at_most;
-use crate::guard::Held;
 
 /// Tells that a lease is lost, like a :class:`threading.Event` that is set then and never cleared.
 #[pyclass(frozen, module = "polylatch")]
 pub struct Lost(Option<Homed<Watched>>);
 
-#[derive(Clone)]
 enum Watched {
     One(Arc<Held>),
     All(Arc<GuardSet>),
 }
 
-type Ended = Pin<Box<dyn Future<Output = Option<LostReason>> + Send>>;
-
 impl Watched {
-    fn reason(&self) -> Option<LostReason> {
-        match self {
-            Self::One(held) => held.now()?.check().err()?.lost_reason(),
-            Self::All(set) => set.check().err()?.lost_reason(),
-        }
+    fn reason(&self) -> Option<&'static str> {
+        let checked = match self {
+            Self::One(held) => held.with(Guard::check).and_then(|checked| Ok(checked?)),
+            Self::All(set) => set.check().map_err(Failure::from),
+        };
+        checked.err()?.lost_reason
     }
 
     /// Completes with the reason when a lease is lost, and with `None` when it was given back.
-    async fn ended(self) -> Result<Option<LostReason>, Failure> {
+    fn ended(&self) -> Pin<Box<dyn Future<Output = Result<Option<LostReason>, Failure>> + Send>> {
         match self {
-            Self::One(held) => loop {
-                let Some(guard) = held.now() else { return Ok(None) };
-                let ended = guard.ended();
-                // Kept no longer than needed: a conversion wants it alone.
-                let before = Arc::downgrade(&guard);
-                drop(guard);
-                if let Some(reason) = ended.await {
-                    return Ok(Some(reason));
-                }
-                // After a step from reading to writing the lease goes on as another.
-                match held.now() {
-                    Some(now) if !std::ptr::eq(Arc::as_ptr(&now), before.as_ptr()) => {}
-                    _ => return Ok(None),
-                }
-            },
+            Self::One(held) => {
+                let ended = held.ended();
+                Box::pin(async { Ok(ended.await) })
+            }
             Self::All(set) => {
-                let mut leases: Vec<Ended> =
-                    set.guards().iter().map(|guard| Box::pin(guard.ended()) as Ended).collect();
-                drop(set);
-                Ok(std::future::poll_fn(move |context| {
-                    let mut lost = None;
-                    leases.retain_mut(|lease| match lease.as_mut().poll(context) {
-                        Poll::Ready(reason) => {
-                            lost = lost.or(reason);
-                            false
-                        }
-                        Poll::Pending => true,
-                    });
-                    if lost.is_some() || leases.is_empty() { Poll::Ready(lost) } else { Poll::Pending }
-                })
-                .await)
+                let ended = one_ended(set);
+                Box::pin(async { Ok(ended.await) })
             }
         }
     }
@@ -103,7 +75,7 @@ impl Lost {
     #[getter]
     fn reason(&self) -> Option<&'static str> {
         match self.watched() {
-            Some(watched) => watched.reason().map(LostReason::code),
+            Some(watched) => watched.reason(),
             None => Some(LostReason::Unverifiable.code()),
         }
     }
@@ -114,15 +86,15 @@ impl Lost {
     fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
         let limit = args::time_limit(timeout)?;
         let Some(watched) = self.watched() else { return Ok(true) };
-        let ended = block_at_most(py, limit, watched.clone().ended())?;
+        let ended = block_at_most(py, limit, watched.ended())?;
         Ok(ended.flatten().is_some())
     }
 
     fn _start_wait(&self, py: Python<'_>) -> PyResult<StartedCall> {
-        let watched = self.watched().cloned();
+        let ended = self.watched().map(Watched::ended);
         let ended = async move {
-            match watched {
-                Some(watched) => Ok(watched.ended().await?.map(LostReason::code)),
+            match ended {
+                Some(ended) => Ok(ended.await?.map(LostReason::code)),
                 None => Ok(Some(LostReason::Unverifiable.code())),
             }
         };

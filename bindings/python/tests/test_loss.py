@@ -52,6 +52,16 @@ def test_a_held_interpreter_past_the_hold_limit_loses_it_and_is_told(client, nam
     client.lock(name, wait=PATIENCE).acquire().release()
 
 
+def test_who_listens_is_told_of_a_loss_after_a_step_between_reading_and_writing(client, name):
+    told = []
+    guard = client.rw_lock(name, max_hold=0.5).write().acquire()
+    guard.on_lost(told.append)
+    guard.downgrade()
+    assert guard.lost.wait(PATIENCE)
+    assert guard.lost.reason == "hold_limit"
+    wait_until(lambda: told == ["hold_limit"], "the callback is called")
+
+
 def test_work_that_stops_beating_loses_its_lock(client, name):
     guard = client.lock(name, lease=1, beat_every=0.4).acquire()
     started = time.monotonic()

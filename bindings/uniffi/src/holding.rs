@@ -1,18 +1,17 @@
 //! What an acquisition holds: one lock, or several.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use polylatch::{Guard, GuardSet, LostReason};
-use polylatch_bridge::{Failure, Held, Homed};
+use polylatch_bridge::{Failure, Held, Homed, one_ended};
 
 /// What is held.
 #[derive(Debug)]
 pub(crate) enum Holding {
-    One(Arc<Held>),
+    One(Held),
     All(Set),
 }
 
@@ -43,7 +42,7 @@ impl Set {
 
 impl Holding {
     pub(crate) fn one(guard: Guard) -> Self {
-        Self::One(Arc::new(Held::new(guard)))
+        Self::One(Held::new(guard))
     }
 
     pub(crate) fn all(guards: GuardSet) -> Self {
@@ -65,7 +64,7 @@ impl Holding {
     }
 
     /// The one lock. Errors: `invalid_argument` for several.
-    pub(crate) fn single(&self) -> Result<&Arc<Held>, Failure> {
+    pub(crate) fn single(&self) -> Result<&Held, Failure> {
         match self {
             Self::One(held) => Ok(held),
             Self::All(_) => {
@@ -76,14 +75,14 @@ impl Holding {
 
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self {
-            Self::One(held) => Ok(held.now()?.check()?),
+            Self::One(held) => Ok(held.with(Guard::check)??),
             Self::All(set) => Ok(set.now()?.check()?),
         }
     }
 
     pub(crate) fn remaining(&self) -> Duration {
         let remaining = match self {
-            Self::One(held) => held.now().ok().map(|guard| guard.remaining()),
+            Self::One(held) => held.with(Guard::remaining).ok(),
             Self::All(set) => set.now().ok().and_then(|set| set.guards().iter().map(Guard::remaining).min()),
         };
         remaining.unwrap_or_default()
@@ -91,7 +90,7 @@ impl Holding {
 
     pub(crate) fn beat(&self) -> Result<(), Failure> {
         match self {
-            Self::One(held) => held.now()?.beat(),
+            Self::One(held) => held.with(Guard::beat)?,
             Self::All(set) => set.now()?.guards().iter().for_each(Guard::beat),
         }
         Ok(())
@@ -108,21 +107,7 @@ impl Holding {
     pub(crate) fn ended(&self) -> Result<Ended, Failure> {
         Ok(match self {
             Self::One(held) => Box::pin(held.ended()),
-            Self::All(set) => {
-                let mut leases: Vec<Ended> =
-                    set.now()?.guards().iter().map(|guard| Box::pin(guard.ended()) as Ended).collect();
-                Box::pin(poll_fn(move |context| {
-                    let mut lost = None;
-                    leases.retain_mut(|lease| match lease.as_mut().poll(context) {
-                        Poll::Ready(reason) => {
-                            lost = lost.or(reason);
-                            false
-                        }
-                        Poll::Pending => true,
-                    });
-                    if lost.is_some() || leases.is_empty() { Poll::Ready(lost) } else { Poll::Pending }
-                }))
-            }
+            Self::All(set) => Box::pin(one_ended(set.now()?)),
         })
     }
 }

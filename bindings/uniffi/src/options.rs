@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use polylatch::{FencingToken, Lock, LockAll, Polylatch};
+use polylatch::FencingToken;
 use polylatch_bridge::units::seconds;
 use polylatch_bridge::{ConnectOptions, Failure, LockOptions, LockSpec, OptionValue, Way};
 
@@ -170,15 +170,6 @@ impl Wanted {
         };
         let name = self.names.pop().ok_or_else(|| Failure::invalid_argument("there is no name of a lock"))?;
         Ok(Checked::One(LockSpec { name, way, options }))
-    }
-}
-
-pub(crate) fn all(client: &Polylatch, names: &[String], options: &LockOptions) -> LockAll {
-    let each = |lock: Lock| options.apply(lock);
-    let locks = client.lock_all(names.iter().map(String::as_str)).each(each);
-    match options.wait {
-        Some(wait) => locks.wait(wait),
-        None => locks,
     }
 }
 

@@ -5,13 +5,14 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use polylatch::Guard;
 use polylatch_bridge::{Client, Failure, Homed, border, runtime};
 use tokio::sync::watch;
 
 use crate::fault::NativeError;
 use crate::handed::{at_once, handed};
 use crate::holding::Holding;
-use crate::options::{Checked, all};
+use crate::options::Checked;
 use crate::view::whole;
 
 /// Is told of a loss. It may call this library, and may block.
@@ -95,7 +96,7 @@ impl Slot {
                 guard.map(Holding::one)
             }
             Checked::All(names, options) => {
-                let locks = all(client, names, options);
+                let locks = options.all(client, names);
                 let guards = if wait { Some(locks.acquire().await?) } else { locks.try_acquire().await? };
                 guards.map(Holding::all)
             }
@@ -222,26 +223,26 @@ impl Slot {
 
     /// Seconds of the clock that goes on while the machine sleeps.
     pub fn valid_until(&self) -> Result<f64, NativeError> {
-        at_once(|| Ok(self.holding()?.single()?.now()?.valid_until().as_nanos() as f64 / 1e9))
+        at_once(|| Ok(self.holding()?.single()?.with(Guard::valid_until)?.as_nanos() as f64 / 1e9))
     }
 
     /// `strict`, `time-floored` or `none`.
     pub fn fence_quality(&self) -> Result<String, NativeError> {
-        at_once(|| Ok(self.holding()?.single()?.now()?.fence_quality().code().to_owned()))
+        at_once(|| Ok(self.holding()?.single()?.with(Guard::fence_quality)?.code().to_owned()))
     }
 
     /// Name, holder and fencing token as one printable value.
     pub fn sequencer(&self) -> Result<String, NativeError> {
-        at_once(|| Ok(self.holding()?.single()?.now()?.sequencer().to_string()))
+        at_once(|| Ok(self.holding()?.single()?.with(Guard::sequencer)?.to_string()))
     }
 
     /// `mutex`, `read`, `write` or `permits`.
     pub fn mode(&self) -> Result<String, NativeError> {
-        at_once(|| Ok(self.holding()?.single()?.now()?.mode().code().to_owned()))
+        at_once(|| Ok(self.holding()?.single()?.with(Guard::mode)?.code().to_owned()))
     }
 
     pub fn renewals(&self) -> Result<i64, NativeError> {
-        at_once(|| Ok(self.holding()?.single()?.now()?.renewals().into()))
+        at_once(|| Ok(self.holding()?.single()?.with(Guard::renewals)?.into()))
     }
 
     /// The protected work moves on.
