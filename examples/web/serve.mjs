@@ -54,15 +54,16 @@ async function sendCommand(redis, request, response) {
   response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify(answer));
 }
 
+async function answer(redis, request, response) {
+  const { pathname } = new URL(request.url, 'http://localhost');
+  const isCommand = pathname === '/redis' && redis !== undefined && request.method === 'POST';
+  await (isCommand ? sendCommand(redis, request, response) : sendFile(pathname, response));
+}
+
 /** Serves on a port of its own choice; with `redis`, a connection, bridges POST /redis to it. */
 export async function serve({ redis, port = 0 } = {}) {
   const server = createServer((request, response) => {
-    const { pathname } = new URL(request.url, 'http://localhost');
-    const work =
-      pathname === '/redis' && redis !== undefined && request.method === 'POST'
-        ? sendCommand(redis, request, response)
-        : sendFile(pathname, response);
-    work.catch(() => response.destroy());
+    answer(redis, request, response).catch(() => response.destroy());
   });
   await new Promise((resolve) => server.listen(port, '127.0.0.1', resolve));
   return { server, origin: `http://127.0.0.1:${server.address().port}` };

@@ -17,8 +17,8 @@ function ioredisConnection(client) {
       // What goes wrong there ends in waiting without pushes, not in an uncaught error.
       subscriber.on('error', () => {});
       subscriber.on('message', (/** @type {string} */ _, /** @type {string} */ message) => listener(message));
-      await subscriber.subscribe(channel);
-      return () => subscriber.disconnect();
+      const end = () => subscriber.disconnect();
+      return confirmed(subscriber.subscribe(channel), end);
     },
   };
 }
@@ -39,20 +39,42 @@ function nodeRedisConnection(client) {
     async subscribe(channel, listener) {
       const subscriber = client.duplicate();
       subscriber.on('error', () => {});
-      await subscriber.connect();
-      await subscriber.subscribe(channel, (/** @type {string} */ message) => listener(message));
-      return () => subscriber.destroy();
+      // Before version 5 of the package, `disconnect` was what ends a connection at once.
+      const end = () => (subscriber.destroy ? subscriber.destroy() : subscriber.disconnect());
+      const listening = subscriber
+        .connect()
+        .then(() => subscriber.subscribe(channel, (/** @type {string} */ message) => listener(message)));
+      return confirmed(listening, end);
     },
   };
+}
+
+/**
+ * What ends a subscription, once it is confirmed. A second connection that cannot listen is of no use.
+ * @param {Promise<unknown>} listening
+ * @param {() => unknown} end
+ */
+async function confirmed(listening, end) {
+  try {
+    await listening;
+    return end;
+  } catch (error) {
+    try {
+      await end();
+    } catch {
+      // It was not open.
+    }
+    throw error;
+  }
 }
 
 /**
  * A connection over an HTTP proxy that takes a command as a JSON list and answers `{ "result": … }` or
  * `{ "error": "…" }`. Such a proxy pushes nothing, so whoever waits asks again at intervals (`poll`).
  * @param {string} url
- * @param {{ token?: string, fetch?: typeof fetch }} [options]
+ * @param {{ token?: string, fetch?: typeof fetch, timeout?: number }} [options]
  */
-function httpRedisConnection(url, { token, fetch: send = fetch } = {}) {
+function httpRedisConnection(url, { token, fetch: send = fetch, timeout = 10_000 } = {}) {
   const headers = {
     'Content-Type': 'application/json',
     ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
@@ -61,9 +83,11 @@ function httpRedisConnection(url, { token, fetch: send = fetch } = {}) {
   let before = Promise.resolve();
   /** @param {string[]} args */
   async function request(args) {
-    const response = await send(url, { method: 'POST', headers, body: JSON.stringify(args) });
+    // One that is never answered must not hold up all after it for good.
+    const signal = AbortSignal.timeout(timeout);
+    const response = await send(url, { method: 'POST', headers, body: JSON.stringify(args), signal });
     const { result, error } = await response.json();
-    if (error !== undefined) throw new Error(error);
+    if (error !== undefined && error !== null) throw new Error(error);
     if (!response.ok) throw new Error(`the proxy answered with status ${response.status}`);
     return result;
   }

@@ -135,9 +135,11 @@ export function nodeRedisConnection(client: {
 
 /**
  * Makes a connection over an HTTP proxy that takes a command as a JSON list and answers `{ "result": … }` or
- * `{ "error": "CODE text" }`. It cannot listen, so whoever waits asks at intervals.
+ * `{ "error": "CODE text" }`. It cannot listen, so whoever waits asks at intervals. Commands leave one after the
+ * other; one without an answer is given up after `timeout` (milliseconds, 10 000 by default), so that it does not
+ * hold up the others. A longer one outlasts a slow proxy, but may cost held leases when it does not answer.
  */
 export function httpRedisConnection(
   url: string,
-  options?: { token?: string; fetch?: typeof globalThis.fetch },
+  options?: { token?: string; fetch?: typeof globalThis.fetch; timeout?: number },
 ): RedisConnection;

@@ -13,9 +13,6 @@ const node = join(top, 'bindings/node/js');
 
 const SHARED = ['client', 'errors', 'fields', 'gate', 'guard', 'options'];
 
-/** Settings and types that only this package's own check needs. */
-const PRIVATE = ['tsconfig.json', 'native.d.ts'];
-
 function version() {
   const text = readFileSync(join(top, 'Cargo.toml'), 'utf8');
   const section = text.split('[workspace.package]')[1]?.split('\n[')[0] ?? '';
@@ -56,9 +53,7 @@ function sharedTypes() {
 function writeModules(out) {
   for (const name of SHARED) writeFileSync(join(out, `${name}.mjs`), asModule(name));
   writeFileSync(join(out, 'shared.d.mts'), sharedTypes());
-  for (const name of readdirSync(join(here, 'js')).filter((name) => !PRIVATE.includes(name))) {
-    cpSync(join(here, 'js', name), join(out, name));
-  }
+  for (const name of readdirSync(join(here, 'js'))) cpSync(join(here, 'js', name), join(out, name));
 }
 
 function main([out, native]) {

@@ -68,6 +68,8 @@ fn init(request: &HttpRequest, controller: &AbortController) -> Result<JsValue, 
     set("method", &request.method.into())?;
     set("headers", &headers)?;
     set("signal", &controller.signal())?;
+    // Not followed: that would take the token to wherever the answer points. Nor does the core's own client.
+    set("redirect", &"manual".into())?;
     // A blocking query answered from a cache would be no answer.
     set("cache", &"no-store".into())?;
     if !request.body.is_empty() {

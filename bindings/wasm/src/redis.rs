@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use js_sys::{Array, Function, Reflect, Uint8Array};
 use polylatch::host::{Answer, Failure, Listener, RedisConnection, RedisReply};
+use tokio::sync::oneshot;
 use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::spawn_local;
 
 use crate::promise::{Here, kind_of, settled, text_of};
 
@@ -66,16 +68,13 @@ impl RedisConnection for HostRedis {
         .into_js_value();
         let returned = subscribe.call2(&self.object, &channel.into(), &heard);
         let subscriptions = Arc::clone(&self.subscriptions);
-        Box::pin(Here::new(async move {
-            let end = settled(returned).await.map_err(|thrown| Failure::Broken(text_of(&thrown)))?;
-            let mut subscriptions = subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
-            if subscriptions.closed {
-                call(&end);
-                return Err(Failure::Broken("this client was closed".into()));
-            }
-            subscriptions.open.push(end);
-            Ok(())
-        }))
+        let (tell, told) = oneshot::channel();
+        // Also when nobody waits for it any more: what is confirmed late has to be ended too.
+        spawn_local(async move {
+            let confirmed = settled(returned).await.map_err(|thrown| Failure::Broken(text_of(&thrown)));
+            let _ = tell.send(confirmed.and_then(|end| keep(&subscriptions, end)));
+        });
+        Box::pin(async move { told.await.unwrap_or_else(|_| Err(closed())) })
     }
 
     fn close(&self) {
@@ -93,12 +92,28 @@ impl Drop for HostRedis {
     }
 }
 
+/// Keeps what ends a subscription until the client is closed.
+fn keep(subscriptions: &Mutex<Subscriptions>, end: JsValue) -> Result<(), Failure> {
+    let mut subscriptions = subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+    if subscriptions.closed {
+        drop(subscriptions);
+        call(&end);
+        return Err(closed());
+    }
+    subscriptions.open.push(end);
+    Ok(())
+}
+
+fn closed() -> Failure {
+    Failure::Broken("this client was closed".into())
+}
+
 fn call(end: &JsValue) {
     if let Some(end) = end.dyn_ref::<Function>()
         && let Ok(returned) = end.call0(&JsValue::UNDEFINED)
     {
         // How an unsubscription ends interests nobody, but must not be an unhandled rejection.
-        wasm_bindgen_futures::spawn_local(async move { drop(settled(Ok(returned)).await) });
+        spawn_local(async move { drop(settled(Ok(returned)).await) });
     }
 }
 

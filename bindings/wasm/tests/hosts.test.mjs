@@ -1,6 +1,8 @@
 // Connections that the program brings along, good ones and bad ones.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
 import { after, describe, test } from 'node:test';
 
 import { BackendRejectedError, BackendUnavailableError, connect, InvalidConfigError } from 'polylatch-wasm';
@@ -14,6 +16,15 @@ const { hostname: host, port } = new URL(url);
 const dial = () => respConnection(host, Number(port));
 const watcher = await connect({ redis: dial() });
 after(() => watcher.close());
+
+/** A promise to be resolved from outside. */
+function deferred() {
+  let resolve;
+  const promise = new Promise((how) => {
+    resolve = how;
+  });
+  return { promise, resolve };
+}
 
 /** Nobody holds the lock or stands in line for it. */
 async function nothingLeft(name) {
@@ -52,6 +63,39 @@ describe('a host’s connection', () => {
     await (await waiting).release();
     await client.close();
   });
+
+  for (const [when, before] of [
+    ['before the client is closed', true],
+    ['after it', false],
+  ]) {
+    test(`that confirms a subscription late is told to end it all the same: ${when}`, async () => {
+      const name = unique('late');
+      const redis = dial();
+      const late = deferred();
+      let ended = 0;
+      let asked = false;
+      const connection = {
+        ...redis,
+        async subscribe() {
+          asked = true;
+          await late.promise;
+          return () => {
+            ended += 1;
+          };
+        },
+      };
+      const client = await connect({ redis: connection, timeout: 200, poll: 100 });
+      const held = await watcher.lock(name);
+      // Long enough that the client has given up what was not confirmed.
+      await assert.rejects(client.lock(name, { wait: 800 }), { code: 'wait_timeout' });
+      assert.ok(asked);
+      await held.release();
+      if (before) late.resolve();
+      await client.close();
+      late.resolve();
+      await eventually('it is ended', () => ended === 1);
+    });
+  }
 
   test('that loses its connection loses no lock', async () => {
     const name = unique('cut');
@@ -172,6 +216,29 @@ for (const [what, how, kind, message] of failures) {
     });
   });
 }
+
+test('an agent that points elsewhere does not get the token sent there', async () => {
+  const asked = [];
+  const serve = async (answer) => {
+    const server = createServer((request, response) => {
+      asked.push(request.url);
+      answer(response);
+      response.end();
+    });
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    return server;
+  };
+  const other = await serve((response) => response.writeHead(404, { 'X-Consul-Index': '1' }));
+  const there = `http://127.0.0.1:${other.address().port}/there`;
+  const agent = await serve((response) => response.writeHead(307, { Location: there }));
+  const agentUrl = `consul://127.0.0.1:${agent.address().port}`;
+  await assert.rejects(connect(agentUrl, { token: 'hush', timeout: 5_000 }), {
+    code: 'backend_unavailable',
+    message: /status 307/,
+  });
+  assert.ok(asked.length > 0 && !asked.includes('/there'), String(asked));
+  for (const server of [agent, other]) server.close().closeAllConnections();
+});
 
 describe('what is wrong with a connection is told before anything is sent', () => {
   const wrong = [

@@ -25,6 +25,16 @@ pub(crate) enum Address {
     Unix(PathBuf),
 }
 
+impl Address {
+    /// Says where it leads: host and port as in a URL, or the socket's path.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Self::Tcp { host, port } | Self::Tls { host, port, .. } => format!("{}:{port}", bracketed(host)),
+            Self::Unix(path) => path.display().to_string(),
+        }
+    }
+}
+
 /// How the sessions of a client are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SessionOptions {
@@ -150,11 +160,12 @@ impl ConsulConfig {
 
     /// The URL without its secrets.
     pub(crate) fn display(&self) -> String {
-        match &self.address {
-            Address::Tcp { host, port } => format!("consul://{}:{port}", bracketed(host)),
-            Address::Tls { host, port, .. } => format!("consul+https://{}:{port}", bracketed(host)),
-            Address::Unix(path) => format!("consul+unix:{}", path.display()),
-        }
+        let scheme = match &self.address {
+            Address::Tcp { .. } => "consul://",
+            Address::Tls { .. } => "consul+https://",
+            Address::Unix(_) => "consul+unix:",
+        };
+        format!("{scheme}{}", self.address.place())
     }
 }
 

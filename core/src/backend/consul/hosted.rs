@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::address::bracketed;
 use crate::backend::Reply;
 use crate::backend::consul::config::Address;
 use crate::backend::consul::port::{Port, Request, Response};
@@ -22,9 +21,9 @@ pub(crate) struct HostedPort {
 impl HostedPort {
     /// Errors: `invalid_config` for what only the core's own connections can do.
     pub(crate) fn new(client: Arc<dyn HttpClient>, address: &Address) -> Result<Self> {
-        let (scheme, host, port) = match address {
-            Address::Tcp { host, port } => ("http", host, port),
-            Address::Tls { host, port, files } if *files == Default::default() => ("https", host, port),
+        let scheme = match address {
+            Address::Tcp { .. } => "http",
+            Address::Tls { files, .. } if *files == Default::default() => "https",
             Address::Tls { .. } => {
                 return Err(Error::new(
                     ErrorKind::InvalidConfig,
@@ -38,7 +37,7 @@ impl HostedPort {
                 ));
             }
         };
-        let place = format!("{}:{port}", bracketed(host));
+        let place = address.place();
         Ok(Self { client, origin: format!("{scheme}://{place}"), place, closed: AtomicBool::new(false) })
     }
 }
@@ -89,9 +88,10 @@ impl Port for HostedPort {
 }
 
 fn failed(failure: Failure, place: &str) -> Error {
-    let (kind, message) = match &failure {
+    let (kind, effect, message) = match &failure {
         Failure::Broken(_) => (
             ErrorKind::BackendUnavailable,
+            Effect::Maybe,
             format!(
                 "no answer from Consul at {place}; is an agent there, and does it let this page ask \
                  (http_config.response_headers with Access-Control-Allow-Origin)?"
@@ -99,16 +99,36 @@ fn failed(failure: Failure, place: &str) -> Error {
         ),
         Failure::Nonsense(what) => (
             ErrorKind::BackendRejected,
+            Effect::Maybe,
             format!("the program's way to send HTTP requests to Consul at {place} answered with {what}"),
         ),
         Failure::Unsupported => (
             ErrorKind::Unsupported,
+            Effect::None,
             format!("the program's way to send HTTP requests cannot ask Consul at {place}"),
         ),
     };
-    let error = Error::new(kind, message).with_effect(Effect::Maybe);
+    let error = Error::new(kind, message).with_effect(effect);
     match failure {
         Failure::Broken(cause) => error.with_source(cause),
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_sent_may_have_happened() {
+        for (failure, kind, effect) in [
+            (Failure::Broken("reset".into()), ErrorKind::BackendUnavailable, Effect::Maybe),
+            (Failure::Nonsense("an object".into()), ErrorKind::BackendRejected, Effect::Maybe),
+            (Failure::Unsupported, ErrorKind::Unsupported, Effect::None),
+        ] {
+            let error = failed(failure, "[::1]:8500");
+            assert_eq!((error.kind(), error.effect()), (kind, effect));
+            assert!(error.to_string().contains("[::1]:8500"), "{error}");
+        }
     }
 }

@@ -22,7 +22,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::address::bracketed;
 use crate::backend::Reply;
 use crate::backend::consul::config::Address;
 use crate::backend::consul::port::{Port, Request, Response};
@@ -202,17 +201,12 @@ impl Port for NativePort {
 
 impl Shared {
     fn place(&self) -> String {
-        match &self.address {
-            Address::Tcp { host, port } | Address::Tls { host, port, .. } => format!("{host}:{port}"),
-            Address::Unix(path) => path.display().to_string(),
-        }
+        self.address.place()
     }
 
     fn host_header(&self) -> String {
         match &self.address {
-            Address::Tcp { host, port } | Address::Tls { host, port, .. } => {
-                format!("{}:{port}", bracketed(host))
-            }
+            Address::Tcp { .. } | Address::Tls { .. } => self.place(),
             Address::Unix(_) => "localhost".into(),
         }
     }
