@@ -31,3 +31,45 @@ fn only_what_was_written_is_read_again() {
     wait_until("the new one", Duration::from_secs(20), || read() == (50, 3));
     assert_eq!(read(), (50, 2));
 }
+
+#[test]
+fn a_lease_that_was_extended_without_a_trace_does_not_seem_to_have_ended() {
+    let server = RedisServer::start();
+    let client = block_on(Polylatch::connect(&server.url())).unwrap();
+    let lease = Duration::from_secs(2);
+    let _held = block_on(client.lock("a").lease(lease).renew(false).acquire()).unwrap();
+    let watcher = block_on(Polylatch::connect(&server.url())).unwrap();
+    let mut follower = watcher.inspect().follow(Query::default());
+    let mut left = || {
+        let snapshot = block_on(follower.read()).unwrap();
+        snapshot.locks[0].holders[0].remaining_ms.unwrap()
+    };
+    let at_first = left();
+    assert!((1..=2_000).contains(&at_first), "{at_first}");
+    // As a renewal does on a server whose memory is full: it extends the lease, but cannot count itself.
+    server.command(&["PEXPIRE", "polylatch:{a}:lock", "60000"]);
+    std::thread::sleep(Duration::from_millis(at_first + 100));
+    let by_now = left();
+    assert!(by_now > 50_000, "{by_now}");
+}
+
+#[test]
+fn a_lock_that_slips_through_between_two_pages_of_the_index_is_not_missed() {
+    let server = RedisServer::start();
+    let client = block_on(Polylatch::connect(&server.url())).unwrap();
+    let held = block_on(client.lock("a").lease(Duration::from_secs(60)).renew(false).acquire()).unwrap();
+    // So many that the index has more than one page.
+    let names: Vec<_> = (0..1_000).map(|at| format!("gone/{at}")).collect();
+    let mut add = vec!["ZADD", "polylatch:locks"];
+    add.extend(names.iter().flat_map(|name| ["1", name.as_str()]));
+    server.command(&add);
+    let watcher = block_on(Polylatch::connect(&server.url())).unwrap();
+    let mut follower = watcher.inspect().follow(Query::default());
+    let mut shown = || block_on(follower.read()).unwrap().locks.len();
+    assert_eq!(shown(), 1);
+    // It is not on the page that is read, which is what happens to a reader when others are taken out.
+    server.command(&["ZREM", "polylatch:locks", "a"]);
+    assert_eq!(shown(), 1);
+    block_on(held.release()).unwrap();
+    assert_eq!(shown(), 0);
+}

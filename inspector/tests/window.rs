@@ -292,6 +292,53 @@ fn a_password_is_kept_in_the_keyring_and_nowhere_else() {
     assert!(locked.texts().iter().all(|text| !text.contains("pa55word")));
 }
 
+#[test]
+fn a_password_does_not_go_to_another_place() {
+    let server = RedisServer::builder().password("pa55word").start();
+    let elsewhere = RedisServer::builder().password("pa55word").start();
+    let keyring = Arc::<Kept>::default();
+    let mut window = Pilot::start_with(TempDir::new(), Arc::clone(&keyring) as _);
+    window.until_label("Which locks do you want to see?");
+    window.click("Add a connection");
+    window.type_into("URL", &format!("redis://:pa55word@{}", server.address()));
+    window.type_into("Name", "cache");
+    window.harness.get_by_role_and_label(Role::ComboBox, "Password").click();
+    window.steps(2);
+    window.click("in the platform's keyring");
+    window.click("Save and connect");
+    window.until("the keyring", |_| keyring.0.lock().unwrap().len() == 1);
+    window.click("+  Connect…");
+    window.click("cache");
+    window.replace_text("URL", &format!("redis://{}", elsewhere.address()));
+    window.click("Save and connect");
+    window.until("the question", |window| window.says("Password for cache"));
+    window.until("that it is forgotten", |_| keyring.0.lock().unwrap().is_empty());
+}
+
+#[test]
+fn whoever_removes_a_connection_that_was_not_saved_removes_its_password_too() {
+    let server = RedisServer::builder().password("pa55word").start();
+    let keyring = Arc::<Kept>::default();
+    let mut window = Pilot::start_with(TempDir::new(), Arc::clone(&keyring) as _);
+    window.until_label("Which locks do you want to see?");
+    window.click("Add a connection");
+    window.type_into("URL", &format!("redis://:pa55word@{}", server.address()));
+    window.type_into("Name", "cache");
+    window.harness.get_by_role_and_label(Role::ComboBox, "Password").click();
+    window.steps(2);
+    window.click("in the platform's keyring");
+    window.click("Connect once");
+    window.until("the keyring", |_| keyring.0.lock().unwrap().len() == 1);
+    window.until("the connection", |window| window.says("No locks"));
+    let entry =
+        window.harness.get_by(|node| node.label().is_some_and(|label| label.starts_with("connection cache")));
+    entry.click_secondary();
+    window.steps(3);
+    window.click("Edit…");
+    window.click("Remove");
+    window.until("that it is forgotten", |_| keyring.0.lock().unwrap().is_empty());
+}
+
 fn window_dir(window: &Pilot) -> std::path::PathBuf {
     window.dir.join("settings")
 }

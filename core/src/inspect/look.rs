@@ -1,7 +1,7 @@
 //! Looking again: what one reading leaves for the next, and what time alone does to it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+#[cfg(feature = "redis")]
 use std::time::Duration;
 
 use super::{ClientView, LockView, Snapshot};
@@ -11,6 +11,7 @@ use crate::clock::Instant;
 
 /// A reading that was put together from an older one is made anew after this time: what a store cannot
 /// tell cheaply is late by no more than that.
+#[cfg(feature = "redis")]
 const WHOLE_EVERY: Duration = Duration::from_secs(30);
 
 /// A reading, and what tells the next one whether something has changed since. Each store uses what it can
@@ -29,8 +30,6 @@ pub(crate) struct Look {
     pub whole_at: Instant,
     /// The store as a whole: other numbers if anything was written.
     pub version: Option<(i64, u64)>,
-    /// Its locks by name: another number if the lock was written, none if that cannot be told.
-    pub marks: HashMap<String, u64>,
 }
 
 impl Look {
@@ -41,7 +40,6 @@ impl Look {
             snapshot: Arc::new(snapshot),
             whole_at: Instant::now(),
             version: None,
-            marks: HashMap::new(),
         }
     }
 

@@ -7,7 +7,7 @@ use super::app::App;
 use super::dialogs::Dialog;
 use super::dialogs::secret::SecretDialog;
 use super::doing::every;
-use super::keyring::{Answer, Asking};
+use super::keyring::{Answer, Asking, entry_name};
 use crate::model::link::Link;
 use crate::model::saved::{SavedConnection, SecretSource};
 use crate::model::{Alarms, ConnectionId};
@@ -16,7 +16,8 @@ use crate::poll::Target;
 /// How often a new connection is read, unless its settings say otherwise, if a reading is dear.
 pub(super) const EVERY_MS: u64 = 1_000;
 
-/// Secrets that were typed in this run, by connection. Never shown.
+/// Secrets that were typed in this run, by connection and place as in the keyring: a URL that was changed
+/// does not get the secret of the one before. Never shown.
 #[derive(Default)]
 pub struct Secrets(HashMap<String, String>);
 
@@ -107,6 +108,8 @@ impl App {
     pub(super) fn take_keyring_answers(&mut self) {
         for answer in self.asking.as_ref().map(Asking::answers).unwrap_or_default() {
             match answer {
+                // It was changed or removed while its user was asked to unlock the keyring.
+                Answer::Looked(saved, _) if !self.is_known(&saved) => {}
                 Answer::Looked(saved, Ok(Some(secret))) => self.connect_with(&saved, Some(&secret)),
                 // One question at a time; the connection's place in the rail asks again.
                 Answer::Looked(..) if self.dialog.is_some() => {}
@@ -124,6 +127,10 @@ impl App {
         }
     }
 
+    fn is_known(&self, connection: &SavedConnection) -> bool {
+        self.saved.connections.iter().chain(&self.transient).any(|known| known == connection)
+    }
+
     /// Connects with a secret that was typed, and keeps it where the connection wants it kept.
     pub(super) fn connect_with_typed(&mut self, saved: &SavedConnection, secret: &str) {
         if let Some(asking) = self.asking.as_ref().filter(|_| saved.secret == SecretSource::Keyring) {
@@ -135,7 +142,7 @@ impl App {
     /// Connects with a secret.
     pub(super) fn connect_with(&mut self, saved: &SavedConnection, secret: Option<&str>) {
         if let Some(secret) = secret {
-            self.secrets.0.insert(saved.name.clone(), secret.to_owned());
+            self.secrets.0.insert(entry_name(saved), secret.to_owned());
         }
         let Some(live) = &self.live else { return };
         let target = Target {
@@ -152,7 +159,7 @@ impl App {
 
     /// The secret of a connection, if it need not be asked for.
     pub(super) fn known_secret(&self, saved: &SavedConnection) -> Option<String> {
-        if let Some(typed) = self.secrets.0.get(&saved.name) {
+        if let Some(typed) = self.secrets.0.get(&entry_name(saved)) {
             return Some(typed.clone());
         }
         match &saved.secret {
@@ -204,14 +211,17 @@ impl App {
         if let Some(live) = &self.live {
             live.forget(&ConnectionId::new(name));
         }
-        self.transient.retain(|known| known.name != name);
-        let removed: Vec<_> = self.saved.connections.extract_if(.., |known| known.name == name).collect();
-        for connection in removed.iter().filter(|known| known.secret == SecretSource::Keyring) {
-            if let Some(asking) = &self.asking {
+        let is_it = |known: &mut SavedConnection| known.name == name;
+        let transient: Vec<_> = self.transient.extract_if(.., is_it).collect();
+        let removed: Vec<_> = self.saved.connections.extract_if(.., is_it).collect();
+        for connection in transient.iter().chain(&removed) {
+            self.secrets.0.remove(&entry_name(connection));
+            if let Some(asking) = &self.asking
+                && connection.secret == SecretSource::Keyring
+            {
                 asking.forget(connection);
             }
         }
-        self.secrets.0.remove(name);
         if !removed.is_empty() {
             self.save_saved();
         }

@@ -65,13 +65,13 @@ fn why(error: &keyring::v1::Error) -> String {
     match error {
         Error::PlatformFailure(cause) | Error::NoStorageAccess(cause) => harmless(&cause.to_string()),
         Error::NoDefaultStore => "this system has none, or it does not run".into(),
+        Error::TooLong(what, most) => format!("its {} may have {most} characters at most", harmless(what)),
         Error::Ambiguous(_) => "it has several entries of this name; remove all but one".into(),
         _ => "its entry is not one that this program wrote; remove it there".into(),
     }
 }
 
-/// What came of asking.
-#[derive(Debug)]
+/// What came of asking. Without `Debug`, which would show a secret.
 pub(super) enum Answer {
     /// The secret of a connection that is to be connected.
     Looked(Box<SavedConnection>, Result<Option<String>, String>),
@@ -79,13 +79,16 @@ pub(super) enum Answer {
     Changed(Result<(), String>),
 }
 
-/// Asks a keyring beside the window.
+/// Asks a keyring beside the window: one question after the other, so that what is forgotten last is not
+/// kept by an earlier question that took longer, and its user is asked to unlock it once.
 pub(super) struct Asking {
     keyring: Arc<dyn Keyring>,
-    wake: Arc<dyn Fn() + Send + Sync>,
+    questions: Sender<Question>,
     send: Sender<Answer>,
     answers: Receiver<Answer>,
 }
+
+type Question = Box<dyn FnOnce(&dyn Keyring) -> Answer + Send>;
 
 impl Debug for Asking {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -95,28 +98,38 @@ impl Debug for Asking {
 
 impl Asking {
     pub(super) fn new(keyring: Arc<dyn Keyring>, wake: Arc<dyn Fn() + Send + Sync>) -> Self {
+        let (questions, asked) = channel::<Question>();
         let (send, answers) = channel();
-        Self { keyring, wake, send, answers }
+        let (keyring_there, send_there) = (Arc::clone(&keyring), send.clone());
+        // If there is no such thread, the first question finds that out.
+        let _ = std::thread::Builder::new().name("keyring".into()).spawn(move || {
+            for question in asked {
+                // Without a window there is nobody left to tell.
+                let _ = send_there.send(question(&*keyring_there));
+                wake();
+            }
+        });
+        Self { keyring, questions, send, answers }
     }
 
     /// Looks for the secret of a connection.
     pub(super) fn look(&self, connection: &SavedConnection) {
         let connection = Box::new(connection.clone());
         self.ask(move |keyring| {
-            let found = keyring.get(&name(&connection));
+            let found = keyring.get(&entry_name(&connection));
             Answer::Looked(connection, found)
         });
     }
 
     /// Keeps the secret of a connection.
     pub(super) fn keep(&self, connection: &SavedConnection, secret: &str) {
-        let (name, secret) = (name(connection), secret.to_owned());
+        let (name, secret) = (entry_name(connection), secret.to_owned());
         self.ask(move |keyring| Answer::Changed(keyring.set(&name, &secret)));
     }
 
     /// Forgets the secret of a connection.
     pub(super) fn forget(&self, connection: &SavedConnection) {
-        let name = name(connection);
+        let name = entry_name(connection);
         self.ask(move |keyring| Answer::Changed(keyring.forget(&name)));
     }
 
@@ -126,20 +139,14 @@ impl Asking {
     }
 
     fn ask(&self, question: impl FnOnce(&dyn Keyring) -> Answer + Send + 'static) {
-        let (keyring, wake, send) = (Arc::clone(&self.keyring), Arc::clone(&self.wake), self.send.clone());
-        let asked = std::thread::Builder::new().name("keyring".into()).spawn(move || {
-            // Without a window there is nobody left to tell.
-            let _ = send.send(question(&*keyring));
-            wake();
-        });
-        if let Err(error) = asked {
-            let _ = self.send.send(Answer::Changed(Err(error.to_string())));
+        if self.questions.send(Box::new(question)).is_err() {
+            let _ = self.send.send(Answer::Changed(Err("nothing is left that could ask it".into())));
         }
     }
 }
 
-/// A secret belongs to a place as well as to a name: a URL that was changed asks anew instead of sending
-/// the password somewhere else.
-fn name(connection: &SavedConnection) -> String {
+/// Under which name a connection's secret is kept. It belongs to a place as well as to a name: a URL that was
+/// changed asks anew instead of sending the password somewhere else.
+pub(super) fn entry_name(connection: &SavedConnection) -> String {
     format!("{} {}", connection.name, connection.url)
 }

@@ -1,7 +1,6 @@
 //! Looking again and again: only locks that were written since the look before are read.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::port::{Call, Port};
@@ -9,33 +8,53 @@ use super::reading::{self, NAMES_PER_PAGE};
 use super::records::Keys;
 use super::scripts;
 use crate::clock::Instant;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{LockView, Look, Query};
 use crate::name::LockName;
+use crate::policy::fencing::FencingToken;
 
 /// What can be told of a lock without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     /// There is nothing of it.
     Nothing,
-    /// Another number whenever it was granted or renewed; nobody waits and nobody shares it.
-    Number(u64),
+    /// A mutex that nobody waits for and nobody shares. Another one whenever it was granted or renewed.
+    Alone { renewals: u32, fence: FencingToken },
     /// It has to be read.
     Unknown,
 }
 
 impl Mark {
     fn of(text: &str) -> Self {
-        match text {
-            "-" => Self::Nothing,
-            "" => Self::Unknown,
-            text => {
-                let mut hasher = DefaultHasher::new();
-                text.hash(&mut hasher);
-                Self::Number(hasher.finish())
+        let alone = || {
+            let (renewals, fence) = text.split_once('|')?;
+            let fence = FencingToken::new(fence.parse().ok()?);
+            Some(Self::Alone { renewals: renewals.parse().ok()?, fence })
+        };
+        if text == "-" { Self::Nothing } else { alone().unwrap_or(Self::Unknown) }
+    }
+
+    /// Says whether a lock that was read like this is so still. What was read decides, not the mark from
+    /// before it was read: somebody may have come in between, and be gone by now.
+    fn is_of(self, lock: &LockView) -> bool {
+        match (self, lock.holders.as_slice()) {
+            (Self::Alone { renewals, fence }, [holder]) => {
+                lock.waiters.is_empty()
+                    && holder.renewals == Some(renewals)
+                    && holder.fencing_token == Some(fence)
             }
+            _ => false,
         }
     }
+}
+
+/// The index of names, and what it tells of each.
+struct Glance {
+    /// When it began, by the server's clock.
+    at_ms: u64,
+    marks: BTreeMap<LockName, Mark>,
+    /// How many pages it took.
+    pages: usize,
 }
 
 /// `unlisted` are names that may not stand in the index so far.
@@ -56,7 +75,7 @@ pub(crate) async fn look(
         },
         _ => None,
     };
-    let Some((mut marks, pages)) = glance else {
+    let Some(Glance { at_ms, mut marks, pages }) = glance else {
         let mut snapshot = reading::read(port, keys, query, unlisted).await?;
         snapshot.round_trip = started.elapsed();
         return Ok(Look::of(snapshot));
@@ -64,42 +83,42 @@ pub(crate) async fn look(
     for name in unlisted.into_iter().filter(|name| query.wants(name.as_str())) {
         marks.insert(name, Mark::Unknown);
     }
-    marks.retain(|_, mark| *mark != Mark::Nothing);
     let before = before.filter(Look::is_recent);
-    let seen: HashMap<&str, &LockView> = before
-        .iter()
-        .flat_map(|before| &before.snapshot.locks)
-        .map(|lock| (lock.name.as_str(), lock))
-        .collect();
+    let seen = || before.iter().flat_map(|before| &before.snapshot.locks);
+    if pages > 1 {
+        // What goes from one page moves others up to it that were to be on the next: they seem to be gone.
+        for name in seen().filter_map(|lock| LockName::new(&lock.name).ok()) {
+            marks.entry(name).or_insert(Mark::Unknown);
+        }
+    }
+    marks.retain(|_, mark| *mark != Mark::Nothing);
+    let seen: HashMap<&str, &LockView> = seen().map(|lock| (lock.name.as_str(), lock)).collect();
+    let passed_ms = before.as_ref().map_or(0, |before| at_ms.saturating_sub(before.at_ms));
     let unchanged = |name: &LockName, mark: Mark| {
-        let known = before.as_ref()?.marks.get(name.as_str())?;
-        (mark == Mark::Number(*known)).then(|| seen.get(name.as_str()).copied()).flatten()
+        let mut lock = seen.get(name.as_str()).filter(|lock| mark.is_of(lock)).map(|lock| (*lock).clone())?;
+        // One that should have ended was extended without a trace, as it is when the server's memory is full.
+        lock.grow_older(passed_ms).then_some(lock)
     };
 
     let truncated = marks.len() > query.limit();
-    let asked: Vec<(&LockName, Mark)> =
-        marks.iter().take(query.limit()).map(|(name, mark)| (name, *mark)).collect();
-    let to_read: Vec<LockName> = asked
-        .iter()
-        .filter(|(name, mark)| unchanged(name, *mark).is_none())
-        .map(|(name, _)| (*name).clone())
+    let asked: Vec<(LockName, Option<LockView>)> = marks
+        .into_iter()
+        .take(query.limit())
+        .map(|(name, mark)| {
+            let lock = unchanged(&name, mark);
+            (name, lock)
+        })
         .collect();
-    let mut read = HashMap::with_capacity(to_read.len());
+    let to_read: Vec<LockName> =
+        asked.iter().filter(|(_, lock)| lock.is_none()).map(|(name, _)| name.clone()).collect();
+    let mut read = Vec::with_capacity(to_read.len());
     for page in to_read.chunks(reading::LOCKS_PER_PAGE) {
-        read.extend(page.iter().zip(reading::show(port, keys, page).await?));
+        read.extend(reading::show(port, keys, page).await?);
     }
     let (taken_at_ms, clients, mut audit) = reading::people(port, keys).await?;
     audit.retain(|entry| query.wants(&entry.name));
-    let passed_ms = before.as_ref().map_or(0, |before| taken_at_ms.saturating_sub(before.at_ms));
-    let lock = |name: &LockName, mark: Mark| match read.get(name) {
-        Some(lock) => Some(lock.clone()),
-        None => unchanged(name, mark).map(|lock| {
-            let mut lock = lock.clone();
-            lock.grow_older(passed_ms);
-            lock
-        }),
-    };
-    let locks = asked.iter().filter_map(|(name, mark)| lock(name, *mark));
+    let mut read = read.into_iter();
+    let locks = asked.into_iter().filter_map(|(_, lock)| lock.or_else(|| read.next()));
     let locks = locks.filter(|lock| !lock.holders.is_empty() || !lock.waiters.is_empty()).collect();
     let snapshot = crate::inspect::Snapshot {
         backend: "redis".into(),
@@ -111,36 +130,79 @@ pub(crate) async fn look(
         audit,
         truncated,
     };
-    let numbers = marks.iter().filter_map(|(name, mark)| match mark {
-        Mark::Number(number) => Some((name.as_str().to_owned(), *number)),
-        Mark::Nothing | Mark::Unknown => None,
-    });
     Ok(Look {
-        at_ms: taken_at_ms,
+        at_ms,
         whole_at: before.as_ref().map_or(started, |before| before.whole_at),
         version: None,
-        marks: numbers.collect(),
         snapshot: Arc::new(snapshot),
     })
 }
 
-/// Returns the names that are asked for with their marks, and how many pages of the index were read.
-async fn glance(port: &dyn Port, keys: &Keys, query: &Query) -> Result<(BTreeMap<LockName, Mark>, usize)> {
-    let mut marks = BTreeMap::new();
-    let mut first = 0;
+/// Glances at the names that are asked for.
+async fn glance(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Glance> {
+    let mut glance = Glance { at_ms: 0, marks: BTreeMap::new(), pages: 0 };
     loop {
+        let first = glance.pages * NAMES_PER_PAGE;
         let mut args = vec![first.to_string(), (first + NAMES_PER_PAGE - 1).to_string()];
         args.extend(keys.around_names());
         let call = Call { script: &scripts::GLANCE, keys: vec![keys.index()], args };
-        let page = reading::one(port, call).await?.list()?;
+        let answer = reading::one(port, call).await?.list()?;
+        let Some((now_ms, page)) = answer.split_first() else {
+            let text = "the script glance answered nothing; please report this";
+            return Err(Error::new(ErrorKind::Internal, text));
+        };
+        if glance.pages == 0 {
+            glance.at_ms = now_ms.uint()?;
+        }
         for pair in page.chunks_exact(2) {
             if let Some(name) = reading::listed(&pair[0].text()?, query) {
-                marks.insert(name, Mark::of(&pair[1].text()?));
+                glance.marks.insert(name, Mark::of(&pair[1].text()?));
             }
         }
+        glance.pages += 1;
         if page.len() < 2 * NAMES_PER_PAGE {
-            return Ok((marks, first / NAMES_PER_PAGE + 1));
+            return Ok(glance);
         }
-        first += NAMES_PER_PAGE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::redis::port::Data;
+
+    /// What a lock shows whose first grant was renewed twice, and so many wait for.
+    fn seen(waiters: usize) -> LockView {
+        let bytes = |text: &str| Data::Bytes(text.into());
+        let owner = "a".repeat(32);
+        let value = format!("{owner}|pl1|00000002|7|1000|30000|30000|host:1:00000000|");
+        let line = (0..waiters).flat_map(|at| {
+            [bytes(&format!("{owner}|host:2:00000000|30000|30000|1|m|")), bytes(&at.to_string())]
+        });
+        let answer = vec![
+            bytes("2000000"),
+            bytes("string"),
+            bytes(&value),
+            Data::Int(20_000),
+            Data::List(line.collect()),
+            Data::List(vec![bytes("9000"); waiters]),
+            Data::List(vec![]),
+            Data::List(vec![]),
+        ];
+        reading::view(&LockName::new("a").unwrap(), Data::List(answer)).unwrap()
+    }
+
+    #[test]
+    fn only_the_same_grant_after_the_same_renewals_is_not_read_again() {
+        assert!(Mark::of("00000002|7").is_of(&seen(0)));
+        for other in ["00000003|7", "00000002|8", "", "-", "2|", "|7"] {
+            assert!(!Mark::of(other).is_of(&seen(0)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_waiter_who_came_while_it_was_read_and_went_is_not_shown_on() {
+        assert_eq!(seen(1).waiters.len(), 1);
+        assert!(!Mark::of("00000002|7").is_of(&seen(1)));
     }
 }

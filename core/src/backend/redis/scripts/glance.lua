@@ -1,11 +1,12 @@
 -- Reads one page of the index of names, and with each name what another writing of the lock would change.
 -- Changes nothing.
--- The answer has a pair for each: the name, and renewals and fence of a lock of ours that nobody waits for
+-- The answer has the time in ms, and then a pair for each: the name, and renewals and fence of a lock of ours that nobody waits for
 -- and nobody shares; '-' if there is nothing, and '' for everything else, which has to be looked at.
 -- KEYS: 1 index of names. ARGV: 1 first place, 2 last place, 3 lock key prefix, 4 lock key suffix,
 --       5 line key prefix, 6 line key suffix, 7 suffix of the key of holders that share
 local names = redis.call('ZRANGE', KEYS[1], ARGV[1], ARGV[2])
-local beside, answer = {}, {}
+local time, beside = redis.call('TIME'), {}
+local answer = {time[1] .. string.sub('00000' .. time[2], -6, -4)}
 for at, name in ipairs(names) do
   beside[2 * at - 1], beside[2 * at] = ARGV[5] .. name .. ARGV[6], ARGV[5] .. name .. ARGV[7]
 end
@@ -22,6 +23,6 @@ for at, name in ipairs(names) do
       mark = string.match(value, '^%d+|%d+', 38) or ''
     end
   end
-  answer[2 * at - 1], answer[2 * at] = name, mark
+  answer[2 * at], answer[2 * at + 1] = name, mark
 end
 return answer
