@@ -23,6 +23,7 @@ mod stores;
 use judge::ErrorTable;
 use matrix::Run;
 use play::Verdict;
+use scenario::Scenario;
 use shim::Target;
 use skips::Skips;
 use stores::Store;
@@ -112,22 +113,22 @@ fn run(asked: &Asked) -> Result<bool, String> {
     Ok(matrix::tell(&runs, &verdicts, &mut skips))
 }
 
-/// Plays the scenarios that must fail, with the first target on the first store of several processes.
+/// Plays the scenarios that must fail, with the first target, on the first store of several processes, or else
+/// on the first one that can play them. Says what none of the stores can play.
 fn check_the_runner(asked: &Asked, stores: &[Store], logs: &Path, table: &ErrorTable) -> Result<(), String> {
     let scenarios = scenario::read_all(&asked.folder.join("must-fail"))?;
-    let store = stores.iter().find(|store| !store.one_process).or(stores.first()).ok_or("no store")?;
     let target = &asked.targets[0];
-    let runs: Vec<_> = scenarios
-        .iter()
-        .map(|scenario| Run {
-            scenario,
-            store,
-            cast: vec![target; scenario.actors.len()],
-            cast_name: target.name.clone(),
-        })
-        .collect();
+    let mut runs = Vec::new();
+    for scenario in &scenarios {
+        let Some(store) = judging(scenario, stores) else {
+            println!("{} is not checked: none of the stores lives in several processes", scenario.name);
+            continue;
+        };
+        let cast = vec![target; scenario.actors.len()];
+        runs.push(Run { scenario, store, cast, cast_name: target.name.clone() });
+    }
     let verdicts = matrix::play_all(&runs, asked.jobs, logs, table);
-    for (scenario, verdict) in scenarios.iter().zip(verdicts) {
+    for (scenario, verdict) in runs.iter().map(|run| run.scenario).zip(verdicts) {
         let reason = scenario.fails_with.as_deref().ok_or(format!("{} says not why", scenario.name))?;
         match verdict {
             Verdict::Failed(why) | Verdict::Skipped(why) if why.contains(reason) => {}
@@ -139,6 +140,35 @@ fn check_the_runner(asked: &Asked, stores: &[Store], logs: &Path, table: &ErrorT
             }
         }
     }
-    println!("the runner fails what it has to: {} scenarios", scenarios.len());
+    println!("the runner fails what it has to: {} scenarios", runs.len());
     Ok(())
+}
+
+/// The store on which a scenario tells whether the runner is in order.
+fn judging<'a>(scenario: &Scenario, stores: &'a [Store]) -> Option<&'a Store> {
+    let several = stores.iter().find(|store| !store.one_process);
+    several.or_else(|| stores.first().filter(|_| scenario.fits_one_process()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_runner_is_checked_on_a_store_that_can_play_what_must_fail() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../must-fail");
+        let scenarios = scenario::read_all(&folder).unwrap();
+        let store = |name| Store::start(name).unwrap();
+        let on = |stores: &[Store]| {
+            let names = |fits: bool| -> BTreeSet<_> {
+                let some = scenarios.iter().filter(|scenario| scenario.fits_one_process() == fits);
+                some.map(|scenario| judging(scenario, stores).map(|store| store.name.clone())).collect()
+            };
+            (names(true), names(false))
+        };
+        let all_on = |name: Option<&str>| BTreeSet::from([name.map(str::to_owned)]);
+        assert_eq!(on(&[store("memory")]), (all_on(Some("memory")), all_on(None)));
+        let both = on(&[store("memory"), store("sqlite")]);
+        assert_eq!(both, (all_on(Some("sqlite")), all_on(Some("sqlite"))));
+    }
 }

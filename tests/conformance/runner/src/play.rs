@@ -53,8 +53,7 @@ impl<T: fmt::Display> From<T> for Stop {
 
 /// Plays a scenario; `cast` has a target for each actor.
 pub fn play(scenario: &Scenario, cast: &[&Target], stage: &Stage<'_>) -> Verdict {
-    let needs_processes = scenario.needs.contains(&Need::Processes);
-    if needs_processes && stage.one_process {
+    if stage.one_process && !scenario.fits_one_process() {
         return Verdict::Skipped("this store lives in one process".into());
     }
     let mut play = match Play::begin(scenario, cast, stage) {

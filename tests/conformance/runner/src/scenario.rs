@@ -27,6 +27,13 @@ pub struct Scenario {
     pub steps: Vec<Step>,
 }
 
+impl Scenario {
+    /// Says whether it can be played where all actors are in one process.
+    pub fn fits_one_process(&self) -> bool {
+        !self.needs.contains(&Need::Processes)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
