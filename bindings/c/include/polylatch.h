@@ -333,6 +333,14 @@ enum PlStatus pl_guard_try_upgrade(const struct PlGuard *guard,
 void pl_guard_free(struct PlGuard *guard);
 
 /**
+ * Tells what the client's store can do, as JSON, such as {"backend":"redis","fifo":true,…}: give the text back
+ * with pl_text_free. Costs no request.
+ */
+enum PlStatus pl_client_capability(const struct PlClient *client,
+                                   char **json,
+                                   struct PlError **error);
+
+/**
  * Reads who holds and who waits, as JSON; give the text back with pl_text_free.
  *
  * `prefix` picks the locks whose names start with it; NULL means all. At most `limit` locks, 0 for 10000.

@@ -1,4 +1,4 @@
-//! Who holds, who waits; ending somebody's lease.
+//! What a store can do, who holds, who waits; ending somebody's lease.
 
 use std::ffi::c_char;
 use std::ptr;
@@ -11,6 +11,26 @@ use crate::border::{self, handle, optional_text, owned_text, place, text};
 use crate::cancel::run;
 use crate::client::PlClient;
 use crate::error::{PlError, PlStatus};
+
+/// Tells what the client's store can do, as JSON, such as {"backend":"redis","fifo":true,…}: give the text back
+/// with pl_text_free. Costs no request.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_client_capability(
+    client: *const PlClient,
+    json: *mut *mut c_char,
+    error: *mut *mut PlError,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            let json = place("json", json)?;
+            *json = ptr::null_mut();
+            let client = &handle("client", client)?.0;
+            *json = to_json(run(async { client.get().await })?.capability())?;
+            Ok(PlStatus::PL_OK)
+        })
+    }
+}
 
 /// Reads who holds and who waits, as JSON; give the text back with pl_text_free.
 ///

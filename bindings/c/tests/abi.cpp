@@ -168,6 +168,17 @@ void bad_input_is_told(const PlClient *client) {
   pl_text_free(nullptr);
 }
 
+void a_store_says_what_it_can_do(const PlClient *client) {
+  char *json = nullptr;
+  CHECK(pl_client_capability(client, &json, nullptr) == PL_OK);
+  const std::string text(json);
+  pl_text_free(json);
+  CHECK(text.find("\"backend\":") != std::string::npos && text.find("\"fifo\":true") != std::string::npos);
+  PlError *error = nullptr;
+  CHECK(pl_client_capability(nullptr, &json, &error) == PL_ERROR && json == nullptr);
+  CHECK(Failed(error).code == "invalid_argument");
+}
+
 void a_wait_ends_when_it_is_cancelled(const PlClient *client) {
   PlGuard *held = acquire(client, "cancel");
   PlCancel *cancel = pl_cancel_new();
@@ -354,6 +365,7 @@ int main(int argc, char **argv) {
     a_lock_is_had_and_given_back(client);
     kinds_are_kept(client);
     bad_input_is_told(client);
+    a_store_says_what_it_can_do(client);
     a_wait_ends_when_it_is_cancelled(client);
     a_timed_wait_ends(client);
     a_guard_steps_down_and_up(client);

@@ -1,0 +1,3 @@
+module polylatch.example/shim
+
+go 1.19
