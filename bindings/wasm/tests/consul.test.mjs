@@ -76,6 +76,33 @@ describe('consul', () => {
   });
 });
 
+test('a closed client leaves no request behind, also after its session has ended', async () => {
+  const name = unique('consul-closed');
+  const pending = new Set();
+  const counted = async (url, init) => {
+    const request = { waits: url.includes('index='), signal: init.signal };
+    pending.add(request);
+    try {
+      return await fetch(url, init);
+    } finally {
+      pending.delete(request);
+    }
+  };
+  const origin = agent.url.replace('consul:', 'http:');
+  const sessions = async () => (await (await fetch(`${origin}/v1/session/list`)).json()).map(({ ID }) => ID);
+  const before = await sessions();
+  const client = await connect(agent.url, { ...how, fetch: counted });
+  const guard = await client.lock(name);
+  const lost = new Promise((resolve) => guard.signal.addEventListener('abort', resolve));
+  for (const session of (await sessions()).filter((session) => !before.includes(session))) {
+    await fetch(`${origin}/v1/session/destroy/${session}`, { method: 'PUT' });
+  }
+  await lost;
+  await eventually('it waits for what comes next', () => [...pending].some(({ waits }) => waits));
+  await client.close();
+  await eventually('nothing is under way', () => pending.size === 0, 5_000);
+});
+
 const failures = [
   ['throws', () => { throw new TypeError('Failed to fetch'); }, BackendUnavailableError], // biome-ignore format: one a line
   ['rejects', () => Promise.reject(new TypeError('Failed to fetch')), BackendUnavailableError],

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use tokio::task::AbortHandle;
+
 use crate::backend::consul::Inner;
 use crate::backend::consul::acquisition::{Acquisition, Place};
 use crate::backend::consul::api::{Entry, Op};
@@ -38,11 +40,20 @@ pub(super) struct Inbox {
     started: AtomicBool,
     hears: AtomicBool,
     read: Mutex<HashMap<String, u64>>,
+    reader: Mutex<Option<AbortHandle>>,
 }
 
 impl Inbox {
     pub(super) fn hears(&self) -> bool {
         self.hears.load(Ordering::Relaxed)
+    }
+
+    /// Ends the request that waits for letters: the agent would hold it, and so its connection, for up to
+    /// [`WATCH`] after nobody wants an answer any more.
+    pub(super) fn close(&self) {
+        if let Some(reader) = unpoisoned(&self.reader).take() {
+            reader.abort();
+        }
     }
 }
 
@@ -50,7 +61,8 @@ impl Inner {
     /// Starts the background work, with the first session.
     pub(super) fn listen(self: &Arc<Self>) {
         if !self.inbox.started.swap(true, Ordering::SeqCst) {
-            self.runtime.spawn(read_letters(Arc::downgrade(self)));
+            let reader = self.runtime.spawn(read_letters(Arc::downgrade(self)));
+            *unpoisoned(&self.inbox.reader) = Some(reader.abort_handle());
             self.runtime.spawn(keep(Arc::downgrade(self)));
         }
     }

@@ -193,6 +193,7 @@ impl Inner {
             ending.spawn(async move { inner.sessions.destroy(&session).await });
         }
         while ending.join_next().await.is_some() {}
+        self.inbox.close();
         self.api.close();
         Ok(())
     }
