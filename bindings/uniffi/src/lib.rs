@@ -13,13 +13,14 @@
 //! - **What a host language tells is told on threads of their own**, so that a listener may itself call.
 //!
 //! How to read the code: `client` (what is connected to), `slot` (one acquisition and what it holds),
-//! `options` and `fault` (what goes in, what comes out wrong), `view` (who holds, who waits).
+//! `direct` (the question that is asked most), `options` and `fault` (what goes in, what comes out wrong), `view` (who holds, who waits).
 #![allow(
     clippy::result_large_err,
     reason = "an error is written into a buffer for the host at once; it is not passed through calls"
 )]
 
 mod client;
+mod direct;
 mod fault;
 mod gate;
 mod handed;
@@ -31,6 +32,7 @@ mod slot;
 mod view;
 
 pub use client::NativeClient;
+pub use direct::polylatch_uniffi_is_held;
 pub use fault::{Fault, NativeError};
 pub use gate::NativeGate;
 pub use options::{Capability, ConnectWith, OptionEntry, OptionWord, Wanted, WantedOptions, WantedWay};

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use polylatch::Guard;
 use polylatch_bridge::{Client, Failure, Homed, border, runtime};
 use tokio::sync::watch;
 
+use crate::direct::Number;
 use crate::fault::NativeError;
 use crate::handed::{at_once, handed};
 use crate::holding::Holding;
@@ -37,6 +38,8 @@ pub struct Slot {
     state: Mutex<State>,
     /// Listeners; they end with the slot.
     watches: Mutex<Vec<Homed<runtime::Task>>>,
+    /// By which it is asked directly.
+    number: OnceLock<Number>,
 }
 
 enum State {
@@ -60,6 +63,7 @@ impl Slot {
             canceled: watch::Sender::new(false),
             state: Mutex::new(State::Empty),
             watches: Mutex::default(),
+            number: OnceLock::new(),
         }
     }
 
@@ -204,7 +208,12 @@ impl Slot {
     }
 
     pub fn is_held(&self) -> bool {
-        self.check().is_ok()
+        self.holding().is_ok_and(|holding| holding.check().is_ok())
+    }
+
+    /// The number for `polylatch_uniffi_is_held`, a function of this library's that hosts may call directly.
+    pub fn number(self: Arc<Self>) -> u64 {
+        self.number.get_or_init(|| Number::of(&self)).get()
     }
 
     pub fn names(&self) -> Vec<String> {

@@ -13,14 +13,18 @@ import kotlin.time.Duration.Companion.seconds
  * with or without an answer from the store. One that is forgotten is released when it is collected.
  */
 public abstract class Held internal constructor(internal val slot: Slot) {
+    private val number: Long by lazy(LazyThreadSafetyMode.PUBLICATION) { slot.number().toLong() }
+
     /** Whether it is still held, by the clock, now. Costs no request. */
-    public val isHeld: Boolean get() = slot.isHeld()
+    public val isHeld: Boolean get() = Direct.polylatch_uniffi_is_held(number) == 1.toByte()
 
     /** For how long it may be relied on from now; zero once it is over. */
     public val remaining: Duration get() = slot.remaining().seconds
 
     /** Throws [LeaseLostException] unless it is still held, by the clock, now. Costs no request. */
-    public fun check(): Unit = told { slot.check() }
+    public fun check() {
+        if (!isHeld) told { slot.check() }
+    }
 
     /** Says that the protected work moves on; matters only with `beatEvery`. */
     public fun beat(): Unit = told { slot.beat() }
