@@ -1,0 +1,161 @@
+//! Robustness of a Redis master that Sentinels name: replicas that lag, masters that are killed and hung,
+//! promotions under load.
+//!
+//! A promotion forgets what had not reached the promoted replica. Without `guarantee=strict` a lock may then
+//! have two holders for a moment, which is documented; these moments are counted and shown, and everything
+//! else is a failure. With it, there is none.
+//!
+//! `POLYLATCH_SENTINEL_PROMOTIONS` sets how many promotions each run lives through.
+#![cfg(unix)]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use polylatch_robustness::evidence::Evidence;
+use polylatch_robustness::history::{Rule, Violation};
+use polylatch_robustness::load::{Hurt, Outcome, Plan, run};
+use polylatch_robustness::random::Random;
+use polylatch_robustness::sharing::Family;
+use polylatch_robustness::{boot_nanos, size};
+use polylatch_test_services::proxy::{Hold, Proxy};
+use polylatch_test_services::redis::{Service, ServiceBuilder};
+
+/// The worker program.
+const WORKER: &str = env!("CARGO_BIN_EXE_polylatch-robustness-worker");
+
+/// Longer than most promotions, so that who held a lock before one still believes it afterwards.
+const LEASE: Duration = Duration::from_secs(5);
+const BEST_EFFORT: &str = "lease=5s&provisional=600ms&poll=100ms&timeout=1500ms";
+
+/// After a promotion nothing is granted for this longest lease and for as long as a cut-off master goes on.
+const STRICT: &str = "guarantee=strict&ack=majority&max_lease=3s&lease=3s&provisional=600ms&poll=100ms&\
+                      timeout=1500ms";
+
+/// The times of promotions: from when the replica began to lag until the former master could answer nobody.
+#[derive(Debug, Default)]
+struct Promotions(RefCell<Vec<Range<u64>>>);
+
+impl Promotions {
+    /// Whether two holders at this moment are what the documentation says of promotions: one of them was
+    /// granted or renewed its lease by a master whose replica was behind, and that lease has not ended.
+    fn explain(&self, at: u64) -> bool {
+        let lease = LEASE.as_nanos() as u64;
+        self.0.borrow().iter().any(|one| (one.start..one.end + lease).contains(&at))
+    }
+
+    /// Makes the replica lag, kills or hangs the master, and waits until it replicates from the promoted one.
+    fn hurt<'test>(&'test self, service: &'test Service) -> Hurt<'test> {
+        Box::new(move |random| {
+            let began = boot_nanos();
+            let before = service.primary();
+            let how = lag(&service.links[0], random);
+            std::thread::sleep(Duration::from_millis(200 + random.below(1300)));
+            let hangs = random.once_in(2);
+            match hangs {
+                true => before.pause(),
+                false => before.kill(),
+            }
+            let mut ended = boot_nanos();
+            let promoted = service.wait_for_promotion(before);
+            if hangs {
+                // It goes on where it stood, and who has not noticed yet is still connected to it.
+                before.resume();
+                std::thread::sleep(Duration::from_millis(random.below(800)));
+            }
+            service.rejoin(before, promoted);
+            if hangs {
+                ended = boot_nanos();
+            }
+            self.0.borrow_mut().push(began..ended);
+            let master = if hangs { "hung" } else { "killed" };
+            (format!("promotion, master {master}, replica {how}"), None)
+        })
+    }
+}
+
+/// Lets the replica fall behind, and says how.
+fn lag(link: &Proxy, random: &mut Random) -> &'static str {
+    match random.below(3) {
+        0 => {
+            link.set_hold(Hold::Swallow);
+            "cut off"
+        }
+        // The master still hears that it lives.
+        1 => {
+            link.set_hold(Hold::StallReplies);
+            "gets nothing"
+        }
+        _ => {
+            link.set_latency(Duration::ZERO, Duration::from_millis(300 + random.below(600)));
+            "is slow"
+        }
+    }
+}
+
+/// Some load on a service, with as many promotions as wanted.
+#[track_caller]
+fn under_promotions(
+    service: &Service,
+    options: &str,
+    seed: u64,
+    usual: u64,
+    sections: u64,
+) -> (Outcome, Promotions, Evidence) {
+    let seed = size("POLYLATCH_ROBUSTNESS_SEED", seed);
+    let wanted = size("POLYLATCH_SENTINEL_PROMOTIONS", usual);
+    let evidence = Evidence::new(Some(seed));
+    let promotions = Promotions::default();
+    let url = format!("{}?{options}", service.url());
+    let plan = Plan {
+        sections: sections * wanted,
+        faults: wanted,
+        locks: 16,
+        // Long enough for a promotion to come meanwhile, and often enough for some to be under way.
+        long: Duration::from_millis(3500),
+        long_one_in: 60,
+        kills: 0,
+        others: vec![(1, promotions.hurt(service))],
+        ..Plan::usual(WORKER, Family::Mutex, seed, vec![url.clone(); 5], url)
+    };
+    let mut outcome = run(&plan, &evidence);
+    let early = outcome.history.expect_early_news();
+    println!("sentinel under load (seed {seed}, {options}):\n{}", outcome.figures);
+    println!("losses told before the lease had ended, because the promoted replica did not know it: {early}");
+    assert_eq!(outcome.figures.faults.values().sum::<u64>(), wanted);
+    drop(plan);
+    (outcome, promotions, evidence)
+}
+
+fn service() -> ServiceBuilder {
+    // A promotion that nobody was elected for is tried again after twice this time.
+    Service::with_replicas(1).failover_timeout(Duration::from_secs(40))
+}
+
+#[test]
+fn best_effort_has_two_holders_only_where_a_promotion_forgot_a_lease() {
+    let service = service().start();
+    let (mut outcome, promotions, evidence) =
+        under_promotions(&service, BEST_EFFORT, 20_261_201, 2, 600);
+    let is_documented = |violation: &Violation| {
+        matches!(violation.rule, Rule::Overlap | Rule::RefusedWhileHeld) && promotions.explain(violation.at)
+    };
+    let (documented, others): (Vec<_>, Vec<_>) =
+        outcome.history.check().into_iter().partition(is_documented);
+    let mut counts = BTreeMap::new();
+    documented.iter().for_each(|violation| *counts.entry(violation.rule).or_insert(0) += 1);
+    println!("documented moments with two holders, after {} promotions: {counts:?}", outcome.figures.faults.len());
+    documented.iter().take(3).for_each(|violation| println!("{violation}"));
+    evidence.expect_none(&outcome.history, &others);
+}
+
+#[test]
+fn strict_never_has_two_holders_whatever_a_promotion_forgets() {
+    let service = service()
+        .config("min-replicas-to-write 1")
+        .config("min-replicas-max-lag 10")
+        .start();
+    let (mut outcome, _, evidence) = under_promotions(&service, STRICT, 20_261_202, 1, 150);
+    evidence.judge(&mut outcome.history);
+}
