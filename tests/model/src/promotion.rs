@@ -88,7 +88,10 @@ enum At {
 enum Phase {
     Idle,
     /// Granted, and not told yet; `acked` is the set of replicas that have it.
-    Granted { at: At, acked: u8 },
+    Granted {
+        at: At,
+        acked: u8,
+    },
     Held,
 }
 

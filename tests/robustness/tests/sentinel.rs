@@ -136,26 +136,24 @@ fn service() -> ServiceBuilder {
 #[test]
 fn best_effort_has_two_holders_only_where_a_promotion_forgot_a_lease() {
     let service = service().start();
-    let (mut outcome, promotions, evidence) =
-        under_promotions(&service, BEST_EFFORT, 20_261_201, 2, 600);
+    let (mut outcome, promotions, evidence) = under_promotions(&service, BEST_EFFORT, 20_261_201, 2, 600);
     let is_documented = |violation: &Violation| {
         matches!(violation.rule, Rule::Overlap | Rule::RefusedWhileHeld) && promotions.explain(violation.at)
     };
-    let (documented, others): (Vec<_>, Vec<_>) =
-        outcome.history.check().into_iter().partition(is_documented);
+    let (documented, others): (Vec<_>, Vec<_>) = outcome.history.check().into_iter().partition(is_documented);
     let mut counts = BTreeMap::new();
     documented.iter().for_each(|violation| *counts.entry(violation.rule).or_insert(0) += 1);
-    println!("documented moments with two holders, after {} promotions: {counts:?}", outcome.figures.faults.len());
+    println!(
+        "documented moments with two holders, after {} promotions: {counts:?}",
+        outcome.figures.faults.len()
+    );
     documented.iter().take(3).for_each(|violation| println!("{violation}"));
     evidence.expect_none(&outcome.history, &others);
 }
 
 #[test]
 fn strict_never_has_two_holders_whatever_a_promotion_forgets() {
-    let service = service()
-        .config("min-replicas-to-write 1")
-        .config("min-replicas-max-lag 10")
-        .start();
+    let service = service().config("min-replicas-to-write 1").config("min-replicas-max-lag 10").start();
     let (mut outcome, _, evidence) = under_promotions(&service, STRICT, 20_261_202, 1, 150);
     evidence.judge(&mut outcome.history);
 }

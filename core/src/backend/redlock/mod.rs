@@ -38,6 +38,8 @@ mod inbox;
 mod lease;
 mod looking;
 mod node;
+#[cfg(test)]
+mod patterns;
 mod scripts;
 
 pub(crate) use config::RedlockConfig;

@@ -98,6 +98,14 @@ impl Node {
         })
     }
 
+    /// A node behind another door than a socket.
+    #[cfg(test)]
+    pub(super) fn simulated(config: &RedisConfig, port: Arc<dyn Port>) -> Self {
+        let node = Self::new(config.clone(), Handle::current()).expect("a plain address");
+        *unpoisoned(&node.port) = port;
+        node
+    }
+
     pub(super) fn port(&self) -> Arc<dyn Port> {
         Arc::clone(&unpoisoned(&self.port))
     }

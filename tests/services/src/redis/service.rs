@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::RedisServer;
 use super::config::{Tls, percent};
+use crate::Reply;
 use crate::proxy::Proxy;
-use crate::wait::{wait_for, wait_until};
+use crate::wait::{poll, wait_for, wait_until};
 
 /// How the Sentinels call it.
 const NAME: &str = "locks";
@@ -183,9 +184,20 @@ impl Service {
             let info = former.command(&["INFO", "replication"]);
             info.text().is_some_and(|text| text.contains("master_link_status:up"))
         });
-        wait_until("the Sentinels to take it for a replica", PATIENCE, || {
-            self.sentinels.iter().all(|sentinel| takes_for_replica(sentinel, former.port()))
-        });
+        let taken = || {
+            let all = self.sentinels.iter().all(|sentinel| takes_for_replica(sentinel, former.port()));
+            all.then_some(())
+        };
+        if poll(PATIENCE, taken).is_none() {
+            let views = self.sentinels.iter().map(|sentinel| {
+                let master = sentinel.command(&["SENTINEL", "MASTER", NAME]);
+                let replicas = sentinel.command(&["SENTINEL", "REPLICAS", NAME]);
+                let replicas: Vec<_> = replicas.items().iter().map(Reply::texts).collect();
+                format!("{:?}\n{replicas:?}\n{}", master.texts(), sentinel.log_tail())
+            });
+            let views: Vec<_> = views.collect();
+            panic!("the Sentinels do not take {} for a replica:\n{}", former.address(), views.join("\n\n"));
+        }
     }
 
     /// The port of the primary that the most recent configuration names.

@@ -222,14 +222,24 @@ fn a_primary_that_keeps_a_part_of_its_replicas_must_not_go_on() {
             setting(f, "min-replicas-to-write", least);
         })
     };
-    for (replicas, least, kept) in
-        [("1", "1", true), ("2", "1", true), ("3", "1", false), ("3", "2", true), ("5", "2", false), ("5", "3", true)]
-    {
+    for (replicas, least, kept) in [
+        ("1", "1", true),
+        ("2", "1", true),
+        ("3", "1", false),
+        ("3", "2", true),
+        ("5", "2", false),
+        ("5", "3", true),
+    ] {
         let examination = with(replicas, least);
         let told = if kept { Holds::Yes } else { Holds::No };
-        assert_eq!(holds(&examination, "exclusion-after-failover"), told, "{replicas} replicas, {least} wanted");
+        assert_eq!(
+            holds(&examination, "exclusion-after-failover"),
+            told,
+            "{replicas} replicas, {least} wanted"
+        );
         if !kept {
-            let because = &examination.promises.iter().find(|promise| promise.holds == Holds::No).unwrap().because;
+            let because =
+                &examination.promises.iter().find(|promise| promise.holds == Holds::No).unwrap().because;
             assert!(because.contains("min-replicas-to-write"), "{because}");
         }
     }
