@@ -1,20 +1,20 @@
 //! A primary, its replicas, and three Sentinels that promote one of them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::RedisServer;
 use super::config::{Tls, percent};
 use crate::Reply;
 use crate::proxy::Proxy;
-use crate::wait::{poll, wait_for, wait_until};
+use crate::wait::{poll, wait_until};
 
 /// How the Sentinels call it.
 const NAME: &str = "locks";
 const SENTINELS: usize = 3;
-/// For how long a primary has to be silent.
+/// For how long a primary usually has to be silent.
 const SILENCE: Duration = Duration::from_millis(500);
 /// They elect who promotes by chance, and begin anew when that led to nothing.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(90);
 /// Longer than most tests: by then the Sentinels correct where a replica replicates from. Half of the
 /// time after which they try a failed promotion again.
 const FAILOVER: Duration = Duration::from_secs(180);
@@ -31,6 +31,7 @@ pub struct ServiceBuilder {
     sentinel_password: Option<String>,
     lines: Vec<String>,
     failover: Option<Duration>,
+    silence: Option<Duration>,
     tls: Option<Tls>,
 }
 
@@ -61,6 +62,13 @@ impl ServiceBuilder {
     #[must_use]
     pub fn failover_timeout(mut self, limit: Duration) -> Self {
         self.failover = Some(limit);
+        self
+    }
+
+    /// For how long a primary has to be silent before it is replaced (`down-after-milliseconds`).
+    #[must_use]
+    pub fn silence(mut self, least: Duration) -> Self {
+        self.silence = Some(least);
         self
     }
 
@@ -97,7 +105,7 @@ impl ServiceBuilder {
         let sentinels = (0..SENTINELS).map(|_| {
             let failover = self.failover.unwrap_or(FAILOVER).as_millis();
             let mut builder = RedisServer::builder()
-                .sentinel(NAME, at, SENTINELS / 2 + 1, SILENCE)
+                .sentinel(NAME, at, SENTINELS / 2 + 1, self.silence.unwrap_or(SILENCE))
                 .config(&format!("sentinel failover-timeout {NAME} {failover}"));
             if let Some(tls) = &self.tls {
                 builder = builder.tls(tls.clone()).config("tls-replication yes");
@@ -159,49 +167,77 @@ impl Service {
     /// Waits until the Sentinels name another primary than `before`, and it accepts writes.
     #[track_caller]
     pub fn wait_for_promotion(&self, before: &RedisServer) -> &RedisServer {
-        let port = wait_for("a promotion", PATIENCE, || self.named().filter(|port| *port != before.port()));
+        let port = poll(PATIENCE, || self.named().filter(|port| *port != before.port()));
+        let port = port.unwrap_or_else(|| panic!("the Sentinels promote nobody:\n{}", self.views()));
         let promoted = self.servers.iter().find(|server| server.port() == port).expect("one of our servers");
         wait_until("the promoted server to accept writes", PATIENCE, || is_primary(promoted));
         promoted
     }
 
-    /// Lets a former primary replicate from the present one, by way of the first link, and waits until the
-    /// Sentinels would promote it. For a service with one replica. A server that was killed is started
-    /// again, empty; a paused one has to be resumed before.
+    /// Lets the other of two servers replicate from the present primary, by way of the first link, and waits
+    /// until all Sentinels would promote it. A server that was killed is started again, empty; a paused one
+    /// has to be resumed before. Returns the primary, which may have changed once more meanwhile: on a busy
+    /// machine, a server is easily silent for too long.
     #[track_caller]
-    pub fn rejoin(&self, former: &RedisServer, present: &RedisServer) {
+    pub fn rejoin(&self) -> &RedisServer {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let present = self.primary();
+            let other = self.servers.iter().find(|server| server.port() != present.port());
+            let other = other.expect("a service of two servers");
+            if !other.is_running() {
+                other.start_again();
+            }
+            self.follow(other, present);
+            let settled = || {
+                let taken = self.sentinels.iter().all(|sentinel| takes_for_replica(sentinel, other.port()));
+                let changed = self.named() != Some(present.port());
+                (changed || (taken && is_primary(present))).then_some(!changed)
+            };
+            match poll(deadline.saturating_duration_since(Instant::now()), settled) {
+                Some(true) => return present,
+                Some(false) => {}
+                None => panic!("the Sentinels do not settle:\n{}", self.views()),
+            }
+        }
+    }
+
+    fn follow(&self, other: &RedisServer, present: &RedisServer) {
         let link = &self.links[0];
         link.heal();
         link.reset_all();
         link.set_target(present.address());
-        if !former.is_running() {
-            former.start_again();
+        for (server, words) in [
+            (present, ["REPLICAOF", "NO", "ONE"]),
+            (other, ["REPLICAOF", "127.0.0.1", &link.port().to_string()]),
+        ] {
+            let reply = server.command(&words);
+            assert!(reply.is_ok(), "{reply:?}");
         }
-        let port = link.port().to_string();
-        let reply = former.command(&["REPLICAOF", "127.0.0.1", &port]);
-        assert!(reply.is_ok(), "{reply:?}");
-        wait_until("the former primary to have the data", PATIENCE, || {
-            let info = former.command(&["INFO", "replication"]);
-            info.text().is_some_and(|text| text.contains("master_link_status:up"))
+    }
+
+    /// What each Sentinel thinks and has done, for people.
+    fn views(&self) -> String {
+        let views = self.sentinels.iter().map(|sentinel| {
+            let master = sentinel.command(&["SENTINEL", "MASTER", NAME]);
+            let replicas = sentinel.command(&["SENTINEL", "REPLICAS", NAME]);
+            let replicas: Vec<_> = replicas.items().iter().map(Reply::texts).collect();
+            format!("{:?}\n{replicas:?}\n{}", master.texts(), sentinel.log_tail())
         });
-        let taken = || {
-            let all = self.sentinels.iter().all(|sentinel| takes_for_replica(sentinel, former.port()));
-            all.then_some(())
-        };
-        if poll(PATIENCE, taken).is_none() {
-            let views = self.sentinels.iter().map(|sentinel| {
-                let master = sentinel.command(&["SENTINEL", "MASTER", NAME]);
-                let replicas = sentinel.command(&["SENTINEL", "REPLICAS", NAME]);
-                let replicas: Vec<_> = replicas.items().iter().map(Reply::texts).collect();
-                format!("{:?}\n{replicas:?}\n{}", master.texts(), sentinel.log_tail())
-            });
-            let views: Vec<_> = views.collect();
-            panic!("the Sentinels do not take {} for a replica:\n{}", former.address(), views.join("\n\n"));
-        }
+        views.collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// How many promotions the Sentinels have begun; `None` if none of them answers.
+    pub fn epoch(&self) -> Option<u64> {
+        self.latest().map(|(epoch, _)| epoch)
     }
 
     /// The port of the primary that the most recent configuration names.
     fn named(&self) -> Option<u16> {
+        self.latest().map(|(_, port)| port)
+    }
+
+    fn latest(&self) -> Option<(u64, u16)> {
         let words = self.sentinels.iter().filter(|sentinel| sentinel.is_running()).filter_map(|sentinel| {
             let master = sentinel.try_command(&["SENTINEL", "MASTER", NAME]).ok()?;
             let field = |name: &str| {
@@ -211,7 +247,7 @@ impl Service {
             };
             Some((field("config-epoch")?, u16::try_from(field("port")?).ok()?))
         });
-        words.max().map(|(_, port)| port)
+        words.max()
     }
 
     #[track_caller]
