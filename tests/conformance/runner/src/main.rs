@@ -3,7 +3,8 @@
 //! `polylatch-conformance FOLDER --target NAME=COMMAND… [--store NAME…] [--only TEXT] [--jobs N]`
 //!
 //! A command is the path of a program, or a JSON list of words. Without `--store`: memory, sqlite,
-//! redis, redlock (three servers) and consul; `--store NAME=URL` plays on one that runs already. Before
+//! redis, redlock (three servers) and consul; there are also sentinel and cluster. `--store NAME=URL` plays on one
+//! that runs already. Before
 //! anything else the runner plays `must-fail/`: each of those has to fail, for the reason that it names.
 
 use std::collections::BTreeSet;
