@@ -184,7 +184,7 @@ fn service() -> ServiceBuilder {
 #[test]
 fn best_effort_has_two_holders_only_where_a_promotion_forgot_a_lease() {
     let service = service().start();
-    let (mut outcome, promotions, evidence) = under_promotions(&service, BEST_EFFORT, 20_261_201, 2, 600);
+    let (mut outcome, promotions, evidence) = under_promotions(&service, BEST_EFFORT, 20_261_201, 2, 350);
     let is_documented = |violation: &Violation| {
         matches!(violation.rule, Rule::Overlap | Rule::RefusedWhileHeld) && promotions.explain(violation.at)
     };
