@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use contract::{block_on, eventually_within};
-use polylatch::inspect::{CheckSeverity, Query};
+use polylatch::inspect::{CheckSeverity, Holds, Query};
 use polylatch::{Error, ErrorKind, Polylatch};
 use polylatch_test_services::proxy::Hold;
-use polylatch_test_services::redis::{RedisServer, Service};
+use polylatch_test_services::redis::{RedisServer, Service, Tls};
 
 const SOON: Duration = Duration::from_secs(20);
 const QUICK: &str = "poll=100ms&provisional=600ms";
@@ -205,4 +205,84 @@ fn sentinels_that_are_down_are_passed_over_and_an_examination_says_so() {
     assert!(finding.severity.needs_action(), "{finding:?}");
     assert!(finding.title.contains("Too few Sentinels"), "{finding:?}");
     assert!(finding.detail.contains(&service.sentinels[0].address().to_string()), "{finding:?}");
+}
+
+#[test]
+fn a_server_that_is_no_master_is_refused_although_a_sentinel_names_it() {
+    let master = RedisServer::start();
+    let replica = RedisServer::builder().replica_of(master.address()).start();
+    let sentinel =
+        RedisServer::builder().sentinel("locks", replica.address(), 1, Duration::from_secs(60)).start();
+    refused(
+        &format!("redis+sentinel://{}/locks?timeout=2s", sentinel.address()),
+        ErrorKind::BackendUnavailable,
+        &[&replica.address().to_string(), "it is a replica", "sentinel monitor"],
+    );
+}
+
+#[test]
+fn a_sentinel_keeps_no_locks() {
+    let service = Service::with_replicas(1).start();
+    let sentinel = service.sentinels[0].address();
+    refused(
+        &format!("redis://{sentinel}"),
+        ErrorKind::InvalidConfig,
+        &["is a Sentinel", "redis+sentinel://"],
+    );
+    let servers = [service.servers[0].address(), service.servers[1].address()];
+    refused(
+        &format!("redlock://{},{sentinel},{}", servers[0], servers[1]),
+        ErrorKind::BackendRejected,
+        &["is a Sentinel", "is a replica"],
+    );
+}
+
+#[test]
+fn sentinels_and_servers_speak_tls_and_a_promotion_is_followed_there() {
+    let service =
+        Service::with_replicas(1).tls(Tls::new()).password("s3cret").sentinel_password("s3cret-too").start();
+    let ca = service.servers[0].tls().ca.display().to_string();
+    let url = format!("{}?sentinel_password=s3cret-too&{QUICK}&timeout=3s", service.url());
+    let client = connect(&format!("{url}&ca={ca}")).unwrap();
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    eventually_within("it is replicated", SOON, || {
+        guard.renewals() > 1 && service.servers[1].command(&["EXISTS", "polylatch:{a}:lock"]).int() == Some(1)
+    });
+    let examined = block_on(client.inspect().examine()).unwrap();
+    assert_eq!(examined.finding("encryption").unwrap().severity, CheckSeverity::Ok, "{examined:?}");
+    let before = service.primary();
+    before.kill();
+    service.wait_for_promotion(before);
+    let renewals = guard.renewals();
+    eventually_within("the holder renews at the new master", SOON, || guard.renewals() > renewals);
+    block_on(guard.release()).unwrap();
+
+    // Who trusts another authority, or speaks plainly, learns so.
+    let wrong = service.servers[0].tls().wrong_ca.display();
+    refused(&format!("{url}&ca={wrong}"), ErrorKind::BackendRejected, &["certificate is not trusted"]);
+    let plain = url.replace("rediss+sentinel", "redis+sentinel");
+    refused(&plain, ErrorKind::BackendUnavailable, &["rediss+sentinel://"]);
+}
+
+#[test]
+fn an_examination_says_what_a_promotion_may_forget() {
+    let service =
+        Service::with_replicas(1).config("min-replicas-to-write 1").config("min-replicas-max-lag 10").start();
+    let promise = |options: &str| {
+        let client = connect(&format!("{}?{options}", service.url())).unwrap();
+        let examined = block_on(client.inspect().examine()).unwrap();
+        let found = examined.promises.iter().find(|promise| promise.id == "exclusion-after-failover");
+        let found = found.expect("it is always judged");
+        (found.holds, found.because.clone())
+    };
+    assert_eq!(promise("").0, Holds::No);
+    assert_eq!(promise("ack=majority").0, Holds::No);
+    let strict = "guarantee=strict&ack=majority&max_lease=15s";
+    let (holds, because) = promise(strict);
+    assert_eq!(holds, Holds::Yes, "{because}");
+    assert!(because.contains("12 s and max_lease=15s"), "{because}");
+    service.servers[0].command(&["CONFIG", "SET", "min-replicas-max-lag", "30"]);
+    let (holds, because) = promise(strict);
+    assert_eq!(holds, Holds::No, "{because}");
+    assert!(because.contains("min-replicas-max-lag above 10"), "{because}");
 }

@@ -69,7 +69,12 @@ fn a_replica_is_no_node() {
 #[test]
 fn a_cluster_node_is_no_node() {
     let (one, two) = (RedisServer::start(), RedisServer::start());
-    let of_cluster = RedisServer::builder().config("cluster-enabled yes").start();
+    // By itself it would take its own port and 10 000, which may be too high.
+    let bus = ReservedPort::new().unwrap();
+    let of_cluster = RedisServer::builder()
+        .config("cluster-enabled yes")
+        .config(&format!("cluster-port {}", bus.number()))
+        .start();
     let error = refused(&url_of(&[&one, &of_cluster, &two]));
     expect(&error, ErrorKind::BackendRejected, &["a node of a Redis Cluster"]);
 }

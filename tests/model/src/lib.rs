@@ -27,7 +27,8 @@
 //! - Renewal and polling follow no schedule. A client that never renews is as possible as one that
 //!   renews in every tick, so no result here rests on the renewal that follows an entry by push.
 //!
-//! Locks that several can hold have a model of their own: [`shared`].
+//! Locks that several can hold have a model of their own: [`shared`]; so has a promotion that forgets:
+//! [`promotion`].
 //!
 //! # What is not modelled
 //!
@@ -65,6 +66,7 @@
 
 mod explore;
 mod message;
+pub mod promotion;
 pub mod redlock;
 mod rules;
 pub mod shared;

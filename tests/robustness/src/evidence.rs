@@ -46,12 +46,18 @@ impl Evidence {
     #[track_caller]
     pub fn judge(&self, history: &mut History) {
         let violations = history.check();
+        self.expect_none(history, &violations);
+    }
+
+    /// Fails with these violations of a history, if there are any.
+    #[track_caller]
+    pub fn expect_none(&self, history: &History, violations: &[Violation]) {
         if violations.is_empty() {
             return;
         }
         let all: String = history.sections.iter().map(|section| format!("{section}\n")).collect();
         let _ = std::fs::write(self.file("all-sections"), all);
-        panic!("{}", story(history, &violations));
+        panic!("{}", story(history, violations));
     }
 }
 

@@ -213,6 +213,29 @@ impl History {
         found
     }
 
+    /// For stores that lose data: a holder may be told that the store does not name it any more before its
+    /// lease has ended. That is early, and not wrong; the rules take it like the end that it announces.
+    /// Returns how many were told so.
+    pub fn expect_early_news(&mut self) -> usize {
+        let mut early = 0;
+        for section in &mut self.sections {
+            if let Some(left) = &mut section.left
+                && left.verdict == Verdict::Lost("superseded".into())
+            {
+                left.verdict = Verdict::Lost("expired".into());
+                left.valid_until = left.before;
+                early += 1;
+            }
+            if let Some((_, result)) = &mut section.released
+                && result == "superseded"
+            {
+                *result = "expired".into();
+                early += 1;
+            }
+        }
+        early
+    }
+
     /// The sections of a lock around a moment, for people.
     pub fn around(&self, lock: u32, at: u64) -> Vec<&Section> {
         const NEIGHBOURS: usize = 6;

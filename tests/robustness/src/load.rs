@@ -24,6 +24,9 @@ const STUCK: Duration = Duration::from_secs(30);
 /// How long the workers may take to end when they are asked to.
 const END: Duration = Duration::from_secs(20);
 
+/// Long sections are usually rare, so that many sections pass.
+pub const SELDOM: u64 = 5000;
+
 /// What ends a fault that lasts.
 pub type Healing<'store> = (Duration, Box<dyn FnOnce() + 'store>);
 
@@ -46,6 +49,8 @@ pub struct Plan<'store> {
     pub locks: u64,
     /// Length of a long section: more than the first lease.
     pub long: Duration,
+    /// One in so many sections is long.
+    pub long_one_in: u64,
     /// Longest pause: more than a lease.
     pub pause: Duration,
     /// How often a worker is killed, how often one is paused, and the rest, in shares.
@@ -69,6 +74,7 @@ impl Plan<'_> {
             threads: 3,
             locks: 6,
             long: Duration::from_millis(450),
+            long_one_in: SELDOM,
             pause: Duration::from_millis(1100),
             kills: 1,
             pauses: 0,
@@ -222,7 +228,7 @@ impl<'store> Fleet<'_, 'store> {
             .args(["load", &plan.urls[place]])
             .args([self.resource.path(), &file("history")])
             .args([seed, plan.locks, plan.threads].map(|number| number.to_string()))
-            .args([&plan.long.as_millis().to_string(), plan.family.code()])
+            .args([&plan.long.as_millis().to_string(), &plan.long_one_in.to_string(), plan.family.code()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(File::create(file("stderr")).expect("the folder is ours"))

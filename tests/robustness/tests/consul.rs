@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use polylatch_robustness::evidence::Evidence;
-use polylatch_robustness::load::{Healing, Hurt, Plan, run};
+use polylatch_robustness::load::{Healing, Hurt, Plan, SELDOM, run};
 use polylatch_robustness::sharing::Family;
 use polylatch_robustness::stage::Stage;
 use polylatch_robustness::{crowd, scenarios, size};
@@ -76,6 +76,7 @@ fn sections_never_overlap_while_workers_connections_and_the_agent_are_hurt() {
         threads: 3,
         locks: 6,
         long: Duration::from_millis(900),
+        long_one_in: SELDOM,
         pause: Duration::from_millis(2200),
         kills: 20,
         pauses: 20,
@@ -129,6 +130,7 @@ fn sections_never_overlap_while_leaders_are_killed() {
         threads: 2,
         locks: 6,
         long: Duration::from_millis(500),
+        long_one_in: SELDOM,
         pause: Duration::from_millis(1000),
         kills: 0,
         pauses: 0,

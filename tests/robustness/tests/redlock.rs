@@ -8,10 +8,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use polylatch_robustness::evidence::Evidence;
-use polylatch_robustness::history::History;
-use polylatch_robustness::load::{Healing, Hurt, Plan, run};
+use polylatch_robustness::load::{Healing, Hurt, Plan, SELDOM, run};
 use polylatch_robustness::random::Random;
-use polylatch_robustness::record::Verdict;
 use polylatch_robustness::scenarios;
 use polylatch_robustness::sharing::Family;
 use polylatch_robustness::size;
@@ -167,13 +165,14 @@ fn sections_never_overlap_while_nodes_are_killed_emptied_paused_slow_and_cut_off
         family: Family::Mutex,
         looks: nodes.url(false),
         long: Duration::from_millis(450),
+        long_one_in: SELDOM,
         pause: Duration::from_millis(1100),
         kills: 2,
         pauses: 2,
         others: faults_of(&nodes),
     };
     let mut outcome = run(&plan, &evidence);
-    let told_early = expect_early_news(&mut outcome.history);
+    let told_early = outcome.history.expect_early_news();
     println!("losses told before the lease had ended, because too few nodes remembered it: {told_early}");
     println!("redlock under load (seed {seed}):\n{}", outcome.figures);
     evidence.judge(&mut outcome.history);
@@ -182,28 +181,6 @@ fn sections_never_overlap_while_nodes_are_killed_emptied_paused_slow_and_cut_off
     }
     assert!(outcome.figures.sections as u64 >= sections);
     assert!(outcome.figures.faults.values().sum::<u64>() >= faults);
-}
-
-/// Nodes lose their data here, so a holder may be told that no majority names it before its lease has
-/// ended. That is early, and not wrong: the judge takes it like the end that it announces.
-fn expect_early_news(history: &mut History) -> usize {
-    let mut early = 0;
-    for section in &mut history.sections {
-        if let Some(left) = &mut section.left
-            && left.verdict == Verdict::Lost("superseded".into())
-        {
-            left.verdict = Verdict::Lost("expired".into());
-            left.valid_until = left.before;
-            early += 1;
-        }
-        if let Some((_, result)) = &mut section.released
-            && result == "superseded"
-        {
-            *result = "expired".into();
-            early += 1;
-        }
-    }
-    early
 }
 
 #[test]
@@ -222,6 +199,7 @@ fn two_to_sixteen_contenders_of_one_lock_get_past_each_other() {
             family: Family::Mutex,
             looks: nodes.url(false),
             long: Duration::from_millis(5),
+            long_one_in: SELDOM,
             pause: Duration::ZERO,
             kills: 0,
             pauses: 0,

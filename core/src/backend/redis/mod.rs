@@ -100,6 +100,13 @@ pub(crate) async fn open(
     if purpose == Purpose::Examine {
         return Ok(Arc::new(RedisBackend::new(config, context, port)));
     }
+    if facts.is_sentinel {
+        return Err(Error::new(
+            ErrorKind::InvalidConfig,
+            "this server is a Sentinel, which keeps no locks but says who does; write \
+             redis+sentinel://HOST,HOST,HOST/SERVICE",
+        ));
+    }
     if facts.is_replica {
         return Err(Error::new(
             ErrorKind::BackendRejected,

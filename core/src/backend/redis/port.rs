@@ -112,6 +112,8 @@ pub(crate) struct ServerFacts {
     pub max_memory: Option<u64>,
     pub eviction_policy: Option<String>,
     pub is_cluster_node: bool,
+    /// It says who keeps the data, and keeps none.
+    pub is_sentinel: bool,
 }
 
 /// What happens on a subscribed channel.

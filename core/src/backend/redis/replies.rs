@@ -218,6 +218,7 @@ pub(super) fn parse_info(text: &str) -> ServerFacts {
         max_memory: field("maxmemory").and_then(|text| text.parse().ok()),
         eviction_policy: field("maxmemory_policy").map(str::to_owned),
         is_cluster_node: field("cluster_enabled") == Some("1"),
+        is_sentinel: field("redis_mode") == Some("sentinel"),
     }
 }
 

@@ -262,7 +262,8 @@ impl Sentinels {
             Some(Value::Array(fields)) if fields.first().and_then(text).as_deref() == Some("slave") => {
                 Err(Error::new(
                     ErrorKind::BackendUnavailable,
-                    "it is a replica, so a promotion is under way; try again in a moment",
+                    "it is a replica, so a promotion is under way; try again in a moment, and if it stays so, name \
+                     the master in `sentinel monitor`",
                 ))
             }
             // A user that may not ask finds out by READONLY.

@@ -38,6 +38,8 @@ mod inbox;
 mod lease;
 mod looking;
 mod node;
+#[cfg(test)]
+mod patterns;
 mod scripts;
 
 pub(crate) use config::RedlockConfig;
@@ -178,6 +180,13 @@ impl Inner {
         }
         let known = self.standings().iter().filter(|standing| **standing != Standing::Unknown).count();
         if known < self.quorum.needed() {
+            let rejected: Vec<_> = self.nodes.iter().filter_map(|node| node.rejected()).collect();
+            if let Some(first) = rejected.first()
+                && rejected.len() >= self.quorum.covering()
+            {
+                let all: Vec<_> = rejected.iter().map(|rejected| rejected.1.as_str()).collect();
+                return Err(Error::new(first.0, all.join("; ")));
+            }
             return Err(self.unreachable(&[]));
         }
         for node in self.nodes.iter().filter(|node| node.standing() == Standing::Unknown) {

@@ -52,6 +52,8 @@ struct Known {
     unfit: Option<Unfit>,
     /// What its latest failure was, for people.
     failure: Option<String>,
+    /// The kind of that failure, if trying again does not help.
+    rejected: Option<ErrorKind>,
     /// It may evict what it was told to keep.
     may_forget: bool,
 }
@@ -96,6 +98,14 @@ impl Node {
             unanswered: AtomicU32::new(0),
             looking: AtomicBool::new(false),
         })
+    }
+
+    /// A node behind another door than a socket.
+    #[cfg(test)]
+    pub(super) fn simulated(config: &RedisConfig, port: Arc<dyn Port>) -> Self {
+        let node = Self::new(config.clone(), Handle::current()).expect("a plain address");
+        *unpoisoned(&node.port) = port;
+        node
     }
 
     pub(super) fn port(&self) -> Arc<dyn Port> {
@@ -168,6 +178,12 @@ impl Node {
         known.unfit.as_ref().map(|unfit| unfit.1.clone()).or_else(|| known.failure.clone())
     }
 
+    /// Why it cannot be used until a person has mended something.
+    pub(super) fn rejected(&self) -> Option<Unfit> {
+        let known = unpoisoned(&self.known);
+        Some(Unfit(known.rejected?, known.failure.clone()?))
+    }
+
     pub(super) fn may_forget(&self) -> bool {
         unpoisoned(&self.known).may_forget
     }
@@ -217,6 +233,8 @@ impl Node {
         let mut known = unpoisoned(&self.known);
         known.silent = false;
         known.failure = failure.map(ToString::to_string);
+        known.rejected =
+            failure.filter(|error| error.retry() != Retry::AfterBackoff).map(|error| error.kind());
         if failure.is_some_and(|error| error.retry() == Retry::AfterBackoff) {
             known.suspect.get_or_insert_with(Instant::now);
         } else {
@@ -289,6 +307,8 @@ impl Node {
         let place = &self.place;
         let why = if facts.is_replica {
             format!("{place} is a replica, and every node has to be a master of its own; name the master")
+        } else if facts.is_sentinel {
+            format!("{place} is a Sentinel, which keeps no locks; name a server")
         } else if facts.is_cluster_node {
             format!("{place} is a node of a Redis Cluster, whose keys move; name servers that stand alone")
         } else if facts.epoch.is_none() {

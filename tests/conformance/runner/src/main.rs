@@ -3,8 +3,9 @@
 //! `polylatch-conformance FOLDER --target NAME=COMMAND… [--store NAME…] [--only TEXT] [--jobs N]`
 //!
 //! A command is the path of a program, or a JSON list of words. Without `--store`: memory, sqlite,
-//! redis, redlock (three servers) and consul; `--store NAME=URL` plays on one that runs already. Before
-//! anything else the runner plays `must-fail/`: each of those has to fail, for the reason that it names.
+//! redis, redlock (three servers) and consul; there are also sentinel and cluster. `--store NAME=URL` plays on one
+//! that runs already. Before anything else the runner plays `must-fail/`: each of those has to fail, for the
+//! reason that it names.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

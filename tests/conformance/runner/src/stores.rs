@@ -1,11 +1,19 @@
 //! The stores that scenarios are played on, real servers among them.
 
+use std::time::Duration;
+
 use polylatch_test_services::TempDir;
 use polylatch_test_services::consul::ConsulAgent;
-use polylatch_test_services::redis::RedisServer;
+use polylatch_test_services::redis::{Cluster, RedisServer, Service};
 
 /// Played without being asked for.
 pub const BY_DEFAULT: [&str; 5] = ["memory", "sqlite", "redis", "redlock", "consul"];
+
+/// Played where they are asked for: the same scripts as on a single Redis, found in another way.
+const BY_NAME: [&str; 2] = ["sentinel", "cluster"];
+
+/// Scenarios are about locks; a machine that is busy should not cause promotions.
+const UNDISTURBED: Duration = Duration::from_secs(10);
 
 /// A kind of store, ready to give out places for runs.
 pub struct Store {
@@ -20,6 +28,8 @@ enum Place {
     Files(TempDir),
     Redis(Box<RedisServer>),
     Several(Vec<RedisServer>),
+    Service(Box<Service>),
+    Cluster(Box<Cluster>),
     Consul(Box<ConsulAgent>),
     Given(String),
 }
@@ -43,9 +53,15 @@ impl Store {
             }
             "redis" => Ok(Self::new(name, Place::Redis(Box::new(RedisServer::start())))),
             "redlock" => Ok(Self::new(name, Place::Several((0..3).map(|_| RedisServer::start()).collect()))),
+            "sentinel" => {
+                let service = Service::with_replicas(1).silence(UNDISTURBED).start();
+                Ok(Self::new(name, Place::Service(Box::new(service))))
+            }
+            "cluster" => Ok(Self::new(name, Place::Cluster(Box::new(Cluster::start())))),
             "consul" => Ok(Self::new(name, Place::Consul(Box::new(ConsulAgent::start())))),
             _ => {
-                Err(format!("there is no store {name:?}; there are {}, and NAME=URL", BY_DEFAULT.join(", ")))
+                let all = [&BY_DEFAULT[..], &BY_NAME].concat();
+                Err(format!("there is no store {name:?}; there are {}, and NAME=URL", all.join(", ")))
             }
         }
     }
@@ -60,6 +76,8 @@ impl Store {
                 let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
                 format!("redlock://{}", hosts.join(","))
             }
+            Place::Service(service) => service.url(),
+            Place::Cluster(cluster) => cluster.url(),
             // The agent takes sessions of any length, so that scenarios with short leases can be played.
             Place::Consul(agent) => format!("{}?session_ttl_min=100ms&lock_delay=1s", agent.url()),
             Place::Given(url) => url.clone(),

@@ -163,6 +163,19 @@ impl Facts {
         parsed.collect()
     }
 
+    /// The replicas that are connected, or more that the Sentinels remember.
+    pub(super) fn known_replicas(&self) -> u64 {
+        let words = self.sentinels.iter().flatten().filter_map(|(_, said)| said.as_ref().ok());
+        let remembered = words.filter_map(|word| word.number("num-slaves"));
+        remembered.chain(self.number("connected_slaves")).max().unwrap_or(0)
+    }
+
+    /// How many replicas the primary has to want (`min-replicas-to-write`), so that a cut-off primary and a
+    /// promoted one cannot both have enough of those that are left.
+    pub(super) fn replicas_needed(&self) -> u64 {
+        self.known_replicas().div_ceil(2).max(1)
+    }
+
     pub(super) fn min_replicas(&self) -> Option<u64> {
         self.setting("min-replicas-to-write")?.parse().ok()
     }

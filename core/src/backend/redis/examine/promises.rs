@@ -102,6 +102,15 @@ fn after_failover(facts: &Facts) -> Promise {
     match (facts.strict, facts.ack.is_some(), facts.min_replicas()) {
         // What was renewed just before the cut-off primary stopped must end before the quarantine does,
         // which allows for the default of this setting.
+        (true, true, Some(least @ 1..)) if least < facts.replicas_needed() => Promise::no(
+            ID,
+            format!(
+                "a cut-off primary can go on with a part of its {} replicas (min-replicas-to-write {least}, {} are \
+                 needed)",
+                facts.known_replicas(),
+                facts.replicas_needed()
+            ),
+        ),
         (true, true, Some(1..)) => match facts.setting("min-replicas-max-lag").map(str::parse::<u64>) {
             Some(Ok(0)) => Promise::no(ID, "a primary that was cut off goes on (min-replicas-max-lag 0)"),
             Some(Ok(11..)) => {
@@ -109,8 +118,8 @@ fn after_failover(facts: &Facts) -> Promise {
             }
             _ => {
                 let longest = facts.max_lease;
-                let why = "a cut-off primary stops within 10 s, and the next one waits";
-                Promise::yes(ID, format!("{why} for 10 s and max_lease={longest:?}"))
+                let why = "a cut-off primary stops within 12 s, and the next one waits";
+                Promise::yes(ID, format!("{why} for 12 s and max_lease={longest:?}"))
             }
         },
         (true, true, Some(0)) => {

@@ -1,5 +1,7 @@
 //! Judges the Sentinels that name the master.
 
+use std::time::Duration;
+
 use super::facts::Facts;
 use crate::backend::redis::sentinel::Word;
 use crate::inspect::Check;
@@ -73,7 +75,19 @@ pub(super) fn checks(facts: &Facts) -> Option<Check> {
     }
     let replicas = word.number("num-slaves").unwrap_or(0);
     let quorum = word.number("quorum").unwrap_or(0);
-    let seen = format!("{seen} (quorum {quorum}), all name {}; {replicas} replicas", named(&word.master));
+    let after = Duration::from_millis(word.number("down-after-milliseconds").unwrap_or(0));
+    let seen = format!(
+        "{seen} (quorum {quorum}), all name {}; {replicas} replicas; a primary that is silent for {after:?} is replaced",
+        named(&word.master)
+    );
+    if quorum > known {
+        let service = word.fields.get("name").map_or("SERVICE", String::as_str);
+        return Some(
+            Check::problem(ID, "The Sentinels can never agree", seen)
+                .means("When the primary fails, nobody takes over: more Sentinels have to find it silent than there are.")
+                .fix(format!("redis-cli -p 26379 SENTINEL SET {service} quorum {}   # at every Sentinel", known / 2 + 1)),
+        );
+    }
     if replicas == 0 && !word.fields.is_empty() {
         return Some(
             Check::warning(ID, "No replica could take over", seen)

@@ -265,6 +265,15 @@ fn replicas(facts: &Facts) -> Check {
             .means("Cut off from its replicas, it still accepts renewals and releases that they never see.")
             .fix("redis-cli CONFIG SET min-replicas-to-write 1 && redis-cli CONFIG REWRITE");
     }
+    let needed = facts.replicas_needed();
+    if least < needed {
+        return Check::notice(ID, "A cut-off primary may keep enough replicas", seen)
+            .means(format!(
+                "Of {} replicas one is promoted, and with {least} of the others the former primary goes on.",
+                facts.known_replicas()
+            ))
+            .fix(format!("redis-cli CONFIG SET min-replicas-to-write {needed} && redis-cli CONFIG REWRITE   # on every server"));
+    }
     Check::ok(
         ID,
         "grants wait for replicas",

@@ -6,6 +6,7 @@ use super::server::{Durability, durability};
 use super::trials::{COMMANDS, Outcome, Push, Trial, called_by_scripts};
 use super::{Transport, judge};
 use crate::backend::redis::port::AckRule;
+use crate::backend::redis::sentinel::Word;
 use crate::inspect::{CheckSeverity, Examination, Holds};
 
 const INFO: &str = "# Server\r\nredis_version:7.4.2\r\nredis_mode:standalone\r\n# Clients\r\n\
@@ -194,6 +195,71 @@ fn a_failover_is_survived_only_with_everything_together() {
     assert_eq!(together(true, Some(AckRule::Any), "0"), Holds::No);
     assert_eq!(together(false, Some(AckRule::Any), "1"), Holds::No);
     assert_eq!(together(true, None, "1"), Holds::No);
+}
+
+/// What a Sentinel says of a service with so many replicas.
+fn word(replicas: &str, quorum: &str) -> Word {
+    let fields = [
+        ("name", "locks"),
+        ("flags", "master"),
+        ("num-other-sentinels", "2"),
+        ("num-slaves", replicas),
+        ("quorum", quorum),
+        ("down-after-milliseconds", "30000"),
+    ];
+    let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    Word { master: ("10.0.0.1".into(), 6379), fields }
+}
+
+#[test]
+fn a_primary_that_keeps_a_part_of_its_replicas_must_not_go_on() {
+    let with = |replicas: &str, least: &str| {
+        examined(|f| {
+            with_replica(f);
+            (f.strict, f.ack) = (true, Some(AckRule::Majority));
+            // The others are down at the moment, and come back to one side or the other.
+            f.sentinels = Some(vec![("10.0.0.7:26379".into(), Ok(word(replicas, "2"))); 3]);
+            setting(f, "min-replicas-to-write", least);
+        })
+    };
+    for (replicas, least, kept) in [
+        ("1", "1", true),
+        ("2", "1", true),
+        ("3", "1", false),
+        ("3", "2", true),
+        ("5", "2", false),
+        ("5", "3", true),
+    ] {
+        let examination = with(replicas, least);
+        let told = if kept { Holds::Yes } else { Holds::No };
+        assert_eq!(
+            holds(&examination, "exclusion-after-failover"),
+            told,
+            "{replicas} replicas, {least} wanted"
+        );
+        if !kept {
+            let because =
+                &examination.promises.iter().find(|promise| promise.holds == Holds::No).unwrap().because;
+            assert!(because.contains("min-replicas-to-write"), "{because}");
+        }
+    }
+}
+
+#[test]
+fn what_the_sentinels_are_set_to_is_told() {
+    let of = |quorum: &str| {
+        let examination = examined(|f| {
+            with_replica(f);
+            f.sentinels = Some(vec![("10.0.0.7:26379".into(), Ok(word("1", quorum))); 3]);
+        });
+        examination.finding("sentinels").unwrap().clone()
+    };
+    let good = of("2");
+    assert_eq!(good.severity, CheckSeverity::Ok, "{good:?}");
+    assert!(good.detail.contains("silent for 30s is replaced"), "{good:?}");
+    let never = of("4");
+    assert_eq!(never.severity, CheckSeverity::Problem, "{never:?}");
+    assert!(never.fix.contains("SENTINEL SET locks quorum 2"), "{never:?}");
 }
 
 #[test]

@@ -12,8 +12,9 @@ local LOCK, LINE, LIFE, COUNTER, INDEX, GATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4
 local INBOX, NAME, STRICT, LONGEST = ARGV[1], ARGV[2], ARGV[3] ~= '', tonumber(ARGV[4])
 local HOLDERS = KEYS[7]
 local REAPED, UNHEARD = 64, 4
--- How long a cut-off master may go on after its replicas fell silent: Redis' own min-replicas-max-lag.
-local LAG = 10000
+-- How long a cut-off master may go on after its replicas fell silent: Redis' own min-replicas-max-lag of
+-- 10 s, and the two seconds by which it is late, because it counts whole seconds and looks once a second.
+local LAG = 12000
 
 local clock_us
 local function now_us()

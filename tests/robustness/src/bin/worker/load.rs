@@ -28,11 +28,11 @@ pub struct Task {
     pub threads: u64,
     /// Now and then a section takes this long, beyond its first lease.
     pub long_ms: u64,
+    pub long_one_in: u64,
     pub family: Family,
 }
 
-/// One in so many sections is long, and one in so many takes a few milliseconds.
-const LONG: u64 = 5000;
+/// One in so many sections takes a few milliseconds.
 const MEDIUM: u64 = 300;
 
 /// One in so many sections writes a second time at its end.
@@ -69,8 +69,11 @@ pub fn run(task: &Task) {
             let worker = Arc::clone(&worker);
             let writer = Writer::connect(&task.resource).expect("the resource is there");
             let random = Random::seeded(task.seed.wrapping_add(index));
-            let (locks, family, long) = (task.locks, task.family, Duration::from_millis(task.long_ms));
-            thread::spawn(move || Thread { worker: &worker, random, writer, long }.work(locks, family))
+            let (locks, family) = (task.locks, task.family);
+            let (long, long_one_in) = (Duration::from_millis(task.long_ms), task.long_one_in);
+            thread::spawn(move || {
+                Thread { worker: &worker, random, writer, long, long_one_in }.work(locks, family);
+            })
         })
         .collect();
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -102,6 +105,7 @@ struct Thread<'worker> {
     random: Random,
     writer: Writer,
     long: Duration,
+    long_one_in: u64,
 }
 
 impl Thread<'_> {
@@ -140,7 +144,7 @@ impl Thread<'_> {
         self.worker.note(&Record::Entered { lock, token, at, valid_until, mode, asked });
         let alone = matches!(mode, Mode::Mutex | Mode::Write);
         self.writer.write(lock, token, alone, true).expect("the resource answers");
-        if self.random.once_in(LONG) {
+        if self.random.once_in(self.long_one_in) {
             thread::sleep(self.long);
         } else if self.random.once_in(MEDIUM) {
             thread::sleep(Duration::from_millis(1 + self.random.below(8)));

@@ -1,7 +1,7 @@
 //! A worker process: takes locks through the public API and writes down what happens to it.
 //!
-//! `load URL RESOURCE HISTORY SEED LOCKS THREADS LONG_MS KIND` takes random locks until its standard
-//! input ends; `script URL RESOURCE` does what it is told there.
+//! `load URL RESOURCE HISTORY SEED LOCKS THREADS LONG_MS LONG_ONE_IN KIND` takes random locks until its
+//! standard input ends; `script URL RESOURCE` does what it is told there.
 
 mod load;
 mod script;
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match *arguments.as_slice() {
-        ["load", url, resource, history, seed, locks, threads, long_ms, family] => {
+        ["load", url, resource, history, seed, locks, threads, long_ms, long_one_in, family] => {
             let number = |text: &str| text.parse().expect("the test passes numbers");
             load::run(&load::Task {
                 url: url.to_owned(),
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
                 locks: number(locks),
                 threads: number(threads),
                 long_ms: number(long_ms),
+                long_one_in: number(long_one_in),
                 family: family.parse().expect("the test passes a kind of lock"),
             });
         }
