@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 /// While something changes, a store is read for at most this share of the time: one part in so many.
 const SHARE: u32 = 5;
 
-/// While nothing changes.
-const CALM_SHARE: u32 = 50;
+/// While nothing changes. A reading is about as much work here as there, and both are to cost next to nothing.
+const CALM_SHARE: u32 = 60;
+
+/// While nothing changes, a reading that is dear may come so many times later than otherwise.
+const CALM_STRETCH: u32 = 4;
 
 /// For how long nothing must have changed.
 const CALM_AFTER: Duration = Duration::from_secs(3);
@@ -32,7 +35,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// `quick` is how often a store is read whose readings cost next to nothing, `every` how often one is
-    /// whose readings are dear.
+    /// whose readings are dear and in which something happens. If both are the same, that is how often.
     pub(crate) fn new(quick: Duration, every: Duration, now: Instant) -> Self {
         Self { quick: quick.min(every), every, stirred: now, left: f64::from(SAVED), counted: now }
     }
@@ -49,7 +52,8 @@ impl Pace {
         let calm = now.duration_since(self.stirred) >= CALM_AFTER;
         let bearable = took * if calm { CALM_SHARE } else { SHARE };
         // A busy store is spared even if it was asked to be read more often.
-        bearable.clamp(self.quick, self.every).max(took * SHARE).max(owed)
+        let stretch = if calm && self.quick < self.every { CALM_STRETCH } else { 1 };
+        bearable.clamp(self.quick, self.every * stretch).max(took * SHARE).max(owed)
     }
 }
 
@@ -78,8 +82,9 @@ mod tests {
         let start = Instant::now();
         let mut pace = Pace::new(ms(200), ms(1_000), start);
         assert_eq!(pace.next(start + ms(2_900), ms(15), 1, false), ms(200));
-        assert_eq!(pace.next(start + ms(3_000), ms(15), 1, false), ms(750));
-        assert_eq!(pace.next(start + ms(4_000), ms(30), 1, false), ms(1_000));
+        assert_eq!(pace.next(start + ms(3_000), ms(15), 1, false), ms(900));
+        assert_eq!(pace.next(start + ms(4_000), ms(50), 1, false), ms(3_000));
+        assert_eq!(pace.next(start + ms(4_500), ms(90), 1, false), ms(4_000));
         assert_eq!(pace.next(start + ms(5_000), ms(15), 1, true), ms(200));
         assert_eq!(pace.next(start + ms(7_900), ms(15), 1, false), ms(200));
     }
