@@ -115,3 +115,34 @@ fn clients_that_wait_for_each_other_are_a_ring_with_a_place_to_break_it() {
     window.key(Key::Num3);
     window.until("both, and no others", |window| window.rows().len() == 2);
 }
+
+#[test]
+fn a_connection_is_tried_before_it_is_saved_and_production_is_read_only() {
+    let redis = RedisServer::start();
+    let client = Polylatch::connect(&redis.url()).unwrap();
+    let _held = client.lock("orders/17").acquire().unwrap();
+    let mut window = Pilot::start(Args::default());
+    window.until_label("Which locks do you want to see?");
+    window.click("Add a connection");
+    window.type_into("URL", "redis://127.0.0.1:1");
+    window.click("Test");
+    window.until("what is wrong", |window| window.says("cannot be reached") || window.says("refused"));
+    window.replace_text("URL", &redis.url());
+    window.click("Test");
+    window.until("every step", |window| {
+        window.says("reached and logged in to ")
+            && window.says("may list: 1 lock")
+            && window.says("its clock differs")
+    });
+    window.replace_text("Name", "shop");
+    window.click("production");
+    window.click("Save and connect");
+    window.until_row("orders/17, held");
+    assert!(window.says("connection shop, production"), "{:?}", window.texts());
+    window.click_row("orders/17");
+    window.key(Key::Delete);
+    window.until("the refusal", |window| {
+        window.says("shop is read-only; change that in its connection first.")
+    });
+    assert!(!window.says("Reason (others will read it)"));
+}
