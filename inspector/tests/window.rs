@@ -2,8 +2,14 @@
 
 #![cfg(all(unix, feature = "window"))]
 
+#[path = "window/arguments.rs"]
+mod arguments;
+#[path = "window/kept.rs"]
+mod kept;
 #[path = "window/pilot.rs"]
 mod pilot;
+#[path = "window/places.rs"]
+mod places;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,29 +172,16 @@ fn what_was_recorded_is_replayed_and_cannot_be_broken() {
     let mut window = Pilot::connected();
     let client = Polylatch::connect(&window.url).unwrap();
     let file = window.dir.join("night.polylatch");
-    window.harness.key_press_modifiers(Modifiers::COMMAND, Key::R);
-    window.until_label("Record what is seen");
-    window.replace_text("File", file.to_str().unwrap());
-    window.click("Record");
-    window.until("the recording", |window| window.says("REC "));
+    window.record(&file);
     let held = client.lock("orders/17").acquire().unwrap();
     window.until_row("orders/17, held");
     held.release().unwrap();
     window.until("the end of the lock", |window| !window.says("orders/17, held"));
-    window.harness.key_press_modifiers(Modifiers::COMMAND, Key::R);
-    window.until("the end of the recording", |window| window.says("Recorded "));
+    window.stop_recording();
 
     let mut again = Pilot::start(Args { replay: Some(file), ..Args::default() });
     again.until("the band", |window| window.says("REPLAY  night.polylatch"));
-    let slider = again.harness.get_by(|node| node.role() == Role::Slider).rect();
-    for share in 0..=40 {
-        let x = slider.left() + slider.width() * share as f32 / 40.0;
-        again.press_at(eframe::egui::pos2(x, slider.center().y));
-        if again.rows().iter().any(|row| row.starts_with("orders/17, held")) {
-            break;
-        }
-    }
-    again.until_row("orders/17, held");
+    again.slide_until("held", |window| window.rows().iter().any(|row| row.starts_with("orders/17, held")));
     again.click_row("orders/17");
     again.key(Key::Delete);
     again.until("the refusal", |window| window.says("This is a recording"));

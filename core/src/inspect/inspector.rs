@@ -124,7 +124,8 @@ impl Follower {
     /// Guarantees: the same as [`Inspector::list`], but that on some stores only what was written since
     /// the reading before is read again, and the ages of the rest go on by the time that passed. What a store
     /// cannot tell without being read, such as a lease that another program extended by hand, is seen 30
-    /// seconds later at the latest. `requests` of the result says what it took.
+    /// seconds later at the latest. That a Consul agent hangs is noticed after two seconds and the client's
+    /// time limit. `requests` of the result says what it took.
     ///
     /// Errors: as [`Inspector::list`]. Cancellation: safe; the next call reads everything.
     pub async fn read(&mut self) -> Result<Arc<Snapshot>> {

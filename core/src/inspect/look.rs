@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::{ClientView, LockView, Snapshot};
 #[cfg(feature = "sqlite")]
 use crate::backend::ANNOUNCE_TTL;
+#[cfg(all(feature = "consul", not(target_family = "wasm")))]
+use crate::backend::consul::Following;
 use crate::clock::Instant;
 
 /// A reading that was put together from an older one is made anew after this time: what a store cannot
@@ -30,6 +32,12 @@ pub(crate) struct Look {
     pub whole_at: Instant,
     /// The store as a whole: other numbers if anything was written.
     pub version: Option<(i64, u64)>,
+    /// What was seen on each of several independent nodes; `None` where one did not answer.
+    #[cfg(feature = "redis")]
+    pub nodes: Vec<Option<Look>>,
+    /// What is told when something is written.
+    #[cfg(all(feature = "consul", not(target_family = "wasm")))]
+    pub following: Option<Arc<Following>>,
 }
 
 impl Look {
@@ -40,6 +48,10 @@ impl Look {
             snapshot: Arc::new(snapshot),
             whole_at: Instant::now(),
             version: None,
+            #[cfg(feature = "redis")]
+            nodes: Vec::new(),
+            #[cfg(all(feature = "consul", not(target_family = "wasm")))]
+            following: None,
         }
     }
 
@@ -55,22 +67,24 @@ impl Snapshot {
     /// ends by itself, or may.
     #[cfg(feature = "sqlite")]
     pub(crate) fn later(&self, passed_ms: u64) -> Option<Self> {
-        let mut later = self.clone();
-        later.taken_at_ms = self.taken_at_ms.saturating_add(passed_ms);
-        for lock in &mut later.locks {
-            // When a waiter falls silent is not part of what was read.
-            if !lock.waiters.is_empty() || !lock.grow_older(passed_ms) {
-                return None;
-            }
+        // When a waiter falls silent is not part of what was read.
+        if self.locks.iter().any(|lock| !lock.waiters.is_empty()) {
+            return None;
         }
         let most_ms = u64::try_from(ANNOUNCE_TTL.as_millis()).unwrap_or(u64::MAX);
-        for client in &mut later.clients {
+        self.older(passed_ms).filter(|later| later.clients.iter().all(|client| client.seen_ago_ms < most_ms))
+    }
+
+    /// Returns the same with all ages grown; `None` if a lease ends in that time.
+    #[cfg(any(feature = "consul", feature = "sqlite"))]
+    pub(crate) fn older(&self, passed_ms: u64) -> Option<Self> {
+        let mut older = self.clone();
+        older.taken_at_ms = self.taken_at_ms.saturating_add(passed_ms);
+        let run = older.locks.iter_mut().all(|lock| lock.grow_older(passed_ms));
+        for client in &mut older.clients {
             client.seen_ago_ms = client.seen_ago_ms.saturating_add(passed_ms);
-            if client.seen_ago_ms >= most_ms {
-                return None;
-            }
         }
-        Some(later)
+        run.then_some(older)
     }
 }
 
@@ -97,7 +111,7 @@ impl LockView {
     }
 
     /// Lets time pass. Says whether every lease still runs.
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    #[cfg(any(feature = "consul", feature = "redis", feature = "sqlite"))]
     pub(crate) fn grow_older(&mut self, passed_ms: u64) -> bool {
         let mut runs = true;
         self.ages(&mut |age, grows| {

@@ -7,6 +7,7 @@ use super::graph::Cycle;
 use super::history::LockHistory;
 use super::rows::Verdict;
 use super::sharing;
+use super::signs::SIGN_EVERY_MS;
 use super::text::{count, harmless, shell_word, span};
 use super::votes::{self, Camp};
 
@@ -148,6 +149,16 @@ fn about_holder(
                 "{who} holds it, but this host has no such process any more. {free} in {left} at the latest.{doubt}"
             );
             (sentence, [Some(wait(&left)), breaking()].into_iter().flatten().collect())
+        }
+        Rule::BeatsStopped if left.is_none() => {
+            let (silent, every) = (span(evidence.silent_for_ms(holder)?), span(SIGN_EVERY_MS));
+            let sentence = format!(
+                "{who} has given no sign of life for {silent}, one was due every {every}: it ended, hangs, or is cut \
+                 off from the store. Its session ends {}.",
+                Session::of(holder)?.ends()
+            );
+            let wait = Next::Do("wait for the end of the session".into());
+            (sentence, [Some(wait), breaking()].into_iter().flatten().collect())
         }
         Rule::BeatsStopped => {
             let beat = Beat::of(holder)?;

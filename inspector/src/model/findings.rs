@@ -13,6 +13,7 @@ use super::explain::explain;
 use super::graph::{Ancestors, Cycle, Reading, cycles};
 use super::history::LockHistory;
 use super::rows::Verdict;
+use super::signs::Signs;
 use super::text::harmless;
 use super::{HostFacts, Process, sharing, votes};
 
@@ -173,6 +174,7 @@ pub struct Evidence<'a> {
     rings: Cow<'a, [Cycle]>,
     /// Which ring each lock of this connection is in.
     ringed: HashMap<String, usize>,
+    signs: Option<&'a Signs>,
 }
 
 impl<'a> Evidence<'a> {
@@ -201,7 +203,19 @@ impl<'a> Evidence<'a> {
                 ringed.entry(wait.lock.clone()).or_insert(at);
             }
         }
-        Self { facts, connection, commands, clients, rings, ringed }
+        Self { facts, connection, commands, clients, rings, ringed, signs: None }
+    }
+
+    /// The same with what is remembered of the clients.
+    pub(super) fn with_signs(self, signs: &'a Signs) -> Self {
+        Self { signs: Some(signs), ..self }
+    }
+
+    /// For how long the client of a lease that hangs on a session has given no sign of life, if that is too
+    /// long.
+    pub(super) fn silent_for_ms(&self, holder: &HolderView) -> Option<u64> {
+        Session::of(holder).filter(|_| holder.remaining_ms.is_none())?;
+        self.signs?.silent_for_ms(self.client(holder.client.as_ref()?)?)
     }
 
     /// Returns the ring of waits that a lock is in, if it has stood long enough.
@@ -434,6 +448,9 @@ pub(super) fn about_holder(
             return Some((Rule::HolderGone, severity));
         }
         _ => {}
+    }
+    if evidence.silent_for_ms(holder).is_some() {
+        return Some((Rule::BeatsStopped, Severity::Warning));
     }
     let beat = beat.filter(|_| holder.renewed != Some(false))?;
     // A lease that may be of a fixed length is not late.

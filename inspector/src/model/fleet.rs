@@ -174,7 +174,8 @@ impl Fleet {
         // The store is changed while its evidence, and that of the others, is looked at.
         let stand_in = Store::new(self.stores[at].connection.clone());
         let mut store = std::mem::replace(&mut self.stores[at], stand_in);
-        self.stores[at].snapshot = store.snapshot.clone();
+        (self.stores[at].snapshot, self.stores[at].signs) =
+            (store.snapshot.clone(), Arc::clone(&store.signs));
         let sight = Arc::clone(&store.sight);
         store.judge(before, &self.evidence(at, &sight));
         self.stores[at] = store;
@@ -191,7 +192,8 @@ impl Fleet {
             .map(|store| (Cow::Borrowed(&store.connection.id), store.connection.command.as_str()))
             .collect();
         let connection = Cow::Borrowed(&self.stores[at].connection.id);
-        Evidence::among(connection, commands, clients, sight, Cow::Borrowed(&self.rings))
+        let rings = Cow::Borrowed(&*self.rings);
+        Evidence::among(connection, commands, clients, sight, rings).with_signs(&self.stores[at].signs)
     }
 
     /// Changes whenever something else than the passing of time has changed.

@@ -141,7 +141,8 @@ struct Arrow {
 ///
 /// A client that waits for a lock it holds itself is not a ring: its tasks take turns. Whether one
 /// task of a client both holds and waits is not in the store, so a ring is strong evidence of a
-/// deadlock, not proof; [`Cycle::age_ms`] tells a passing coincidence from a standing one.
+/// deadlock, not proof; what a client took after it began to wait is no part of one, and
+/// [`Cycle::age_ms`] tells a passing coincidence from a standing one.
 pub fn cycles(readings: &[Reading<'_>]) -> Vec<Cycle> {
     // Most stores have nobody that both holds and waits, and this stays cheap.
     if readings.iter().all(|reading| reading.snapshot.locks.iter().all(|lock| lock.waiters.is_empty())) {
@@ -262,34 +263,50 @@ fn by_client(lock: &LockView) -> impl Iterator<Item = (&ClientId, &HolderView, u
     found.into_iter()
 }
 
+/// A wait and the hold before it may seem to lie in the wrong order by this: they are counted when each was
+/// written, in whole milliseconds, and in two stores also when each was read.
+const AGES_APART_MS: u64 = 250;
+const AGES_APART_BETWEEN_STORES_MS: u64 = 10_000;
+
+/// Says whether who holds what `first` waits for may be held up by waiting as in `then`. Somebody who waits
+/// takes nothing meanwhile: a lock that its client took later is another task's, which goes on.
+fn leads_on(first: &Wait, then: &Wait) -> bool {
+    let same = first.connection == then.connection;
+    let apart = if same { AGES_APART_MS } else { AGES_APART_BETWEEN_STORES_MS };
+    first.held_for_ms.is_none_or(|held| held.saturating_add(apart) >= then.waited_ms)
+}
+
 /// The shortest way from the end of an arrow back to its beginning, as indices of arrows.
 fn shortest_ring(arrows: &[Arrow], out: &HashMap<usize, Vec<usize>>, start: usize) -> Option<Vec<usize>> {
     let goal = arrows[start].from;
     if goal == arrows[start].to {
         return Some(vec![start]);
     }
-    let mut came_by: HashMap<usize, usize> = HashMap::from([(arrows[start].to, start)]);
-    let mut queue = VecDeque::from([arrows[start].to]);
-    while let Some(party) = queue.pop_front() {
-        for &next in out.get(&party).into_iter().flatten() {
-            let holder = arrows[next].to;
-            if holder == goal {
-                let mut ring = vec![next];
-                let mut at = party;
-                loop {
-                    let by = came_by[&at];
-                    ring.push(by);
-                    if by == start {
-                        ring.reverse();
-                        return Some(ring);
-                    }
-                    at = arrows[by].from;
-                }
+    let held = |arrow: usize| arrows[arrow].wait.held_for_ms.unwrap_or(u64::MAX);
+    let mut came_by: HashMap<usize, usize> = HashMap::new();
+    // What was held the longest leads on to all that the others lead on to.
+    let mut longest: HashMap<usize, u64> = HashMap::from([(arrows[start].to, held(start))]);
+    let mut queue = VecDeque::from([start]);
+    while let Some(by) = queue.pop_front() {
+        for &next in out.get(&arrows[by].to).into_iter().flatten() {
+            if next == start || came_by.contains_key(&next) || !leads_on(&arrows[by].wait, &arrows[next].wait)
+            {
+                continue;
             }
-            came_by.entry(holder).or_insert_with(|| {
-                queue.push_back(holder);
-                next
-            });
+            let holder = arrows[next].to;
+            if holder == goal && leads_on(&arrows[next].wait, &arrows[start].wait) {
+                let back = |at: &usize| came_by.get(at).copied();
+                let mut ring: Vec<usize> =
+                    std::iter::once(next).chain(std::iter::successors(Some(by), back)).collect();
+                ring.reverse();
+                return Some(ring);
+            }
+            let longer = longest.get(&holder).is_none_or(|known| held(next) > *known);
+            if holder != goal && longer {
+                longest.insert(holder, held(next));
+                came_by.insert(next, by);
+                queue.push_back(next);
+            }
         }
     }
     None
@@ -341,6 +358,27 @@ mod tests {
         ]));
         assert_eq!(found.len(), 1);
         assert_eq!(locks_of(&found[0]), ["x", "y", "z"]);
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_while_its_client_waited_is_held_by_another_task_of_it() {
+        let [a, b, _] = clients();
+        let found = |taken_ms_ago: u64| {
+            rings(&snapshot(vec![
+                lock("carrier", vec![held(a, taken_ms_ago)], vec![waiting(b, 2_000)]),
+                lock("stock", vec![held(b, 50_000)], vec![waiting(a, 40_000)]),
+            ]))
+        };
+        assert_eq!(found(3_000), [], "a waits for stock in one task and goes on in another");
+        assert_eq!(found(45_000).len(), 1);
+        // The other ring of the same clients is one all the same.
+        let both = rings(&snapshot(vec![
+            lock("carrier", vec![held(a, 3_000)], vec![waiting(b, 2_000)]),
+            lock("orders", vec![held(a, 50_000)], vec![waiting(b, 41_000)]),
+            lock("stock", vec![held(b, 50_000)], vec![waiting(a, 40_000)]),
+        ]));
+        assert_eq!(both.len(), 1, "{both:?}");
+        assert_eq!(locks_of(&both[0]), ["orders", "stock"]);
     }
 
     #[test]

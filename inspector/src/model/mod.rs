@@ -31,6 +31,7 @@ pub mod rows;
 pub mod saved;
 pub mod sharing;
 pub mod sight;
+mod signs;
 pub mod store;
 pub mod text;
 pub mod view;

@@ -11,6 +11,7 @@ use super::history::{Gap, Limits, LockHistory, Logged, Step, push};
 use super::report::Sample;
 use super::rows::{Row, RowKey, Verdict, row};
 use super::sight::Sight;
+use super::signs::Signs;
 use super::text::harmless;
 
 /// How long the row of a lock that went is still shown.
@@ -86,6 +87,7 @@ pub struct Store {
     pub(super) connection: Connection,
     pub(super) snapshot: Option<Arc<Snapshot>>,
     pub(super) sight: Arc<Sight>,
+    pub(super) signs: Arc<Signs>,
     pub(super) rows: Vec<Row>,
     pub(super) gone: Vec<Row>,
     /// Place of each lock among the rows.
@@ -111,6 +113,7 @@ impl Store {
             connection,
             snapshot: None,
             sight: Arc::default(),
+            signs: Arc::default(),
             rows: Vec::new(),
             gone: Vec::new(),
             places: HashMap::new(),
@@ -287,6 +290,7 @@ impl Store {
         }
         (self.sampled_at_ms, self.every_ms) = (at_ms, sample.every_ms);
         self.sight = Arc::new(sample.sight);
+        self.signs = Arc::new(self.signs.after(&new));
         self.snapshot = Some(new);
     }
 

@@ -20,10 +20,11 @@ use super::replaying::Replaying;
 use super::settings::Settings;
 use super::theme::{self, Palette};
 use super::toasts::Toasts;
+use super::wanted::Wanted;
 use super::{clients, empty, key_bar, rail, replaying, top};
 use crate::files;
 use crate::model::saved::Saved;
-use crate::model::{ConnectionId, Cost, Fleet, RowKey, Store};
+use crate::model::{Cost, Fleet, Store};
 
 /// What the middle shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,7 +65,7 @@ pub struct App {
     keyring: Arc<dyn Keyring>,
     pub(super) asking: Option<Asking>,
     /// A lock to select as soon as it is seen.
-    pub(super) wanted: Option<(Option<ConnectionId>, String)>,
+    pub(super) wanted: Option<Wanted>,
     #[cfg(unix)]
     pub(super) demo: Option<super::demo::Demo>,
     /// How long a frame takes, from the toolkit: where drawing is slow, bars move in larger steps.
@@ -342,24 +343,6 @@ impl App {
             ctx.memory_mut(|memory| memory.focused().map(|id| memory.surrender_focus(id)));
         }
         acts
-    }
-
-    /// Selects the lock that the arguments or a link named, as soon as it is there.
-    fn look_for_the_wanted(&mut self) {
-        let Some((connection, name)) = self.wanted.clone() else { return };
-        let found = self.with_fleet(|fleet| {
-            let stores = fleet.stores().iter().map(|store| store.connection().id.clone());
-            let mut stores = stores.filter(|id| connection.as_ref().is_none_or(|wanted| wanted == id));
-            stores.find_map(|id| {
-                let key = RowKey { connection: id, lock: name.as_str().into() };
-                fleet.find(&key).map(|_| key)
-            })
-        });
-        if let Some(key) = found {
-            self.locks.select(Some(key));
-            self.settings.details_open = true;
-            self.wanted = None;
-        }
     }
 
     /// Asks for the next frame while bars count down, as often as one can see it and drawing is cheap.

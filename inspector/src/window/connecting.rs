@@ -8,7 +8,6 @@ use super::dialogs::Dialog;
 use super::dialogs::secret::SecretDialog;
 use super::doing::every;
 use super::keyring::{Answer, Asking, entry_name};
-use crate::model::link::Link;
 use crate::model::saved::{SavedConnection, SecretSource};
 use crate::model::{Alarms, ConnectionId};
 use crate::poll::Target;
@@ -39,17 +38,12 @@ impl App {
         match Alarms::new(self.saved.alerts.clone()) {
             Ok(alarms) => {
                 if let Some(live) = &self.live {
-                    live.state().alarms = alarms;
+                    live.set_alarms(alarms);
                 }
             }
             Err(message) => self.toasts.failed(format!("alert rules: {message}")),
         }
-        let link = self.args.link.clone().map(|text| Link::parse(&text));
-        match link {
-            Some(Ok(link)) => self.wanted = link.lock.map(|lock| (Some(link.connection), lock)),
-            Some(Err(message)) => self.toasts.failed(format!("the link cannot be used: {message}")),
-            None => self.wanted = self.args.lock.clone().map(|lock| (None, lock)),
-        }
+        self.want_what_arguments_name();
         if self.replaying.is_some() {
             return;
         }
@@ -71,6 +65,7 @@ impl App {
                 }
             }
         }
+        self.connect_what_the_link_names();
     }
 
     fn connect_url(&mut self, url: &str) {

@@ -114,15 +114,15 @@ impl App {
                     .map(|command| command.text.clone())
                     .unwrap_or_default()
             }),
-            Command::CopyLink => self.copy_selected(ctx, "a link", |fleet, place| {
-                let key = &fleet.at(place).key;
-                let link = Link {
-                    connection: key.connection.clone(),
-                    lock: Some(key.lock.to_string()),
-                    at_ms: None,
-                };
-                link.to_string()
-            }),
+            Command::CopyLink => {
+                // The present is another one when the link is opened; a recording has its moments.
+                let at_ms = self.replaying.is_some().then_some(now_ms);
+                self.copy_selected(ctx, "a link", |fleet, place| {
+                    let key = &fleet.at(place).key;
+                    let (connection, lock) = (key.connection.clone(), Some(key.lock.to_string()));
+                    Link { connection, lock, at_ms }.to_string()
+                });
+            }
             Command::Export => self.ask_path(Purpose::Json),
             Command::Record => self.toggle_recording(),
             Command::OpenRecording => self.ask_path(Purpose::Open),
@@ -284,7 +284,7 @@ impl App {
 
     fn toggle_recording(&mut self) {
         let stopped = self.live.as_ref().and_then(|live| {
-            let recording = live.state().recording.take()?;
+            let recording = live.stop_recording()?;
             Some((recording.path.clone(), live.clock.now_ms().saturating_sub(recording.since_ms)))
         });
         match stopped {
@@ -330,7 +330,7 @@ impl App {
     pub(super) fn set_alerts(&mut self, rules: Vec<AlertRule>) -> Result<(), String> {
         let alarms = Alarms::new(rules.clone())?;
         if let Some(live) = &self.live {
-            live.state().alarms = alarms;
+            live.set_alarms(alarms);
         }
         self.saved.alerts = rules;
         self.save_saved();

@@ -31,6 +31,7 @@ mod table;
 mod theme;
 mod toasts;
 mod top;
+mod wanted;
 
 pub use app::App;
 pub use args::Args;

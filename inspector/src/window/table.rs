@@ -111,6 +111,39 @@ pub fn one_line(
     painter.layout_job(job)
 }
 
+/// Lays a name out in one line of at most this width. A long one loses its middle: names of locks are told
+/// apart by their end, and belong together by their beginning. For letters that are all of one width.
+pub fn one_name(
+    painter: &Painter,
+    name: &str,
+    font: FontId,
+    colour: Color32,
+    width: f32,
+) -> std::sync::Arc<egui::Galley> {
+    let whole = painter.layout_no_wrap(name.to_owned(), font.clone(), colour);
+    if whole.size().x <= width {
+        return whole;
+    }
+    let letters = name.chars().count();
+    let fit = (width / whole.size().x * letters as f32) as usize;
+    one_line(painter, &without_middle(name, fit), font, colour, width)
+}
+
+/// Cuts a text to so many letters, the sign for the cut among them.
+fn without_middle(text: &str, most: usize) -> String {
+    let letters = text.chars().count();
+    if letters <= most || most < 8 {
+        return text.to_owned();
+    }
+    let head = (most - 1) / 3;
+    let tail = letters - (most - 1 - head);
+    let (mut cut, mut rest) = (String::with_capacity(text.len()), text.chars());
+    cut.extend(rest.by_ref().take(head));
+    cut.push('…');
+    cut.extend(rest.skip(tail - head));
+    cut
+}
+
 /// How the table stands between frames, and how it is to be shown.
 #[derive(Debug, Clone)]
 pub struct Table {
@@ -347,4 +380,20 @@ impl Table {
 pub fn in_the_middle(ui: &Ui, text: &str, palette: &Palette) {
     let font = FontId::proportional(theme::BODY);
     ui.painter().text(ui.max_rect().center(), Align2::CENTER_CENTER, text, font, palette.weak);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_keeps_its_beginning_and_more_of_its_end() {
+        assert_eq!(without_middle("orders/17/ship", 14), "orders/17/ship");
+        assert_eq!(without_middle("shop/orders/2026/17/ship", 13), "shop…/17/ship");
+        assert_eq!(without_middle("äöü/0123456789/ende", 10), "äöü…9/ende");
+        assert_eq!(without_middle("too narrow for both", 5), "too narrow for both");
+        for most in 8..24 {
+            assert_eq!(without_middle("shop/orders/2026/17/ship", most).chars().count(), most);
+        }
+    }
 }

@@ -92,7 +92,7 @@ fn liveness(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
     let recording = app.live.as_ref().and_then(|live| {
         let state = live.state();
         let recording = state.recording.as_ref()?;
-        Some((live.clock.now_ms().saturating_sub(recording.since_ms), recording.bytes()))
+        Some((live.clock.now_ms().saturating_sub(recording.since_ms), recording.bytes))
     });
     let (text, colour) = match recording {
         Some((for_ms, bytes)) => {
@@ -248,7 +248,9 @@ fn summary(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
             if cost > 0.0 && app.replaying.is_none() {
                 let text =
                     RichText::new(format!("inspector: {cost:.1} requests/s")).size(12.0).color(palette.weak);
-                ui.label(text).on_hover_text("What looking costs the stores");
+                let most = thousands(crate::pace::MOST_REQUESTS as usize);
+                let hint = format!("What looking costs the stores; no store gets more than {most} a second");
+                ui.label(text).on_hover_text(hint);
             }
             if let Some(as_of) = as_of {
                 let text = format!("as of {} UTC", clock_time(as_of, now_ms));

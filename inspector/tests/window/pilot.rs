@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use eframe::egui::{Event, Key, Modifiers, PointerButton, Pos2, Role, vec2};
+use eframe::egui::{Event, Key, Modifiers, OutputCommand, PointerButton, Pos2, Role, vec2};
 use egui_kittest::Harness;
 use egui_kittest::kittest::{NodeT as _, Queryable as _};
 use polylatch::blocking::Polylatch;
@@ -59,6 +59,7 @@ pub struct Pilot {
     pub dir: TempDir,
     /// The store.
     pub url: String,
+    clipboard: Arc<Mutex<String>>,
 }
 
 impl Pilot {
@@ -74,10 +75,15 @@ impl Pilot {
 
     /// Starts connected to the store.
     pub fn connected() -> Self {
+        Self::on_a_store(|url| Args { url: vec![url.to_owned()], ..Args::default() })
+    }
+
+    /// Starts with the arguments that are made for the URL of the store.
+    pub fn on_a_store(args: impl FnOnce(&str) -> Args) -> Self {
         let dir = TempDir::new();
         let url = url_in(&dir);
         Polylatch::connect(&url).unwrap().close();
-        Self::start_in(dir, Args { url: vec![url], ..Args::default() }, Arc::new(Kept::default()))
+        Self::start_in(dir, args(&url), Arc::new(Kept::default()))
     }
 
     fn start_in(dir: TempDir, mut args: Args, keyring: Arc<dyn Keyring>) -> Self {
@@ -87,6 +93,8 @@ impl Pilot {
         let mut app = App::new(settings, Some(dir.join("settings/window.json")), args).unwrap();
         app.keep_secrets_in(keyring);
         let mut attached = false;
+        let clipboard = Arc::<Mutex<String>>::default();
+        let copied = Arc::clone(&clipboard);
         let harness = Harness::builder().with_size(vec2(1280.0, 800.0)).build_ui_state(
             move |ui, app: &mut App| {
                 if !std::mem::replace(&mut attached, true) {
@@ -94,10 +102,17 @@ impl Pilot {
                 }
                 app.logic(ui.ctx());
                 app.ui(ui);
+                ui.ctx().output(|output| {
+                    for command in &output.commands {
+                        if let OutputCommand::CopyText(text) = command {
+                            copied.lock().unwrap().clone_from(text);
+                        }
+                    }
+                });
             },
             app,
         );
-        Self { harness, dir, url }
+        Self { harness, dir, url, clipboard }
     }
 
     /// Ends this window and starts another one with the same folder.
@@ -110,6 +125,52 @@ impl Pilot {
         let Self { harness, dir, .. } = self;
         drop(harness);
         Self::start_with(dir, keyring)
+    }
+
+    /// Ends this window and starts another one with the same folder and these arguments.
+    pub fn restarted_as(self, args: Args) -> Self {
+        let Self { harness, dir, .. } = self;
+        drop(harness);
+        Self::start_in(dir, args, Arc::new(Kept::default()))
+    }
+
+    /// Writes a recording from now on.
+    pub fn record(&mut self, file: &std::path::Path) {
+        self.harness.key_press_modifiers(Modifiers::COMMAND, Key::R);
+        self.until_label("Record what is seen");
+        self.replace_text("File", file.to_str().unwrap());
+        self.click("Record");
+        self.until("the recording", |window| window.says("REC "));
+    }
+
+    pub fn stop_recording(&mut self) {
+        self.harness.key_press_modifiers(Modifiers::COMMAND, Key::R);
+        self.until("the end of the recording", |window| window.says("Recorded "));
+    }
+
+    /// Presses the slider of a recording from left to right until something is true.
+    #[track_caller]
+    pub fn slide_until(&mut self, what: &str, is: impl Fn(&Self) -> bool) {
+        let slider = self.harness.get_by(|node| node.role() == Role::Slider).rect();
+        for share in 0..=40 {
+            let x = slider.left() + slider.width() * share as f32 / 40.0;
+            self.press_at(eframe::egui::pos2(x, slider.center().y));
+            if is(self) {
+                return;
+            }
+        }
+        panic!("nowhere in the recording: {what}");
+    }
+
+    /// Returns what is put into the clipboard by something.
+    #[track_caller]
+    pub fn copied(&mut self, by: impl FnOnce(&mut Self)) -> String {
+        self.clipboard.lock().unwrap().clear();
+        by(self);
+        self.steps(3);
+        let text = self.clipboard.lock().unwrap().clone();
+        assert!(!text.is_empty(), "nothing was copied; it says {:#?}", self.texts());
+        text
     }
 
     /// Lets somebody wait for a lock until it is free.
@@ -174,8 +235,27 @@ impl Pilot {
     #[track_caller]
     pub fn click_row(&mut self, start: &str) {
         let is = |label: Option<String>| label.is_some_and(|label| label.starts_with(start));
-        self.harness.get_by(|node| node.role() == Role::Row && is(node.label())).click();
+        // By the row itself: what stands at its place may be another one when the pointer gets there.
+        self.harness.get_by(|node| node.role() == Role::Row && is(node.label())).click_accesskit();
         self.steps(3);
+    }
+
+    #[track_caller]
+    pub fn sort_by(&mut self, column: &str) {
+        self.harness.get_by_role_and_label(Role::ColumnHeader, &format!("sort by {column}")).click();
+        self.steps(3);
+    }
+
+    /// Types a number over the one that is there.
+    #[track_caller]
+    pub fn set_number(&mut self, field: &str, number: &str) {
+        self.harness.get_by_role_and_label(Role::SpinButton, field).click();
+        self.steps(3);
+        self.harness.key_press_modifiers(Modifiers::COMMAND, Key::A);
+        self.steps(2);
+        self.harness.event(Event::Text(number.to_owned()));
+        self.steps(2);
+        self.key(Key::Enter);
     }
 
     pub fn is_enabled(&self, button: &str) -> bool {

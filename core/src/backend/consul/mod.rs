@@ -20,9 +20,9 @@ use crate::client_info::ClientInfo;
 use crate::clock::Instant;
 use crate::error::{ErrorKind, Result};
 use crate::host::HttpClient;
-#[cfg(not(target_family = "wasm"))]
-use crate::inspect::Examination;
 use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
+#[cfg(not(target_family = "wasm"))]
+use crate::inspect::{Examination, Look};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::token::ClientId;
@@ -37,6 +37,8 @@ mod errand;
 mod errors;
 #[cfg(not(target_family = "wasm"))]
 mod examine;
+#[cfg(not(target_family = "wasm"))]
+mod following;
 mod hosted;
 mod keeping;
 pub(crate) mod keys;
@@ -55,6 +57,8 @@ use api::Api;
 pub(crate) use config::{ConsulConfig, half_of_the_lease};
 use delays::Delays;
 use errand::Errands;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use following::Following;
 use keeping::Inbox;
 use keys::Keys;
 #[cfg(not(target_family = "wasm"))]
@@ -241,6 +245,12 @@ impl Backend for ConsulBackend {
             snapshot.round_trip = started.elapsed();
             Ok(snapshot)
         })
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn look(&self, query: &Query, before: Option<Look>) -> Reply<Look> {
+        let query = query.clone();
+        self.verb(|inner| inner.follow(query, before))
     }
 
     fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {

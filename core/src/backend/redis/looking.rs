@@ -1,7 +1,6 @@
 //! Looking again and again: only locks that were written since the look before are read.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use super::port::{Call, Port};
 use super::reading::{self, NAMES_PER_PAGE};
@@ -130,12 +129,8 @@ pub(crate) async fn look(
         audit,
         truncated,
     };
-    Ok(Look {
-        at_ms,
-        whole_at: before.as_ref().map_or(started, |before| before.whole_at),
-        version: None,
-        snapshot: Arc::new(snapshot),
-    })
+    let whole_at = before.as_ref().map_or(started, |before| before.whole_at);
+    Ok(Look { at_ms, whole_at, ..Look::of(snapshot) })
 }
 
 /// Glances at the names that are asked for.

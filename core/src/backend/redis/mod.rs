@@ -34,7 +34,7 @@ mod examine;
 pub(crate) mod foreign;
 mod hosted;
 mod inbox;
-mod looking;
+pub(crate) mod looking;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod native;
 pub(crate) mod port;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Inner, scripts};
+use crate::backend::redis::looking;
 use crate::backend::redis::port::{Call, Data};
-use crate::backend::redis::reading;
 use crate::backend::redis::records::LockValue;
 use crate::backend::{AUDIT_LENGTH, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{
-    AuditEntry, BreakOutcome, BreakRequest, ClientView, HolderView, LockView, Query, Snapshot, VoteView,
-    WaiterView,
+    AuditEntry, BreakOutcome, BreakRequest, ClientView, HolderView, LockView, Look, Query, Snapshot,
+    VoteView, WaiterView,
 };
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
@@ -20,19 +20,23 @@ use crate::policy::quorum::Quorum;
 use crate::token::{ClientId, OwnerToken};
 
 impl Inner {
-    /// Reads every node that answers, and puts together what they say.
+    /// Reads every node that answers, and puts together what they say. Of each node only what was written
+    /// there since the look before is read again.
     ///
     /// Errors: only if none answers; fewer than a majority still show what stands there.
-    pub(super) async fn snapshot(self: Arc<Self>, query: Query) -> Result<Snapshot> {
+    pub(super) async fn look(self: Arc<Self>, query: Query, before: Option<Look>) -> Result<Look> {
         let started = Instant::now();
         let needed = self.suspects_are_needed();
-        let mut readings: Vec<Option<Snapshot>> = self.nodes.iter().map(|_| None).collect();
+        let mut seen = before.map(|before| before.nodes).unwrap_or_default();
+        seen.resize(self.nodes.len(), None);
+        let mut readings: Vec<Option<Look>> = self.nodes.iter().map(|_| None).collect();
         let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.is_usable(needed));
         let requests = nodes.map(|(at, node)| {
             let (inner, node, query) = (Arc::clone(&self), Arc::clone(node), query.clone());
-            let read: Reply<Snapshot> = Box::pin(async move {
+            let before = seen[at].take();
+            let read: Reply<Look> = Box::pin(async move {
                 let port = node.port();
-                reading::read(&*port, &inner.keys, &query, Vec::new()).await
+                looking::look(&*port, &inner.keys, &query, Vec::new(), before).await
             });
             (at, read)
         });
@@ -58,9 +62,12 @@ impl Inner {
             return Err(self.unreachable(&errors));
         }
         let places: Vec<_> = self.nodes.iter().map(|node| node.place.as_str()).collect();
-        let mut snapshot = merge(self.quorum, &places, readings, &query);
+        let snapshots: Vec<_> =
+            readings.iter().map(|reading| reading.as_ref().map(|look| &*look.snapshot)).collect();
+        let mut snapshot = merge(self.quorum, &places, &snapshots, &query);
         snapshot.round_trip = started.elapsed();
-        Ok(snapshot)
+        // One that did not answer is read anew when it does.
+        Ok(Look { nodes: readings, ..Look::of(snapshot) })
     }
 
     pub(super) async fn break_lease(self: Arc<Self>, request: BreakRequest) -> Result<BreakOutcome> {
@@ -161,7 +168,7 @@ fn holder_of(values: &[LockValue], least: usize) -> Option<(OwnerToken, ClientId
 }
 
 /// Puts the readings of the nodes together.
-fn merge(quorum: Quorum, places: &[&str], readings: Vec<Option<Snapshot>>, query: &Query) -> Snapshot {
+fn merge(quorum: Quorum, places: &[&str], readings: &[Option<&Snapshot>], query: &Query) -> Snapshot {
     let read = readings.iter().flatten().count();
     // Who has a majority holds it; with nodes out of sight, who has so many may.
     let enough = quorum.needed().min(read / 2 + 1);

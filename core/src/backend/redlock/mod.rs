@@ -20,7 +20,7 @@ use crate::backend::{
 };
 use crate::client_info::ClientInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+use crate::inspect::{BreakOutcome, BreakRequest, Examination, Look, Query, Snapshot};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::policy::admission::Standing;
@@ -342,7 +342,12 @@ impl Backend for RedlockBackend {
     }
 
     fn snapshot(&self, query: &Query) -> Reply<Snapshot> {
-        Box::pin(Arc::clone(&self.inner).snapshot(query.clone()))
+        let look = Arc::clone(&self.inner).look(query.clone(), None);
+        Box::pin(async move { Ok(Arc::unwrap_or_clone(look.await?.snapshot)) })
+    }
+
+    fn look(&self, query: &Query, before: Option<Look>) -> Reply<Look> {
+        Box::pin(Arc::clone(&self.inner).look(query.clone(), before))
     }
 
     fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {

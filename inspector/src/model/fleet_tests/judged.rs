@@ -213,3 +213,43 @@ fn a_clock_that_is_off_is_told_when_it_stays_so() {
     assert_eq!(attention[0].finding.rule, Rule::Clock);
     assert!(attention[0].finding.sentence.contains("ahead of"), "{attention:?}");
 }
+
+/// What is found while a client with a session says who it is for `lives_ms`, and then no more. Its clock is
+/// `behind_ms` behind; it is looked at for two minutes.
+fn with_a_session(lives_ms: u64, behind_ms: u64) -> Vec<Vec<Rule>> {
+    let [a] = clients();
+    let mut scene = Scene::new();
+    (0..120_000)
+        .step_by(1_000)
+        .map(|now_ms| {
+            let mut holder = HolderView { remaining_ms: None, ..held(a, now_ms) };
+            for (name, value) in [("session", "5f2c"), ("session TTL", "60s")] {
+                holder.details.push(polylatch::inspect::Detail::new(name, value));
+            }
+            let mut reading = snapshot(vec![lock("x", vec![holder], vec![])]);
+            let latest_ms = now_ms.min(lives_ms) / 15_000 * 15_000;
+            reading.clients.iter_mut().for_each(|client| client.seen_ago_ms = behind_ms + now_ms - latest_ms);
+            scene.show("one", 1_000, reading);
+            scene.rules("x")
+        })
+        .collect()
+}
+
+#[test]
+fn a_client_whose_session_lives_on_without_a_sign_of_life_is_told() {
+    for behind_ms in [0, 300_000] {
+        let found = with_a_session(40_000, behind_ms);
+        // The latest sign came after 30 s.
+        let first = found.iter().position(|rules| *rules == [Rule::BeatsStopped]);
+        assert!(matches!(first, Some(65..=70)), "{first:?}");
+        assert!(found[..65].iter().all(|rules| *rules == [Rule::Legit]), "{found:?}");
+    }
+}
+
+#[test]
+fn a_client_that_gives_signs_of_life_is_not_suspected_whatever_its_clock_says() {
+    for behind_ms in [0, 300_000] {
+        let found = with_a_session(u64::MAX, behind_ms);
+        assert!(found.iter().all(|rules| *rules == [Rule::Legit]), "{found:?}");
+    }
+}

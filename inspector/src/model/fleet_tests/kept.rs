@@ -14,7 +14,7 @@ fn eventful() -> Scene {
         let mut first = granted(a, 7, start, now + at % 3);
         (first.renewals, first.renewed_ago_ms) = (Some((at / 5) as u32), (at >= 5).then_some(at % 5 * 1_000));
         first.remaining_ms = Some(15_000 - at % 5 * 1_000);
-        let mut locks = vec![lock("orders", vec![first], vec![waiting(b, at * 1_000 + 4_000)])];
+        let mut locks = vec![lock("orders", vec![first], vec![waiting(b, at * 1_000)])];
         locks.push(lock(
             "stock",
             vec![granted(b, 8, start, now)],

@@ -57,10 +57,10 @@ impl AlertsDialog {
             }
             if let Some(live) = &app.live {
                 let state = live.state();
-                if !state.alarms.standing().is_empty() {
+                if !state.standing.is_empty() {
                     ui.add_space(4.0);
                     ui.label(RichText::new("NOW").size(11.0).color(palette.weak));
-                    for alert in state.alarms.standing().iter().take(8) {
+                    for alert in state.standing.iter().take(8) {
                         ui.label(format!("{}: {}", harmless(&alert.rule), alert.sentence));
                     }
                 }

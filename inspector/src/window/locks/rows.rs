@@ -12,7 +12,7 @@ use crate::window::act::Act;
 use crate::window::command::Command;
 use crate::window::details::renewals::small_strip;
 use crate::window::marks;
-use crate::window::table::{Cell, Rows, one_line};
+use crate::window::table::{Cell, Rows, one_name};
 use crate::window::theme;
 
 /// How long a row that changed stands out.
@@ -219,13 +219,13 @@ impl Rows for LockRows<'_> {
                 );
             }
             LOCK => {
-                cell.mono(&row.name, if gone { palette.weak } else { palette.strong });
+                let colour = if gone { palette.weak } else { palette.strong };
+                let font = FontId::monospace(theme::MONO - 0.5);
+                let name = one_name(cell.painter, &row.name, font, colour, cell.rect.width());
+                let (left, width, y) = (cell.rect.left(), name.size().x, cell.rect.center().y);
+                cell.painter.galley(pos2(left, y - name.size().y / 2.0), name, colour);
                 if gone {
-                    let line = Stroke::new(1.0, palette.weak);
-                    let font = FontId::monospace(theme::MONO - 0.5);
-                    let width = one_line(cell.painter, &row.name, font, text, cell.rect.width()).size().x;
-                    let y = cell.rect.center().y;
-                    cell.painter.hline(cell.rect.left()..=cell.rect.left() + width, y, line);
+                    cell.painter.hline(left..=left + width, y, Stroke::new(1.0, palette.weak));
                 }
             }
             CONNECTION => cell
