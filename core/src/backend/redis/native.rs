@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, Value};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{self, Handle};
 use tokio::sync::{Notify, watch};
 
@@ -22,6 +23,7 @@ use crate::backend::redis::replies::{
     classify, code, data, is_read_only, is_unknown_script, parse_info, refused_in_script,
 };
 use crate::backend::redis::sentinel::Report;
+use crate::backend::redis::stream::Stream;
 use crate::backend::redis::way::Way;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::policy::backoff::Backoff;
@@ -114,6 +116,26 @@ impl NativePort {
     /// As [`Port::run`], at a node of a cluster that is just being given the slot of these calls.
     pub(crate) fn run_asking(&self, calls: Vec<Call>) -> Reply<Vec<Result<Data>>> {
         Box::pin(Arc::clone(&self.0).run_asking(calls))
+    }
+
+    /// A connection of its own for a subscriber that speaks for itself: open and logged in.
+    pub(crate) async fn subscriber(&self) -> Result<Box<dyn Stream>> {
+        let shared = &self.0;
+        let opening = async {
+            let mut stream = shared.way.open().await?.stream;
+            if let Some(password) = shared.login.password() {
+                let mut words = vec!["AUTH"];
+                words.extend(shared.login.username());
+                words.push(password);
+                log_in(&mut stream, &words).await.map_err(|error| shared.login_failed(error))?;
+            }
+            Ok(stream)
+        };
+        let limit = {
+            let _context = shared.runtime.enter();
+            tokio::time::timeout(shared.timeout, opening)
+        };
+        limit.await.unwrap_or_else(|_| Err(shared.silent()))
     }
 }
 
@@ -532,6 +554,24 @@ struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// Says who it is on a connection that nothing else was said on.
+async fn log_in(stream: &mut Box<dyn Stream>, words: &[&str]) -> redis::RedisResult<()> {
+    let mut command = Cmd::new();
+    command.arg(words);
+    stream.write_all(&command.get_packed_command()).await?;
+    // The answer is one line, and nothing can follow it before the next question.
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        if stream.read_buf(&mut line).await? == 0 {
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+        }
+    }
+    match redis::parse_redis_value(&line)? {
+        Value::ServerError(error) => Err(error.into()),
+        _ => Ok(()),
     }
 }
 

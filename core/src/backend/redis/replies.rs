@@ -176,7 +176,7 @@ pub(super) enum Redirect {
 impl Redirect {
     /// Reads what follows the code: the slot, then the place. A node that does not know its own host leaves
     /// it out, and means the one that was asked.
-    fn read(code: &str, detail: &str) -> Option<Self> {
+    pub(super) fn read(code: &str, detail: &str) -> Option<Self> {
         let (host, port) = detail.split_once(' ')?.1.split_whitespace().next()?.rsplit_once(':')?;
         let (host, port) = (host.to_owned(), port.parse().ok()?);
         match code {

@@ -70,11 +70,11 @@ impl Inner {
 
     pub(super) async fn poll(self: Arc<Self>, contender: Arc<Contender>, ask: Ask) -> Result<Answer> {
         let waits = matches!(ask, Ask::Wait { .. });
-        let listens = waits && self.listens().await;
         let (near, far) = match ask {
             Ask::Try => (Duration::ZERO, Duration::ZERO),
             Ask::Wait { near_heartbeat, far_heartbeat } => (near_heartbeat, far_heartbeat),
         };
+        let listens = if waits && self.listens(near.max(far)).await { self.port.pushes().code() } else { 0 };
         let (waits, barge) = (u8::from(waits), u8::from(contender.barge));
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let (near, far) = (millis(near), millis(far));
@@ -84,7 +84,7 @@ impl Inner {
                 "{} {waits} {barge} {near} {far} {} {} {escaped}",
                 self.packed_args,
                 WaitTimes::NEAR_POSITIONS,
-                u8::from(listens)
+                listens
             );
             let keys = self.keys.usual(&escaped);
             let first_lease = millis(contender.first_lease).to_string();
@@ -245,7 +245,7 @@ impl Inner {
     }
 
     pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
-        let listens = self.inboxes.may_listen();
+        let listens = if self.inboxes.may_listen() { self.port.pushes().code() } else { 0 };
         let args = [contender.owner.to_hex(), waiter_record(&contender, listens)];
         let script = one_of(&contender, (&scripts::CANCEL, More::Holders), &scripts::SHARED_CANCEL);
         self.granting(script, &contender.name, args, None).await?;

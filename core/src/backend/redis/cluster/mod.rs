@@ -27,11 +27,14 @@ use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
 
 mod config;
+mod ear;
 mod ears;
 mod examine;
+mod in_slots;
 mod nodes;
 mod port;
 mod slots;
+mod spoken;
 
 pub(crate) use config::ClusterConfig;
 use nodes::Nodes;
@@ -76,6 +79,7 @@ pub(crate) async fn open(
             check_guarantee(&config.node, facts, facts.replicas > 0, &address.to_string())?;
         }
     }
+    nodes.learn_to_publish().await?;
     let capability = Capability { atomic_sets: false, ..RedisBackend::capability_of(&config.node) };
     let seed = context.client.pid().unwrap_or(0) as usize % SHARDS;
     let inner = Inner {

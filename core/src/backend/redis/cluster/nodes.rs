@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 
 use super::config::ClusterConfig;
 use super::ears::Ears;
+use super::in_slots::InSlots;
 use crate::backend::redis::config::{Address, Place, RedisConfig};
 use crate::backend::redis::native::NativePort;
 use crate::backend::redis::port::{Data, Port, ServerFacts};
@@ -28,7 +29,12 @@ pub(super) struct Nodes {
     map: Mutex<Map>,
     refreshing: tokio::sync::Mutex<()>,
     will_refresh: AtomicBool,
+    /// Who hears messages at the inbox of the client.
     pub(super) ears: Ears,
+    /// Who hears messages in the slots.
+    pub(super) in_slots: InSlots,
+    /// Every master can publish in a slot, and say who listens there.
+    publishes_in_slots: AtomicBool,
 }
 
 /// What a node says: its epoch, and first and last slot of each range with whose it is.
@@ -60,6 +66,8 @@ impl Nodes {
             refreshing: tokio::sync::Mutex::default(),
             will_refresh: AtomicBool::new(false),
             ears: Ears::default(),
+            in_slots: InSlots::default(),
+            publishes_in_slots: AtomicBool::new(false),
         })
     }
 
@@ -102,6 +110,11 @@ impl Nodes {
         })
     }
 
+    /// Who has a slot, as far as known.
+    pub(super) fn known_owner(&self, slot: u16) -> Option<Address> {
+        unpoisoned(&self.map).owner(slot).cloned()
+    }
+
     /// All masters that have slots, with the longest range of each.
     pub(super) fn masters(&self) -> Vec<(Address, u16, u16)> {
         let mut masters: Vec<(Address, u16, u16)> = Vec::new();
@@ -119,6 +132,7 @@ impl Nodes {
     pub(super) fn has_moved(self: &Arc<Self>, slot: u16, to: Address) {
         unpoisoned(&self.map).moved.insert(slot, to.clone());
         self.ears.moved(slot, &to);
+        self.in_slots.look();
         self.refresh_soon();
     }
 
@@ -186,6 +200,7 @@ impl Nodes {
             };
             ports.extract_if(|address, _| !stays(address)).collect::<Vec<_>>()
         };
+        self.in_slots.look();
         // Requests to a master that is none any more are answered by its end.
         gone.iter().for_each(|(_, port)| port.close());
         Ok(())
@@ -227,7 +242,26 @@ impl Nodes {
         Ok(all)
     }
 
+    /// Asks all masters whether they can publish in a slot, as Redis can from 7.0 on. A user who may not ask there
+    /// could not count listeners in a script either.
+    ///
+    /// Errors: those of the nodes.
+    pub(super) async fn learn_to_publish(&self) -> Result<()> {
+        let mut all = true;
+        for (address, ..) in self.masters() {
+            let words = ["PUBSUB", "SHARDNUMSUB"].map(str::to_owned).to_vec();
+            all &= self.port(&address)?.ask(words).await?.is_ok();
+        }
+        self.publishes_in_slots.store(all, Ordering::SeqCst);
+        Ok(())
+    }
+
+    pub(super) fn publishes_in_slots(&self) -> bool {
+        self.publishes_in_slots.load(Ordering::SeqCst)
+    }
+
     pub(super) fn close(&self) {
+        self.in_slots.close();
         unpoisoned(&self.map).ports.values().for_each(|port| port.close());
     }
 }
