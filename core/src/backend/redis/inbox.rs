@@ -93,14 +93,25 @@ impl Inner {
         (verb, format!("{before}{}", self.client))
     }
 
+    /// Says whether this client hears on the caller's runtime already, or on its own one in place of that.
+    pub(super) fn hears_here(&self) -> bool {
+        let id = Handle::try_current().map_or_else(|_| self.runtime.id(), |runtime| runtime.id());
+        let inboxes = unpoisoned(&self.inboxes.at);
+        let id = if self.may_hear_on(&inboxes, id) { id } else { self.runtime.id() };
+        inboxes.contains_key(&id)
+    }
+
+    fn may_hear_on(&self, inboxes: &HashMap<runtime::Id, Inbox>, id: runtime::Id) -> bool {
+        let others = inboxes.keys().filter(|id| **id != self.runtime.id()).count();
+        inboxes.contains_key(&id) || others < RUNTIMES
+    }
+
     fn inbox_here(self: &Arc<Self>, waits: Duration) -> Arc<watch::Sender<State>> {
         let used_until = Instant::now() + waits.max(UNUSED);
         let mut runtime = Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
         let (id, inbox) = {
             let mut inboxes = unpoisoned(&self.inboxes.at);
-            let own = self.runtime.id();
-            let others = inboxes.keys().filter(|id| **id != own).count();
-            if !inboxes.contains_key(&runtime.id()) && others >= RUNTIMES {
+            if !self.may_hear_on(&inboxes, runtime.id()) {
                 runtime = self.runtime.clone();
             }
             let id = runtime.id();

@@ -102,7 +102,7 @@ impl Ear {
             }
             self.heard.values().for_each(|one| (one.listener)(ChannelEvent::Interrupted));
             let Some(nodes) = self.nodes.upgrade() else { return };
-            nodes.refresh_soon();
+            nodes.doubt();
             let pause = {
                 // The caller's runtime may have no timers.
                 let _context = nodes.runtime.enter();
@@ -158,9 +158,9 @@ impl Ear {
             }
             Order::Look => {
                 let nodes = self.nodes.upgrade()?;
-                let astray = self.heard.extract_if(|_, one| {
-                    nodes.known_owner(one.slot).is_some_and(|owner| owner != self.at)
-                });
+                let astray = self
+                    .heard
+                    .extract_if(|_, one| nodes.known_owner(one.slot).is_some_and(|owner| owner != self.at));
                 // A node that has lost a slot ends what was heard there by itself.
                 let astray: Vec<_> = astray.map(|(_, one)| one).collect();
                 astray.into_iter().for_each(|one| nodes.hear_in_slot(self.runtime.clone(), one));
@@ -174,7 +174,8 @@ impl Ear {
             return Ok(if self.orders.is_closed() { End::Closed } else { End::Unused });
         };
         let broken = |error: io::Error| {
-            Error::new(ErrorKind::BackendUnavailable, "the connection of a subscription broke").with_source(error)
+            Error::new(ErrorKind::BackendUnavailable, "the connection of a subscription broke")
+                .with_source(error)
         };
         let mut asked: Vec<Asked> = Vec::new();
         let mut buffer = Vec::new();

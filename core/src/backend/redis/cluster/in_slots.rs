@@ -97,7 +97,12 @@ impl InSlots {
     }
 
     /// Forgets an ear that has nothing to hear, unless it was told something meanwhile. Says whether it is forgotten.
-    pub(super) fn retires(&self, at: &Address, runtime: runtime::Id, orders: &UnboundedReceiver<Order>) -> bool {
+    pub(super) fn retires(
+        &self,
+        at: &Address,
+        runtime: runtime::Id,
+        orders: &UnboundedReceiver<Order>,
+    ) -> bool {
         let mut ears = unpoisoned(&self.0);
         let unused = orders.is_empty();
         if unused {

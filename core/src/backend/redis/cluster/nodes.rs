@@ -29,6 +29,8 @@ pub(super) struct Nodes {
     map: Mutex<Map>,
     refreshing: tokio::sync::Mutex<()>,
     will_refresh: AtomicBool,
+    /// A node has failed somebody since the map was read.
+    doubted: AtomicBool,
     /// Who hears messages at the inbox of the client.
     pub(super) ears: Ears,
     /// Who hears messages in the slots.
@@ -65,6 +67,7 @@ impl Nodes {
             map: Mutex::default(),
             refreshing: tokio::sync::Mutex::default(),
             will_refresh: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
             ears: Ears::default(),
             in_slots: InSlots::default(),
             publishes_in_slots: AtomicBool::new(false),
@@ -96,6 +99,13 @@ impl Nodes {
     ///
     /// Errors: `backend_unavailable` if nobody has it, which is so for a while after a master has failed.
     pub(super) async fn owner(&self, slot: u16) -> Result<Address> {
+        if self.doubted.load(Ordering::SeqCst) {
+            let _one = self.refreshing.lock().await;
+            // Another caller may have looked meanwhile. Where nobody answers, what was known before is tried again.
+            if self.doubted.load(Ordering::SeqCst) {
+                let _ = self.read_map().await;
+            }
+        }
         if let Some(owner) = unpoisoned(&self.map).owner(slot) {
             return Ok(owner.clone());
         }
@@ -136,6 +146,12 @@ impl Nodes {
         self.refresh_soon();
     }
 
+    /// A node has failed somebody: whoever asks next wants to know first who has what.
+    pub(super) fn doubt(self: &Arc<Self>) {
+        self.doubted.store(true, Ordering::SeqCst);
+        self.refresh_soon();
+    }
+
     /// Asks in the background who has what; once for all who wish it now.
     pub(super) fn refresh_soon(self: &Arc<Self>) {
         if self.will_refresh.swap(true, Ordering::SeqCst) {
@@ -157,6 +173,11 @@ impl Nodes {
     /// Errors: those of the nodes, if none answers.
     pub(super) async fn refresh(&self) -> Result<()> {
         let _one = self.refreshing.lock().await;
+        self.read_map().await
+    }
+
+    async fn read_map(&self) -> Result<()> {
+        self.doubted.store(false, Ordering::SeqCst);
         let mut known: Vec<_> = self.masters().into_iter().map(|(address, ..)| address).collect();
         known.extend(self.seeds.iter().filter(|seed| !known.contains(seed)).cloned().collect::<Vec<_>>());
         let mut asking: FuturesUnordered<_> = known.iter().map(|address| self.ask(address)).collect();

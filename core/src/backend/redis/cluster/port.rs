@@ -57,7 +57,7 @@ impl ShardPort {
             match redirect {
                 None => {
                     if failed(&answer) {
-                        self.nodes.refresh_soon();
+                        self.nodes.doubt();
                     }
                     return answer;
                 }
@@ -148,7 +148,7 @@ struct Silence<'a> {
 impl Drop for Silence<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.nodes.refresh_soon();
+            self.nodes.doubt();
         }
     }
 }
