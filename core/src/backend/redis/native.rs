@@ -9,7 +9,6 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, Value};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{self, Handle};
 use tokio::sync::{Notify, watch};
 
@@ -23,12 +22,12 @@ use crate::backend::redis::replies::{
     classify, code, data, is_read_only, is_unknown_script, parse_info, refused_in_script,
 };
 use crate::backend::redis::sentinel::Report;
-use crate::backend::redis::stream::Stream;
 use crate::backend::redis::way::Way;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::policy::backoff::Backoff;
 use crate::wakeups::unpoisoned;
 
+mod of_cluster;
 mod promotions;
 
 /// How many requests may wait for the connection's writer before callers are held back.
@@ -48,6 +47,8 @@ struct Shared {
     /// Held while connecting, so that callers share one attempt.
     connecting: tokio::sync::Mutex<u64>,
     most_replicas: AtomicU32,
+    /// The server was asked how many replicas it has.
+    knows_replicas: AtomicBool,
     opened: AtomicU64,
     /// Promotions are followed.
     follows: AtomicBool,
@@ -103,6 +104,7 @@ impl NativePort {
             acknowledges: config.acknowledge.is_some(),
             connecting: tokio::sync::Mutex::new(0),
             most_replicas: AtomicU32::new(0),
+            knows_replicas: AtomicBool::new(false),
             opened: AtomicU64::new(0),
             follows: AtomicBool::new(false),
             promoted: Notify::new(),
@@ -116,26 +118,6 @@ impl NativePort {
     /// As [`Port::run`], at a node of a cluster that is just being given the slot of these calls.
     pub(crate) fn run_asking(&self, calls: Vec<Call>) -> Reply<Vec<Result<Data>>> {
         Box::pin(Arc::clone(&self.0).run_asking(calls))
-    }
-
-    /// A connection of its own for a subscriber that speaks for itself: open and logged in.
-    pub(crate) async fn subscriber(&self) -> Result<Box<dyn Stream>> {
-        let shared = &self.0;
-        let opening = async {
-            let mut stream = shared.way.open().await?.stream;
-            if let Some(password) = shared.login.password() {
-                let mut words = vec!["AUTH"];
-                words.extend(shared.login.username());
-                words.push(password);
-                log_in(&mut stream, &words).await.map_err(|error| shared.login_failed(error))?;
-            }
-            Ok(stream)
-        };
-        let limit = {
-            let _context = shared.runtime.enter();
-            tokio::time::timeout(shared.timeout, opening)
-        };
-        limit.await.unwrap_or_else(|_| Err(shared.silent()))
     }
 }
 
@@ -302,6 +284,9 @@ impl Shared {
     ) -> Result<Vec<Result<Data>>> {
         let mut commands: Vec<_> =
             calls.iter().map(|call| command("EVALSHA", &call.script.sha, call)).collect();
+        if acknowledge.is_some() && !self.knows_replicas.load(Ordering::Relaxed) {
+            Arc::clone(&self).ask_for_facts().await?;
+        }
         let needed =
             acknowledge.map(|ack| (ack, ack.rule.needed(self.most_replicas.load(Ordering::Relaxed))));
         if let Some((ack, needed)) = needed {
@@ -327,7 +312,10 @@ impl Shared {
                 replies[at] = answer;
             }
         }
-        if let (Some((ack, needed)), Some(answer)) = (needed, acknowledged) {
+        // What was refused altogether needs no replicas, and the refusal says more: a server that has become a
+        // replica cannot wait for any.
+        let all_refused = replies.iter().all(|reply| matches!(reply, Value::ServerError(_)));
+        if let (Some((ack, needed)), Some(answer), false) = (needed, acknowledged, all_refused) {
             let confirmed = match answer {
                 Some(Value::Int(count)) => u32::try_from(count).unwrap_or(0),
                 Some(Value::ServerError(error)) => return Err(classify(&error.into())),
@@ -404,6 +392,7 @@ impl Shared {
             },
             None => ServerFacts::default(),
         };
+        self.knows_replicas.store(true, Ordering::Relaxed);
         let most = self.most_replicas.fetch_max(facts.replicas, Ordering::Relaxed).max(facts.replicas);
         Ok(ServerFacts { replicas: most, ..facts })
     }
@@ -554,24 +543,6 @@ struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// Says who it is on a connection that nothing else was said on.
-async fn log_in(stream: &mut Box<dyn Stream>, words: &[&str]) -> redis::RedisResult<()> {
-    let mut command = Cmd::new();
-    command.arg(words);
-    stream.write_all(&command.get_packed_command()).await?;
-    // The answer is one line, and nothing can follow it before the next question.
-    let mut line = Vec::new();
-    while !line.ends_with(b"\r\n") {
-        if stream.read_buf(&mut line).await? == 0 {
-            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
-        }
-    }
-    match redis::parse_redis_value(&line)? {
-        Value::ServerError(error) => Err(error.into()),
-        _ => Ok(()),
     }
 }
 

@@ -138,8 +138,13 @@ impl Cluster {
     /// Which nodes have slots, by the word of one that runs.
     #[track_caller]
     pub fn masters(&self) -> Vec<usize> {
-        let asked = self.nodes.iter().find(|node| node.is_running()).expect("a node that runs");
-        let slots = asked.command(&["CLUSTER", "SLOTS"]);
+        self.masters_by(self.nodes.iter().position(RedisServer::is_running).expect("a node that runs"))
+    }
+
+    /// Which nodes have slots, by the word of this one.
+    #[track_caller]
+    pub fn masters_by(&self, asked: usize) -> Vec<usize> {
+        let slots = self.nodes[asked].command(&["CLUSTER", "SLOTS"]);
         let ports: Vec<_> =
             slots.items().iter().filter_map(|range| range.items()[2].items()[1].int()).collect();
         (0..self.nodes.len()).filter(|at| ports.contains(&i64::from(self.nodes[*at].port()))).collect()

@@ -75,6 +75,7 @@ pub(crate) async fn open(
         ));
     }
     if purpose == Purpose::Lock {
+        nodes.check_coverage()?;
         for (address, facts) in &masters {
             check_guarantee(&config.node, facts, facts.replicas > 0, &address.to_string())?;
         }
@@ -143,7 +144,7 @@ impl Inner {
         if query.foreign.is_some() {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "other libraries' locks are not listed in a cluster; look at a single master with redis://HOST:PORT",
+                "other libraries' locks are not listed in a cluster; look at their keys with redis-cli -c",
             ));
         }
         let mut which: Vec<usize> = match &query.name {

@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use super::config::ClusterConfig;
 use super::ears::Ears;
 use super::in_slots::InSlots;
+use super::slots::SLOTS;
 use crate::backend::redis::config::{Address, Place, RedisConfig};
 use crate::backend::redis::native::NativePort;
 use crate::backend::redis::port::{Data, Port, ServerFacts};
@@ -55,6 +56,19 @@ impl Map {
     fn owner(&self, slot: u16) -> Option<&Address> {
         let range = || self.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
         self.moved.get(&slot).or_else(|| Some(&range()?.2))
+    }
+
+    /// A node that was no master, and has the slots of one that is none any more, was its replica: it is to have
+    /// as many replicas as that one had. At first it has fewer, and `ack=` must not ask for less than before.
+    fn succeed(&self, now: &[(u16, u16, Address)]) {
+        let is_in = |ranges: &[(u16, u16, Address)], node: &Address| ranges.iter().any(|(.., at)| at == node);
+        for (first, _, successor) in now.iter().filter(|(.., node)| !is_in(&self.ranges, node)) {
+            let before = self.ranges.iter().find(|(from, to, _)| (*from..=*to).contains(first));
+            let Some((.., before)) = before.filter(|(.., node)| !is_in(now, node)) else { continue };
+            if let (Some(before), Some(successor)) = (self.ports.get(before), self.ports.get(successor)) {
+                successor.expect_replicas(before.most_replicas());
+            }
+        }
     }
 }
 
@@ -214,6 +228,7 @@ impl Nodes {
         let gone = {
             let mut map = unpoisoned(&self.map);
             map.moved.clear();
+            map.succeed(&ranges);
             map.ranges = ranges;
             let Map { ports, ranges, .. } = &mut *map;
             let stays = |address: &Address| {
@@ -261,6 +276,34 @@ impl Nodes {
             all.push((address, facts));
         }
         Ok(all)
+    }
+
+    /// Refuses a cluster in which some locks could never be taken.
+    ///
+    /// Errors: `backend_unavailable`, with the slots that no node has.
+    pub(super) fn check_coverage(&self) -> Result<()> {
+        let map = unpoisoned(&self.map);
+        let mut ranges: Vec<_> = map.ranges.iter().map(|(first, last, _)| (*first, *last)).collect();
+        drop(map);
+        ranges.sort_unstable();
+        let (mut missing, mut next) = (Vec::new(), 0);
+        for (first, last) in ranges.into_iter().chain([(SLOTS, SLOTS)]) {
+            if next < first {
+                missing.push(format!("{next}-{}", first - 1));
+            }
+            next = next.max(last.saturating_add(1));
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::BackendUnavailable,
+            format!(
+                "no node of the cluster has the slots {}, so the locks there could not be taken; give them to a node: \
+                 redis-cli --cluster fix HOST:PORT",
+                missing.join(", ")
+            ),
+        ))
     }
 
     /// Asks all masters whether they can publish in a slot, as Redis can from 7.0 on. A user who may not ask there

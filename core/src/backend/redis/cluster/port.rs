@@ -46,7 +46,9 @@ impl ShardPort {
             let mut answer = port.run(calls.clone(), acknowledge).await;
             silence.answered = true;
             let mut redirect = redirect_of(&answer);
+            // What is granted there would wait for no replica.
             if let Some(Redirect::Ask { host, port, .. }) = &redirect
+                && acknowledge.is_none()
                 && !calls.iter().any(spells_keys)
             {
                 // Only for this request: until the slot has moved altogether, its owner stays who it is.
