@@ -45,8 +45,19 @@ impl Evidence {
     /// Fails with the offending parts unless the history is good.
     #[track_caller]
     pub fn judge(&self, history: &mut History) {
-        let violations = history.check();
+        self.judge_besides(history, |_| false);
+    }
+
+    /// The same, besides what something that is documented explains; that is returned.
+    #[track_caller]
+    pub fn judge_besides(
+        &self,
+        history: &mut History,
+        explained: impl Fn(&Violation) -> bool,
+    ) -> Vec<Violation> {
+        let (explained, violations): (Vec<_>, Vec<_>) = history.check().into_iter().partition(explained);
         self.expect_none(history, &violations);
+        explained
     }
 
     /// Fails with these violations of a history, if there are any.

@@ -7,19 +7,23 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
 use super::Inner;
-use super::port::ChannelEvent;
+use super::port::{ChannelEvent, Pushes};
+use crate::clock::Instant;
 use crate::token::OwnerToken;
 use crate::wakeups::unpoisoned;
 
 /// How long a first waiter lets the subscription come up before it stands in line without it.
 const SUBSCRIBE_LIMIT: Duration = Duration::from_millis(500);
+
+/// How long a channel that nobody waits for is heard on at least: the next one may come soon.
+const UNUSED: Duration = Duration::from_secs(10);
 
 /// How many runtimes of a program hear for themselves. Every push wakes all of them, so the waiters
 /// of further ones are woken by the client's own thread.
@@ -37,9 +41,16 @@ enum State {
 /// The subscriptions of one client.
 #[derive(Debug, Default)]
 pub(super) struct Inboxes {
-    at: Mutex<HashMap<runtime::Id, Arc<watch::Sender<State>>>>,
+    at: Mutex<HashMap<runtime::Id, Inbox>>,
     /// The server refuses them for good: waiters are marked as not listening.
     refused: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    state: Arc<watch::Sender<State>>,
+    /// Until then somebody may wait for a push.
+    used_until: Instant,
 }
 
 impl Inboxes {
@@ -51,9 +62,10 @@ impl Inboxes {
 
 impl Inner {
     /// Subscribes to this client's inbox on the caller's runtime, once, and waits a moment for the
-    /// server's confirmation: a push from before the subscription would be missed.
-    pub(super) async fn listens(self: &Arc<Self>) -> bool {
-        let mut inbox = self.inbox_here().subscribe();
+    /// server's confirmation: a push from before the subscription would be missed. The caller waits for a push
+    /// for so long at most, or comes again.
+    pub(super) async fn listens(self: &Arc<Self>, waits: Duration) -> bool {
+        let mut inbox = self.inbox_here(waits).subscribe();
         if *inbox.borrow_and_update() == State::Opening {
             let limit = {
                 let _context = self.runtime.enter();
@@ -69,28 +81,54 @@ impl Inner {
 
     /// Says whether the subscription on the caller's runtime is still coming up.
     pub(super) fn is_opening(self: &Arc<Self>) -> bool {
-        *self.inbox_here().borrow() == State::Opening
+        *self.inbox_here(Duration::ZERO).borrow() == State::Opening
     }
 
-    fn inbox_here(self: &Arc<Self>) -> Arc<watch::Sender<State>> {
+    /// The channel of this client, and how to publish there.
+    pub(super) fn inbox(&self) -> (&'static str, String) {
+        let (verb, before) = match self.port.pushes() {
+            Pushes::Counted | Pushes::Hints => ("PUBLISH", self.keys.inbox_before()),
+            Pushes::InSlot => ("SPUBLISH", self.keys.inbox_in_slot_before()),
+        };
+        (verb, format!("{before}{}", self.client))
+    }
+
+    /// Says whether this client hears on the caller's runtime already, or on its own one in place of that.
+    pub(super) fn hears_here(&self) -> bool {
+        let id = Handle::try_current().map_or_else(|_| self.runtime.id(), |runtime| runtime.id());
+        let inboxes = unpoisoned(&self.inboxes.at);
+        let id = if self.may_hear_on(&inboxes, id) { id } else { self.runtime.id() };
+        inboxes.contains_key(&id)
+    }
+
+    fn may_hear_on(&self, inboxes: &HashMap<runtime::Id, Inbox>, id: runtime::Id) -> bool {
+        let others = inboxes.keys().filter(|id| **id != self.runtime.id()).count();
+        inboxes.contains_key(&id) || others < RUNTIMES
+    }
+
+    fn inbox_here(self: &Arc<Self>, waits: Duration) -> Arc<watch::Sender<State>> {
+        let used_until = Instant::now() + waits.max(UNUSED);
         let mut runtime = Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
         let (id, inbox) = {
             let mut inboxes = unpoisoned(&self.inboxes.at);
-            let own = self.runtime.id();
-            let others = inboxes.keys().filter(|id| **id != own).count();
-            if !inboxes.contains_key(&runtime.id()) && others >= RUNTIMES {
+            if !self.may_hear_on(&inboxes, runtime.id()) {
                 runtime = self.runtime.clone();
             }
             let id = runtime.id();
-            if let Some(inbox) = inboxes.get(&id) {
-                return Arc::clone(inbox);
+            if let Some(inbox) = inboxes.get_mut(&id) {
+                inbox.used_until = inbox.used_until.max(used_until);
+                return Arc::clone(&inbox.state);
             }
-            let inbox = Arc::new(watch::Sender::new(State::Opening));
-            inboxes.insert(id, Arc::clone(&inbox));
-            (id, inbox)
+            let state = Arc::new(watch::Sender::new(State::Opening));
+            inboxes.insert(id, Inbox { state: Arc::clone(&state), used_until });
+            (id, state)
         };
         let (weak, told) = (Arc::downgrade(self), Arc::clone(&inbox));
-        let channel = format!("{}{}", self.keys.inbox_before(), self.client);
+        let channel = self.inbox().1;
+        // There are as many as shards, and most are not waited for most of the time.
+        if self.port.pushes() == Pushes::InSlot {
+            self.runtime.spawn(leave_when_unused(Arc::downgrade(self), id));
+        }
         let _context = runtime.enter();
         self.port.subscribe(
             channel,
@@ -119,7 +157,11 @@ impl Inner {
             ChannelEvent::Ended => {
                 // A refusal is for good, so there is nothing to gain by subscribing anew.
                 if self.inboxes.may_listen() {
-                    unpoisoned(&self.inboxes.at).remove(&id);
+                    let mut inboxes = unpoisoned(&self.inboxes.at);
+                    // It may have a successor already.
+                    if inboxes.get(&id).is_some_and(|present| std::ptr::eq(&*present.state, inbox)) {
+                        inboxes.remove(&id);
+                    }
                 }
                 inbox.send_replace(State::Closed);
             }
@@ -137,7 +179,7 @@ impl Inner {
         match what {
             // A push skips the replicas' acknowledgement, or tells of a grant that was withdrawn because
             // seemingly nobody heard of it, so it is only a reason to ask.
-            "granted" if self.acknowledge.is_some() || !self.port.counts_listeners() => {
+            "granted" if self.acknowledge.is_some() || self.port.pushes() == Pushes::Hints => {
                 self.wakeups.hint(owner);
             }
             "granted" => self.wakeups.grant(owner, fence),
@@ -146,5 +188,24 @@ impl Inner {
             "echo" => drop(self.own.echo.send_replace(Some(owner))),
             _ => {}
         }
+    }
+}
+
+/// Unsubscribes once nobody has waited for a while.
+async fn leave_when_unused(inner: Weak<Inner>, id: runtime::Id) {
+    loop {
+        let left = {
+            let Some(inner) = inner.upgrade() else { return };
+            let mut inboxes = unpoisoned(&inner.inboxes.at);
+            let Some(inbox) = inboxes.get(&id) else { return };
+            let left = inbox.used_until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                inboxes.remove(&id);
+                // Before anybody can subscribe anew.
+                return inner.port.unsubscribe(inner.inbox().1, id);
+            }
+            left
+        };
+        tokio::time::sleep(left).await;
     }
 }

@@ -107,6 +107,13 @@ pub(crate) async fn open(
              redis+sentinel://HOST,HOST,HOST/SERVICE",
         ));
     }
+    if facts.is_cluster_node {
+        return Err(Error::new(
+            ErrorKind::BackendRejected,
+            "this Redis belongs to a cluster, and the URL names a single server, which has a part of the locks at most; \
+             write redis+cluster://",
+        ));
+    }
     if facts.is_replica {
         return Err(Error::new(
             ErrorKind::BackendRejected,

@@ -27,6 +27,7 @@ use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::policy::backoff::Backoff;
 use crate::wakeups::unpoisoned;
 
+mod of_cluster;
 mod promotions;
 
 /// How many requests may wait for the connection's writer before callers are held back.
@@ -46,6 +47,8 @@ struct Shared {
     /// Held while connecting, so that callers share one attempt.
     connecting: tokio::sync::Mutex<u64>,
     most_replicas: AtomicU32,
+    /// The server was asked how many replicas it has.
+    knows_replicas: AtomicBool,
     opened: AtomicU64,
     /// Promotions are followed.
     follows: AtomicBool,
@@ -101,6 +104,7 @@ impl NativePort {
             acknowledges: config.acknowledge.is_some(),
             connecting: tokio::sync::Mutex::new(0),
             most_replicas: AtomicU32::new(0),
+            knows_replicas: AtomicBool::new(false),
             opened: AtomicU64::new(0),
             follows: AtomicBool::new(false),
             promoted: Notify::new(),
@@ -280,6 +284,9 @@ impl Shared {
     ) -> Result<Vec<Result<Data>>> {
         let mut commands: Vec<_> =
             calls.iter().map(|call| command("EVALSHA", &call.script.sha, call)).collect();
+        if acknowledge.is_some() && !self.knows_replicas.load(Ordering::Relaxed) {
+            Arc::clone(&self).ask_for_facts().await?;
+        }
         let needed =
             acknowledge.map(|ack| (ack, ack.rule.needed(self.most_replicas.load(Ordering::Relaxed))));
         if let Some((ack, needed)) = needed {
@@ -305,7 +312,10 @@ impl Shared {
                 replies[at] = answer;
             }
         }
-        if let (Some((ack, needed)), Some(answer)) = (needed, acknowledged) {
+        // What was refused altogether needs no replicas, and the refusal says more: a server that has become a
+        // replica cannot wait for any.
+        let all_refused = replies.iter().all(|reply| matches!(reply, Value::ServerError(_)));
+        if let (Some((ack, needed)), Some(answer), false) = (needed, acknowledged, all_refused) {
             let confirmed = match answer {
                 Some(Value::Int(count)) => u32::try_from(count).unwrap_or(0),
                 Some(Value::ServerError(error)) => return Err(classify(&error.into())),
@@ -382,6 +392,7 @@ impl Shared {
             },
             None => ServerFacts::default(),
         };
+        self.knows_replicas.store(true, Ordering::Relaxed);
         let most = self.most_replicas.fetch_max(facts.replicas, Ordering::Relaxed).max(facts.replicas);
         Ok(ServerFacts { replicas: most, ..facts })
     }

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime;
+
 use crate::backend::Reply;
 use crate::backend::redis::scripts::Script;
 #[cfg(not(target_family = "wasm"))]
@@ -130,6 +132,28 @@ pub(crate) enum ChannelEvent {
     Message(Vec<u8>),
 }
 
+/// How a client hears of grants, and what it may make of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pushes {
+    /// At the inbox of the client. The server counts everybody whom a message can reach, so a grant that it took
+    /// back was never heard of, and a push is a grant.
+    Counted,
+    /// At the inbox of the client, whose messages reach more than are counted: a push is a reason to ask.
+    Hints,
+    /// In the slot of the lock. Who listens there is counted before the grant, so a push is a grant.
+    InSlot,
+}
+
+impl Pushes {
+    /// How it stands in the record of a waiter.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Counted | Self::Hints => 1,
+            Self::InSlot => 2,
+        }
+    }
+}
+
 /// A server's refusal of one command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -168,9 +192,14 @@ pub(crate) trait Port: Send + Sync + 'static {
         true
     }
 
-    /// Whether a server that publishes counts everybody whom the message can reach.
-    fn counts_listeners(&self) -> bool {
-        true
+    /// What a push to this client is worth.
+    fn pushes(&self) -> Pushes {
+        Pushes::Counted
+    }
+
+    /// Hears a channel no more on the runtime that subscribed to it; a port may hear it until it is closed.
+    fn unsubscribe(&self, channel: String, runtime: runtime::Id) {
+        let _ = (channel, runtime);
     }
 
     /// What each Sentinel says, where Sentinels name the master; for examining.

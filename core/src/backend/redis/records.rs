@@ -169,6 +169,11 @@ impl Keys {
         self.inbox_before.clone()
     }
 
+    /// As [`Keys::inbox_before`], in the slot of a shard of a cluster.
+    pub(crate) fn inbox_in_slot_before(&self) -> String {
+        [&self.prefix, ":inbox:"].concat()
+    }
+
     /// What stands before and after a name in the keys of a lock and of its line, and after it in the
     /// key of holders that share.
     pub(crate) fn around_names(&self) -> [String; 5] {
@@ -205,14 +210,15 @@ pub(crate) fn parse_mode(code: &str) -> Option<Mode> {
 }
 
 /// The record of a contender: what a releaser needs to grant it the lock.
-pub(crate) fn waiter_record(contender: &Contender, listens: bool) -> String {
+/// `listens` is false or [`Pushes::code`](super::port::Pushes::code); `true` is the inbox of the client.
+pub(crate) fn waiter_record(contender: &Contender, listens: impl Into<u8>) -> String {
     format!(
         "{}|{}|{}|{}|{}|{}|{}",
         contender.owner.to_hex(),
         contender.client,
         contender.first_lease.as_millis(),
         contender.lease.as_millis(),
-        u8::from(listens),
+        listens.into(),
         mode_code(contender.mode),
         escape_field(&contender.label),
     )

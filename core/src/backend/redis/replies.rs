@@ -113,6 +113,11 @@ pub(super) fn refusal(code: Option<&str>, detail: Option<&str>) -> Error {
             "Redis wants a password; write redis://:PASSWORD@HOST or use password_env=".into(),
         ),
         Some("WRONGPASS") => known(ErrorKind::BackendRejected, "Redis refused the user name or password".into()),
+        // What WAIT says when its master is demoted meanwhile, or was.
+        Some("UNBLOCKED") => became_a_replica(),
+        Some("ERR") if detail.is_some_and(|detail| detail.starts_with("WAIT cannot be used with replica")) => {
+            became_a_replica()
+        }
         Some("READONLY") => known(
             ErrorKind::BackendUnavailable,
             "this Redis is a replica and refuses writes; connect to the master, or wait until the promotion is over"
@@ -160,6 +165,14 @@ pub(super) fn refusal(code: Option<&str>, detail: Option<&str>) -> Error {
     }
 }
 
+fn became_a_replica() -> Error {
+    Error::new(
+        ErrorKind::BackendUnavailable,
+        "this Redis became a replica before its own replicas had confirmed; wait until the promotion is over",
+    )
+    .with_effect(Effect::Maybe)
+}
+
 /// Where a node of a cluster sends who asks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Redirect {
@@ -176,7 +189,7 @@ pub(super) enum Redirect {
 impl Redirect {
     /// Reads what follows the code: the slot, then the place. A node that does not know its own host leaves
     /// it out, and means the one that was asked.
-    fn read(code: &str, detail: &str) -> Option<Self> {
+    pub(super) fn read(code: &str, detail: &str) -> Option<Self> {
         let (host, port) = detail.split_once(' ')?.1.split_whitespace().next()?.rsplit_once(':')?;
         let (host, port) = (host.to_owned(), port.parse().ok()?);
         match code {
@@ -237,6 +250,20 @@ mod tests {
         assert_eq!((facts.replicas, facts.max_memory, facts.is_replica), (2, Some(1024), false));
         assert_eq!(facts.eviction_policy.as_deref(), Some("allkeys-lru"));
         assert_eq!(parse_info("").epoch, None);
+    }
+
+    #[test]
+    fn a_master_that_is_demoted_while_replicas_are_waited_for_is_away_for_a_while() {
+        let wait = "WAIT cannot be used with replica instances. Please also note that since Redis 4.0 …";
+        for (code, detail) in [("UNBLOCKED", "force unblock from blocking operation"), ("ERR", wait)] {
+            let error = refusal(Some(code), Some(detail));
+            assert_eq!(
+                (error.kind(), error.effect()),
+                (ErrorKind::BackendUnavailable, Effect::Maybe),
+                "{code}"
+            );
+        }
+        assert_eq!(refusal(Some("ERR"), Some("no such thing")).kind(), ErrorKind::BackendRejected);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Inner;
 use super::config::Guarantee;
-use super::port::{Acknowledge, Call, Data, no_answer};
+use super::port::{Acknowledge, Call, Data, Pushes, no_answer};
 use super::records::{LockValue, mode_code, parse_mode, value_tail, waiter_record};
 use super::scripts::{self, Script};
 use crate::backend::{
@@ -69,8 +69,23 @@ impl Inner {
     }
 
     pub(super) async fn poll(self: Arc<Self>, contender: Arc<Contender>, ask: Ask) -> Result<Answer> {
+        let Ask::Wait { near_heartbeat, far_heartbeat } = ask else {
+            return self.poll_as(&contender, ask, 0).await;
+        };
+        let pushes = self.port.pushes();
+        if pushes == Pushes::InSlot && !self.hears_here() {
+            // Most locks are free, and every shard would be one more to listen in.
+            let answer = self.poll_as(&contender, Ask::Try, 0).await?;
+            if !matches!(answer, Answer::Wait { .. }) {
+                return Ok(answer);
+            }
+        }
+        let listens = self.listens(near_heartbeat.max(far_heartbeat)).await;
+        self.poll_as(&contender, ask, if listens { pushes.code() } else { 0 }).await
+    }
+
+    async fn poll_as(&self, contender: &Contender, ask: Ask, listens: u8) -> Result<Answer> {
         let waits = matches!(ask, Ask::Wait { .. });
-        let listens = waits && self.listens().await;
         let (near, far) = match ask {
             Ask::Try => (Duration::ZERO, Duration::ZERO),
             Ask::Wait { near_heartbeat, far_heartbeat } => (near_heartbeat, far_heartbeat),
@@ -84,19 +99,19 @@ impl Inner {
                 "{} {waits} {barge} {near} {far} {} {} {escaped}",
                 self.packed_args,
                 WaitTimes::NEAR_POSITIONS,
-                u8::from(listens)
+                listens
             );
             let keys = self.keys.usual(&escaped);
             let first_lease = millis(contender.first_lease).to_string();
-            let mut args = vec![contender.owner.to_hex(), value_tail(&contender), first_lease, rest];
-            args.extend(lists_at_once(&contender).then_some(escaped));
+            let mut args = vec![contender.owner.to_hex(), value_tail(contender), first_lease, rest];
+            args.extend(lists_at_once(contender).then_some(escaped));
             let strict = self.guarantee == Guarantee::Strict;
             let script = if strict { &*scripts::POLL_STRICT } else { &*scripts::POLL };
-            self.usual(&contender, Call { script, keys, args }, self.acknowledge).await?
+            self.usual(contender, Call { script, keys, args }, self.acknowledge).await?
         } else {
             let args = [
                 contender.owner.to_hex(),
-                waiter_record(&contender, listens),
+                waiter_record(contender, listens),
                 contender.first_lease.as_millis().to_string(),
                 waits.to_string(),
                 barge.to_string(),
@@ -111,7 +126,7 @@ impl Inner {
             Data::List(answer) => answer,
             fence => {
                 let fence = FencingToken::new(fence.uint()?);
-                self.unlisted.add(&contender);
+                self.unlisted.add(contender);
                 return Ok(Answer::Held { fence });
             }
         };
@@ -245,7 +260,7 @@ impl Inner {
     }
 
     pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
-        let listens = self.inboxes.may_listen();
+        let listens = if self.inboxes.may_listen() { self.port.pushes().code() } else { 0 };
         let args = [contender.owner.to_hex(), waiter_record(&contender, listens)];
         let script = one_of(&contender, (&scripts::CANCEL, More::Holders), &scripts::SHARED_CANCEL);
         self.granting(script, &contender.name, args, None).await?;

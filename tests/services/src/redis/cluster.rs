@@ -40,7 +40,14 @@ impl Cluster {
                 .config(&format!("cluster-node-timeout {SILENCE_MS}"))
                 // Replicas of an idle master count as up to date.
                 .config("cluster-replica-validity-factor 0");
-            settings(node).start()
+            let node = settings(node).start();
+            if node.tls.is_some() {
+                // Nodes talk to each other without it, and tell clients this port.
+                let said =
+                    node.command(&["CONFIG", "SET", "cluster-announce-port", &node.port().to_string()]);
+                assert!(said.is_ok(), "{said:?}");
+            }
+            node
         };
         let cluster = Cluster { nodes: buses.iter().map(start).collect(), buses };
         for at in 0..MASTERS {
@@ -65,10 +72,7 @@ impl Cluster {
         }
         cluster.wait_until_ok();
         for at in MASTERS..count {
-            wait_until("the replica to have the data", PATIENCE, || {
-                let info = cluster.nodes[at].command(&["INFO", "replication"]);
-                info.text().is_some_and(|text| text.contains("master_link_status:up"))
-            });
+            cluster.wait_until_copied(at);
         }
         cluster
     }
@@ -76,7 +80,8 @@ impl Cluster {
     /// The address that a client dials, without options.
     pub fn url(&self) -> String {
         let places: Vec<_> = self.nodes[..MASTERS].iter().map(|node| node.address().to_string()).collect();
-        format!("redis+cluster://{}", places.join(","))
+        let scheme = self.nodes[0].scheme();
+        format!("{scheme}+cluster://{}", places.join(","))
     }
 
     /// The id of a node.
@@ -128,6 +133,101 @@ impl Cluster {
         for at in [to, from] {
             self.say(at, &["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id]);
         }
+    }
+
+    /// Which nodes have slots, by the word of one that runs.
+    #[track_caller]
+    pub fn masters(&self) -> Vec<usize> {
+        self.masters_by(self.nodes.iter().position(RedisServer::is_running).expect("a node that runs"))
+    }
+
+    /// Which nodes have slots, by the word of this one.
+    #[track_caller]
+    pub fn masters_by(&self, asked: usize) -> Vec<usize> {
+        let slots = self.nodes[asked].command(&["CLUSTER", "SLOTS"]);
+        let ports: Vec<_> =
+            slots.items().iter().filter_map(|range| range.items()[2].items()[1].int()).collect();
+        (0..self.nodes.len()).filter(|at| ports.contains(&i64::from(self.nodes[*at].port()))).collect()
+    }
+
+    /// Lets a replica take the place of its master, which becomes its replica; nothing is lost.
+    #[track_caller]
+    pub fn take_over(&self, replica: usize) {
+        self.say(replica, &["CLUSTER", "FAILOVER"]);
+        self.wait_until_master(replica);
+    }
+
+    /// Waits until every node that runs takes this one for a master with slots.
+    #[track_caller]
+    pub fn wait_until_master(&self, at: usize) {
+        self.wait_until_master_by(at, |_| true);
+    }
+
+    /// The same for all nodes but one, which hangs.
+    #[track_caller]
+    pub fn wait_until_master_by_others(&self, at: usize, hung: usize) {
+        self.wait_until_master_by(at, |asked| asked != hung);
+    }
+
+    #[track_caller]
+    fn wait_until_master_by(&self, at: usize, asks: impl Fn(usize) -> bool) {
+        let id = self.id(at);
+        self.wait_until_slots("know the new master", asks, |_, _, master| master == id);
+    }
+
+    /// Waits until every node that runs names this one as the owner of a slot.
+    #[track_caller]
+    pub fn wait_until_agreed(&self, slot: u16, owner: usize) {
+        let (slot, id) = (i64::from(slot), self.id(owner));
+        self.wait_until_slots(
+            "know who has the slot",
+            |_| true,
+            |first, last, master| (first..=last).contains(&slot) && master == id,
+        );
+    }
+
+    /// Waits until all these nodes know of a range of slots (first, last, id of its master) that is so.
+    #[track_caller]
+    fn wait_until_slots(
+        &self,
+        what: &str,
+        asks: impl Fn(usize) -> bool,
+        so: impl Fn(i64, i64, &str) -> bool,
+    ) {
+        wait_until(&format!("all nodes to {what}"), PATIENCE, || {
+            let mut nodes = self.nodes.iter().enumerate();
+            nodes.all(|(at, node)| {
+                if !asks(at) || !node.is_running() {
+                    return true;
+                }
+                let slots = node.try_command(&["CLUSTER", "SLOTS"]);
+                slots.is_ok_and(|slots| {
+                    slots.items().iter().any(|range| {
+                        let bound = |at: usize| range.items()[at].int().unwrap_or(-1);
+                        let master = range.items()[2].items()[2].text().unwrap_or_default();
+                        so(bound(0), bound(1), master)
+                    })
+                })
+            })
+        });
+    }
+
+    /// Waits until a node that was a master knows that it is a replica.
+    #[track_caller]
+    pub fn wait_until_follows(&self, at: usize) {
+        wait_until("the old master to follow", PATIENCE, || {
+            let role = self.nodes[at].try_command(&["ROLE"]);
+            role.is_ok_and(|role| role.items().first().and_then(|role| role.text()) == Some("slave"))
+        });
+    }
+
+    /// Waits until a replica has what its master has.
+    #[track_caller]
+    pub fn wait_until_copied(&self, replica: usize) {
+        wait_until("the replica to have the data", PATIENCE, || {
+            let info = self.nodes[replica].try_command(&["INFO", "replication"]);
+            info.is_ok_and(|info| info.text().is_some_and(|text| text.contains("master_link_status:up")))
+        });
     }
 
     #[track_caller]

@@ -87,10 +87,15 @@ async fn cluster(inner: &Inner, masters: &[(Address, u16, u16)]) -> Result<Check
     names.sort();
     names.dedup();
     let seen = format!(
-        "{} masters ({}), {assigned} of {} slots served",
+        "{} masters ({}), {assigned} of {} slots served; a push is {}",
         names.len(),
         names.join(", "),
-        slots::SLOTS
+        slots::SLOTS,
+        if inner.nodes.publishes_in_slots() {
+            "a grant"
+        } else {
+            "a reason to ask (that needs Redis 7.0 and +pubsub)"
+        }
     );
     if field("cluster_state") != Some("ok") {
         return Ok(Check::problem(ID, "The cluster does not serve all slots", seen)

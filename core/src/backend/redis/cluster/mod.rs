@@ -27,11 +27,14 @@ use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
 
 mod config;
+mod ear;
 mod ears;
 mod examine;
+mod in_slots;
 mod nodes;
 mod port;
 mod slots;
+mod spoken;
 
 pub(crate) use config::ClusterConfig;
 use nodes::Nodes;
@@ -72,10 +75,12 @@ pub(crate) async fn open(
         ));
     }
     if purpose == Purpose::Lock {
+        nodes.check_coverage()?;
         for (address, facts) in &masters {
             check_guarantee(&config.node, facts, facts.replicas > 0, &address.to_string())?;
         }
     }
+    nodes.learn_to_publish().await?;
     let capability = Capability { atomic_sets: false, ..RedisBackend::capability_of(&config.node) };
     let seed = context.client.pid().unwrap_or(0) as usize % SHARDS;
     let inner = Inner {
@@ -139,7 +144,7 @@ impl Inner {
         if query.foreign.is_some() {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "other libraries' locks are not listed in a cluster; look at a single master with redis://HOST:PORT",
+                "other libraries' locks are not listed in a cluster; look at their keys with redis-cli -c",
             ));
         }
         let mut which: Vec<usize> = match &query.name {

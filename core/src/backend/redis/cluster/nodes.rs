@@ -11,6 +11,8 @@ use tokio::runtime::Handle;
 
 use super::config::ClusterConfig;
 use super::ears::Ears;
+use super::in_slots::InSlots;
+use super::slots::SLOTS;
 use crate::backend::redis::config::{Address, Place, RedisConfig};
 use crate::backend::redis::native::NativePort;
 use crate::backend::redis::port::{Data, Port, ServerFacts};
@@ -28,7 +30,14 @@ pub(super) struct Nodes {
     map: Mutex<Map>,
     refreshing: tokio::sync::Mutex<()>,
     will_refresh: AtomicBool,
+    /// A node has failed somebody since the map was read.
+    doubted: AtomicBool,
+    /// Who hears messages at the inbox of the client.
     pub(super) ears: Ears,
+    /// Who hears messages in the slots.
+    pub(super) in_slots: InSlots,
+    /// Every master can publish in a slot, and say who listens there.
+    publishes_in_slots: AtomicBool,
 }
 
 /// What a node says: its epoch, and first and last slot of each range with whose it is.
@@ -48,6 +57,19 @@ impl Map {
         let range = || self.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
         self.moved.get(&slot).or_else(|| Some(&range()?.2))
     }
+
+    /// A node that was no master, and has the slots of one that is none any more, was its replica: it is to have
+    /// as many replicas as that one had. At first it has fewer, and `ack=` must not ask for less than before.
+    fn succeed(&self, now: &[(u16, u16, Address)]) {
+        let is_in = |ranges: &[(u16, u16, Address)], node: &Address| ranges.iter().any(|(.., at)| at == node);
+        for (first, _, successor) in now.iter().filter(|(.., node)| !is_in(&self.ranges, node)) {
+            let before = self.ranges.iter().find(|(from, to, _)| (*from..=*to).contains(first));
+            let Some((.., before)) = before.filter(|(.., node)| !is_in(now, node)) else { continue };
+            if let (Some(before), Some(successor)) = (self.ports.get(before), self.ports.get(successor)) {
+                successor.expect_replicas(before.most_replicas());
+            }
+        }
+    }
 }
 
 impl Nodes {
@@ -59,7 +81,10 @@ impl Nodes {
             map: Mutex::default(),
             refreshing: tokio::sync::Mutex::default(),
             will_refresh: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
             ears: Ears::default(),
+            in_slots: InSlots::default(),
+            publishes_in_slots: AtomicBool::new(false),
         })
     }
 
@@ -88,6 +113,13 @@ impl Nodes {
     ///
     /// Errors: `backend_unavailable` if nobody has it, which is so for a while after a master has failed.
     pub(super) async fn owner(&self, slot: u16) -> Result<Address> {
+        if self.doubted.load(Ordering::SeqCst) {
+            let _one = self.refreshing.lock().await;
+            // Another caller may have looked meanwhile. Where nobody answers, what was known before is tried again.
+            if self.doubted.load(Ordering::SeqCst) {
+                let _ = self.read_map().await;
+            }
+        }
         if let Some(owner) = unpoisoned(&self.map).owner(slot) {
             return Ok(owner.clone());
         }
@@ -100,6 +132,11 @@ impl Nodes {
                 ),
             )
         })
+    }
+
+    /// Who has a slot, as far as known.
+    pub(super) fn known_owner(&self, slot: u16) -> Option<Address> {
+        unpoisoned(&self.map).owner(slot).cloned()
     }
 
     /// All masters that have slots, with the longest range of each.
@@ -119,6 +156,13 @@ impl Nodes {
     pub(super) fn has_moved(self: &Arc<Self>, slot: u16, to: Address) {
         unpoisoned(&self.map).moved.insert(slot, to.clone());
         self.ears.moved(slot, &to);
+        self.in_slots.look();
+        self.refresh_soon();
+    }
+
+    /// A node has failed somebody: whoever asks next wants to know first who has what.
+    pub(super) fn doubt(self: &Arc<Self>) {
+        self.doubted.store(true, Ordering::SeqCst);
         self.refresh_soon();
     }
 
@@ -143,6 +187,11 @@ impl Nodes {
     /// Errors: those of the nodes, if none answers.
     pub(super) async fn refresh(&self) -> Result<()> {
         let _one = self.refreshing.lock().await;
+        self.read_map().await
+    }
+
+    async fn read_map(&self) -> Result<()> {
+        self.doubted.store(false, Ordering::SeqCst);
         let mut known: Vec<_> = self.masters().into_iter().map(|(address, ..)| address).collect();
         known.extend(self.seeds.iter().filter(|seed| !known.contains(seed)).cloned().collect::<Vec<_>>());
         let mut asking: FuturesUnordered<_> = known.iter().map(|address| self.ask(address)).collect();
@@ -179,6 +228,7 @@ impl Nodes {
         let gone = {
             let mut map = unpoisoned(&self.map);
             map.moved.clear();
+            map.succeed(&ranges);
             map.ranges = ranges;
             let Map { ports, ranges, .. } = &mut *map;
             let stays = |address: &Address| {
@@ -186,6 +236,7 @@ impl Nodes {
             };
             ports.extract_if(|address, _| !stays(address)).collect::<Vec<_>>()
         };
+        self.in_slots.look();
         // Requests to a master that is none any more are answered by its end.
         gone.iter().for_each(|(_, port)| port.close());
         Ok(())
@@ -227,7 +278,54 @@ impl Nodes {
         Ok(all)
     }
 
+    /// Refuses a cluster in which some locks could never be taken.
+    ///
+    /// Errors: `backend_unavailable`, with the slots that no node has.
+    pub(super) fn check_coverage(&self) -> Result<()> {
+        let map = unpoisoned(&self.map);
+        let mut ranges: Vec<_> = map.ranges.iter().map(|(first, last, _)| (*first, *last)).collect();
+        drop(map);
+        ranges.sort_unstable();
+        let (mut missing, mut next) = (Vec::new(), 0);
+        for (first, last) in ranges.into_iter().chain([(SLOTS, SLOTS)]) {
+            if next < first {
+                missing.push(format!("{next}-{}", first - 1));
+            }
+            next = next.max(last.saturating_add(1));
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::BackendUnavailable,
+            format!(
+                "no node of the cluster has the slots {}, so the locks there could not be taken; give them to a node: \
+                 redis-cli --cluster fix HOST:PORT",
+                missing.join(", ")
+            ),
+        ))
+    }
+
+    /// Asks all masters whether they can publish in a slot, as Redis can from 7.0 on. A user who may not ask there
+    /// could not count listeners in a script either.
+    ///
+    /// Errors: those of the nodes.
+    pub(super) async fn learn_to_publish(&self) -> Result<()> {
+        let mut all = true;
+        for (address, ..) in self.masters() {
+            let words = ["PUBSUB", "SHARDNUMSUB"].map(str::to_owned).to_vec();
+            all &= self.port(&address)?.ask(words).await?.is_ok();
+        }
+        self.publishes_in_slots.store(all, Ordering::SeqCst);
+        Ok(())
+    }
+
+    pub(super) fn publishes_in_slots(&self) -> bool {
+        self.publishes_in_slots.load(Ordering::SeqCst)
+    }
+
     pub(super) fn close(&self) {
+        self.in_slots.close();
         unpoisoned(&self.map).ports.values().for_each(|port| port.close());
     }
 }

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle};
 
+use super::ear::Listening;
 use super::nodes::Nodes;
 use crate::backend::Reply;
 use crate::backend::redis::native::NativePort;
 use crate::backend::redis::port::{
-    Acknowledge, Call, ChannelEvent, Data, Listener, Port, Refusal, ServerFacts, no_answer,
+    Acknowledge, Call, ChannelEvent, Data, Listener, Port, Pushes, Refusal, ServerFacts, no_answer,
 };
 use crate::backend::redis::replies::Redirect;
 use crate::backend::redis::scripts;
@@ -45,7 +46,9 @@ impl ShardPort {
             let mut answer = port.run(calls.clone(), acknowledge).await;
             silence.answered = true;
             let mut redirect = redirect_of(&answer);
+            // What is granted there would wait for no replica.
             if let Some(Redirect::Ask { host, port, .. }) = &redirect
+                && acknowledge.is_none()
                 && !calls.iter().any(spells_keys)
             {
                 // Only for this request: until the slot has moved altogether, its owner stays who it is.
@@ -56,7 +59,7 @@ impl ShardPort {
             match redirect {
                 None => {
                     if failed(&answer) {
-                        self.nodes.refresh_soon();
+                        self.nodes.doubt();
                     }
                     return answer;
                 }
@@ -147,7 +150,7 @@ struct Silence<'a> {
 impl Drop for Silence<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.nodes.refresh_soon();
+            self.nodes.doubt();
         }
     }
 }
@@ -207,6 +210,10 @@ impl Port for ShardPort {
     fn subscribe(&self, channel: String, listener: Listener) {
         let shard = self.clone();
         let runtime = Handle::try_current().unwrap_or_else(|_| self.nodes.runtime.clone());
+        if self.nodes.publishes_in_slots() {
+            let one = Listening { channel, slot: self.slot, listener, hops: 0 };
+            return self.nodes.hear_in_slot(runtime, one);
+        }
         let id = runtime.id();
         runtime.spawn(async move {
             let port = match shard.nodes.owner(shard.slot).await {
@@ -236,9 +243,13 @@ impl Port for ShardPort {
         false
     }
 
-    /// A message reaches the listeners of all nodes, and only those of the publishing one are counted.
-    fn counts_listeners(&self) -> bool {
-        false
+    /// A message to an inbox reaches the listeners of all nodes, and only those of the publishing one are counted.
+    fn pushes(&self) -> Pushes {
+        if self.nodes.publishes_in_slots() { Pushes::InSlot } else { Pushes::Hints }
+    }
+
+    fn unsubscribe(&self, channel: String, runtime: runtime::Id) {
+        self.nodes.in_slots.leave(&channel, runtime);
     }
 
     fn close(&self) {

@@ -204,7 +204,7 @@ fn outcome(answer: &std::result::Result<Data, Refusal>) -> Outcome {
 
 /// Sends a message to the client's own inbox and waits for it.
 pub(super) async fn push(inner: &Arc<Inner>) -> Result<Push> {
-    if !inner.listens().await {
+    if !inner.listens(ECHO_LIMIT).await {
         return Ok(Push::NotSubscribed);
     }
     let mark = OwnerToken::random()?;
@@ -217,10 +217,10 @@ pub(super) async fn push(inner: &Arc<Inner>) -> Result<Push> {
     if !inner.inboxes.may_listen() {
         return Ok(Push::NotSubscribed);
     }
-    let channel = format!("{}{}", inner.keys.inbox_before(), inner.client);
+    let (verb, channel) = inner.inbox();
     let sent = Instant::now();
     let message = format!("echo|{}|0", mark.to_hex());
-    if let Err(refusal) = inner.port.ask(vec!["PUBLISH".into(), channel, message]).await? {
+    if let Err(refusal) = inner.port.ask(vec![verb.into(), channel, message]).await? {
         return Ok(Push::NotPublished(refusal.code));
     }
     let limit = {

@@ -21,7 +21,9 @@ elseif fence ~= ARGV[5] then
 end
 local client = string.match(value, '%x+|pl1|%d+|%d+|%d+|%d+|%d+|([^|]*)|') or ''
 if shared then give_up(shared) else redis.call('DEL', LOCK) end
-redis.pcall('PUBLISH', INBOX .. client, 'revoked|' .. owner .. '|' .. fence)
+-- Where its client listens, if it does, does not stand in the lock.
+tell('1', client, 'revoked|' .. owner .. '|' .. fence)
+if string.find(COUNTER, '{', 1, true) then tell('2', client, 'revoked|' .. owner .. '|' .. fence) end
 local next_client = nil
 if shared then next_client = grant_together() else next_client = grant_next() end
 unlist_if_free(next_client)

@@ -99,7 +99,32 @@ local function wanted_mode(head)
   return front and string.match(front, '|%d|([^|]+)|')
 end
 
--- waiter = owner|client|first lease ms|lease ms|1 if it listens|mode|label
+-- waiter = owner|client|first lease ms|lease ms|1 or 2 if it listens|mode|label
+-- Whoever listens hears messages at the inbox of its client (1). In a cluster those reach nodes whose listeners
+-- are not counted here, so there it listens in the slot of the lock (2), at the node that runs this.
+local function channel_of(listens, client)
+  if listens == '2' then return string.sub(COUNTER, 1, -6) .. 'inbox:' .. client end
+  return INBOX .. client
+end
+
+-- Whether it is known before a grant that no message will reach this waiter. Where that can be asked it is,
+-- because a message about a grant that was taken back again may still be heard at a replica.
+local function is_away(waiter)
+  local client, listens = string.match(waiter, '^%x+|([^|]*)|%d+|%d+|(%d)|')
+  if listens ~= '2' then return false end
+  local count = redis.pcall('PUBSUB', 'SHARDNUMSUB', channel_of(listens, client))
+  return count[2] == 0
+end
+
+-- Returns whether somebody may have heard it. A refusal (a table) says nothing about the waiter, which will
+-- find out by its poll.
+local function tell(listens, client, message)
+  if listens ~= '1' and listens ~= '2' then return true end
+  local verb = listens == '2' and 'SPUBLISH' or 'PUBLISH'
+  local heard = redis.pcall(verb, channel_of(listens, client), message)
+  return listens == '2' or type(heard) == 'table' or heard > 0
+end
+
 local function hold(waiter)
   local owner, client, first, lease, listens, label =
     string.match(waiter, '^(%x+)|([^|]*)|(%d+)|(%d+)|(%d)|m|([^|]*)$')
@@ -107,7 +132,7 @@ local function hold(waiter)
   local value = owner .. '|pl1|00000000|' .. fence .. '|' .. text(now_ms()) .. '|' .. first .. '|'
     .. lease .. '|' .. client .. '|' .. label
   redis.call('SET', LOCK, value, 'PX', first)
-  return fence, owner, client, listens == '1'
+  return fence, owner, client, listens
 end
 
 -- Pre: the lock key is absent. Post: it names a live waiter, or nobody live waits, or grants are
@@ -119,12 +144,10 @@ local function grant_next()
   local candidates = redis.call('ZRANGE', LINE, 0, UNHEARD - 1)
   for at, waiter in ipairs(candidates) do
     local silent_at = redis.call('ZSCORE', LIFE, waiter)
-    if silent_at and tonumber(silent_at) > now_ms() then
+    if silent_at and tonumber(silent_at) > now_ms() and not is_away(waiter) then
       -- The lock is set before the push leaves: a push must never speak of a grant that failed.
       local fence, owner, client, listens = hold(waiter)
-      local heard = listens and redis.pcall('PUBLISH', INBOX .. client, 'granted|' .. owner .. '|' .. fence)
-      -- A refused publish (a table) says nothing about the waiter, which will find out by its poll.
-      if not listens or type(heard) == 'table' or heard > 0 then
+      if tell(listens, client, 'granted|' .. owner .. '|' .. fence) then
         redis.call('ZREM', LINE, waiter)
         redis.call('ZREM', LIFE, waiter)
         live_head()

@@ -80,7 +80,7 @@ local function share(waiter)
   redis.call('ZADD', HOLDERS, ends, member)
   keep_until(ends)
   if taken then taken = taken + permits_of(member) end
-  return member, owner, fence, client, listens == '1'
+  return member, owner, fence, client, listens
 end
 
 local function give_up(member)
@@ -110,16 +110,18 @@ local function grant_together()
       if not admits(string.match(waiter, '|%d|([^|]+)|')) then break end
       withheld = withheld or withheld_ms()
       if withheld > 0 then break end
-      -- The lease is made before the push leaves: a push must never speak of a grant that failed.
-      local member, owner, fence, client, listens = share(waiter)
-      local heard = listens and redis.pcall('PUBLISH', INBOX .. client, 'granted|' .. owner .. '|' .. fence)
-      -- A refused publish (a table) says nothing about the waiter, which will find out by its poll.
-      if not listens or type(heard) == 'table' or heard > 0 then
-        leave_line(waiter)
-        granted, first_client = granted + 1, first_client or client
-      else
-        give_up(member)
+      if is_away(waiter) then
         unheard[#unheard + 1] = waiter
+      else
+        -- The lease is made before the push leaves: a push must never speak of a grant that failed.
+        local member, owner, fence, client, listens = share(waiter)
+        if tell(listens, client, 'granted|' .. owner .. '|' .. fence) then
+          leave_line(waiter)
+          granted, first_client = granted + 1, first_client or client
+        else
+          give_up(member)
+          unheard[#unheard + 1] = waiter
+        end
       end
     elseif #unheard == 0 then
       leave_line(waiter)

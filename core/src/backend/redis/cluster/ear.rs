@@ -1,0 +1,292 @@
+//! One connection, over which a client hears what concerns it in the slots of one node.
+//!
+//! Source: Redis 7.0, `SSUBSCRIBE`: a channel lives in a slot as a key does, so that subscribing elsewhere is
+//! answered by `MOVED`, and whoever listens when the slot goes to another node is told by `sunsubscribe`.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::nodes::Nodes;
+use super::spoken::{Said, command, take};
+use crate::backend::redis::config::Address;
+use crate::backend::redis::native::NativePort;
+use crate::backend::redis::port::{ChannelEvent, Listener};
+use crate::backend::redis::replies::{Redirect, refusal};
+use crate::backend::redis::stream::Stream;
+use crate::error::{Error, ErrorKind, Result};
+use crate::policy::backoff::Backoff;
+
+/// One channel of a slot, and who hears it. Tells that listener when nothing comes any more.
+pub(super) struct Listening {
+    pub channel: String,
+    pub slot: u16,
+    pub listener: Listener,
+    /// How often nodes have sent it on since it was last confirmed.
+    pub hops: u32,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        (self.listener)(ChannelEvent::Ended);
+    }
+}
+
+/// What an ear is told to do.
+pub(super) enum Order {
+    Hear(Listening),
+    Leave(String),
+    /// Slots may be at other nodes now.
+    Look,
+}
+
+/// A command that was not answered yet.
+enum Asked {
+    Subscribe { channel: String, slot: u16 },
+    Unsubscribe { channel: String, slot: u16 },
+}
+
+/// One connection, while there is something to hear.
+pub(super) struct Ear {
+    pub nodes: Weak<Nodes>,
+    pub port: Arc<NativePort>,
+    pub at: Address,
+    /// Where it listens.
+    pub runtime: Handle,
+    pub orders: UnboundedReceiver<Order>,
+    pub heard: HashMap<String, Listening>,
+}
+
+/// Why an ear stops to listen.
+enum End {
+    /// Nobody wants to hear anything here.
+    Unused,
+    /// The client was closed.
+    Closed,
+}
+
+impl Ear {
+    /// Hears until nobody wants to, or the client is closed.
+    pub(super) async fn run(mut self) {
+        let new_backoff = || Backoff::new(Duration::from_millis(20), Duration::from_secs(1), 1);
+        let mut backoff = new_backoff();
+        loop {
+            let error = match self.connected().await {
+                Ok(stream) => {
+                    backoff = new_backoff();
+                    self.listens(stream).await
+                }
+                Err(error) => Err(error),
+            };
+            match error {
+                Ok(End::Closed) => return,
+                Ok(End::Unused) => {
+                    let Some(nodes) = self.nodes.upgrade() else { return };
+                    if nodes.in_slots.retires(&self.at, self.runtime.id(), &self.orders) {
+                        return;
+                    }
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::BackendRejected => {
+                    for (_, one) in self.heard.drain() {
+                        (one.listener)(ChannelEvent::Refused(error.to_string()));
+                    }
+                    continue;
+                }
+                Err(error) => tracing::debug!(%error, at = %self.at, "subscriptions interrupted"),
+            }
+            self.heard.values().for_each(|one| (one.listener)(ChannelEvent::Interrupted));
+            let Some(nodes) = self.nodes.upgrade() else { return };
+            nodes.doubt();
+            let pause = {
+                // The caller's runtime may have no timers.
+                let _context = nodes.runtime.enter();
+                tokio::time::sleep(backoff.delay())
+            };
+            drop(nodes);
+            tokio::pin!(pause);
+            loop {
+                tokio::select! {
+                    () = &mut pause => break,
+                    order = self.orders.recv() => match order {
+                        None => return,
+                        Some(order) => drop(self.obey(order)),
+                    },
+                }
+            }
+        }
+    }
+
+    /// A connection, or none if nobody wants one by then.
+    async fn connected(&mut self) -> Result<Option<Box<dyn Stream>>> {
+        let port = Arc::clone(&self.port);
+        let connecting = port.subscriber();
+        tokio::pin!(connecting);
+        loop {
+            while let Ok(order) = self.orders.try_recv() {
+                self.obey(order);
+            }
+            if self.heard.is_empty() {
+                return Ok(None);
+            }
+            tokio::select! {
+                stream = &mut connecting => return stream.map(Some),
+                order = self.orders.recv() => match order {
+                    None => return Ok(None),
+                    Some(order) => drop(self.obey(order)),
+                },
+            }
+        }
+    }
+
+    /// Carries out an order; says what the node has to be asked for that.
+    fn obey(&mut self, order: Order) -> Option<Asked> {
+        match order {
+            Order::Hear(one) => {
+                let asked = Asked::Subscribe { channel: one.channel.clone(), slot: one.slot };
+                self.heard.insert(one.channel.clone(), one);
+                Some(asked)
+            }
+            Order::Leave(channel) => {
+                let one = self.heard.remove(&channel)?;
+                Some(Asked::Unsubscribe { channel, slot: one.slot })
+            }
+            Order::Look => {
+                let nodes = self.nodes.upgrade()?;
+                let astray = self
+                    .heard
+                    .extract_if(|_, one| nodes.known_owner(one.slot).is_some_and(|owner| owner != self.at));
+                // A node that has lost a slot ends what was heard there by itself.
+                let astray: Vec<_> = astray.map(|(_, one)| one).collect();
+                astray.into_iter().for_each(|one| nodes.hear_in_slot(self.runtime.clone(), one));
+                None
+            }
+        }
+    }
+
+    async fn listens(&mut self, stream: Option<Box<dyn Stream>>) -> Result<End> {
+        let Some(mut stream) = stream else {
+            return Ok(if self.orders.is_closed() { End::Closed } else { End::Unused });
+        };
+        let broken = |error: io::Error| {
+            Error::new(ErrorKind::BackendUnavailable, "the connection of a subscription broke")
+                .with_source(error)
+        };
+        let mut asked: Vec<Asked> = Vec::new();
+        let mut buffer = Vec::new();
+        let all = self.heard.values();
+        let mut asks: Vec<_> =
+            all.map(|one| Asked::Subscribe { channel: one.channel.clone(), slot: one.slot }).collect();
+        loop {
+            for ask in asks.drain(..) {
+                let words = match &ask {
+                    Asked::Subscribe { channel, .. } => command(&["SSUBSCRIBE", channel]),
+                    Asked::Unsubscribe { channel, .. } => command(&["SUNSUBSCRIBE", channel]),
+                };
+                stream.write_all(&words).await.map_err(broken)?;
+                asked.push(ask);
+            }
+            stream.flush().await.map_err(broken)?;
+            if self.heard.is_empty() {
+                return Ok(End::Unused);
+            }
+            tokio::select! {
+                read = stream.read_buf(&mut buffer) => {
+                    if read.map_err(broken)? == 0 {
+                        return Err(broken(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                    while let Some(said) = take(&mut buffer).map_err(broken)? {
+                        self.hears(said, &mut asked)?;
+                    }
+                }
+                order = self.orders.recv() => match order {
+                    None => return Ok(End::Closed),
+                    Some(order) => asks.extend(self.obey(order)),
+                },
+            }
+        }
+    }
+
+    fn hears(&mut self, said: Said, asked: &mut Vec<Asked>) -> Result<()> {
+        let words = match said {
+            Said::Words(words) => words,
+            Said::Refused(text) => return self.refused(&text, asked),
+        };
+        let [kind, channel, rest @ ..] = &words[..] else { return Ok(()) };
+        let channel = String::from_utf8_lossy(channel);
+        let answers = |subscribes: bool| {
+            let channel = &*channel;
+            move |one: &Asked| match one {
+                Asked::Subscribe { channel: of, .. } => subscribes && of == channel,
+                Asked::Unsubscribe { channel: of, .. } => !subscribes && of == channel,
+            }
+        };
+        match (&kind[..], self.heard.get_mut(&*channel)) {
+            (b"smessage", Some(one)) => {
+                let message = rest.first().cloned().unwrap_or_default();
+                (one.listener)(ChannelEvent::Message(message));
+            }
+            (b"ssubscribe", one) => {
+                asked.iter().position(answers(true)).map(|at| asked.remove(at));
+                if let Some(one) = one {
+                    one.hops = 0;
+                    (one.listener)(ChannelEvent::Subscribed);
+                }
+            }
+            (b"sunsubscribe", _) => match asked.iter().position(answers(false)) {
+                Some(at) => drop(asked.remove(at)),
+                // The slot has gone to another node.
+                None => self.goes_on(&channel),
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes a refusal. Only that of a moved slot says what it is about; the others come in the order of asking.
+    fn refused(&mut self, text: &str, asked: &mut Vec<Asked>) -> Result<()> {
+        let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
+        let moved = match Redirect::read(code, detail) {
+            Some(Redirect::Moved { host, port }) => Some((host, port)),
+            _ => None,
+        };
+        let slot = detail.split(' ').next().and_then(|slot| slot.parse::<u16>().ok());
+        let at = match (&moved, slot) {
+            (Some(_), Some(slot)) => asked.iter().position(|one| match one {
+                Asked::Subscribe { slot: of, .. } | Asked::Unsubscribe { slot: of, .. } => *of == slot,
+            }),
+            _ => (!asked.is_empty()).then_some(0),
+        };
+        let Some(Asked::Subscribe { channel, slot }) = at.map(|at| asked.remove(at)) else { return Ok(()) };
+        match (moved, self.nodes.upgrade()) {
+            (Some((host, port)), Some(nodes)) => {
+                let host = if host.is_empty() { self.at.host().to_owned() } else { host };
+                nodes.has_moved(slot, nodes.address(&host, port));
+                self.goes_on(&channel);
+                Ok(())
+            }
+            _ => {
+                let error = refusal(Some(code), Some(detail));
+                if error.kind() != ErrorKind::BackendRejected {
+                    return Err(error);
+                }
+                if let Some(one) = self.heard.remove(&channel) {
+                    (one.listener)(ChannelEvent::Refused(error.to_string()));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets a channel be heard where its slot is now.
+    fn goes_on(&mut self, channel: &str) {
+        if let (Some(one), Some(nodes)) = (self.heard.remove(channel), self.nodes.upgrade()) {
+            nodes.hear_in_slot(self.runtime.clone(), one);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What a node of a cluster is asked besides what every server is.
+
+use std::sync::atomic::Ordering;
+
+use redis::{Cmd, Value};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::NativePort;
+use crate::backend::redis::stream::Stream;
+use crate::error::Result;
+
+impl NativePort {
+    /// The most replicas that this server is known to have had.
+    pub(crate) fn most_replicas(&self) -> u32 {
+        self.0.most_replicas.load(Ordering::Relaxed)
+    }
+
+    /// This server is to have so many replicas as soon as they have found it.
+    pub(crate) fn expect_replicas(&self, count: u32) {
+        self.0.most_replicas.fetch_max(count, Ordering::Relaxed);
+    }
+
+    /// A connection of its own for a subscriber that speaks for itself: open and logged in.
+    pub(crate) async fn subscriber(&self) -> Result<Box<dyn Stream>> {
+        let shared = &self.0;
+        let opening = async {
+            let mut stream = shared.way.open().await?.stream;
+            if let Some(password) = shared.login.password() {
+                let mut words = vec!["AUTH"];
+                words.extend(shared.login.username());
+                words.push(password);
+                log_in(&mut stream, &words).await.map_err(|error| shared.login_failed(error))?;
+            }
+            Ok(stream)
+        };
+        let limit = {
+            let _context = shared.runtime.enter();
+            tokio::time::timeout(shared.timeout, opening)
+        };
+        limit.await.unwrap_or_else(|_| Err(shared.silent()))
+    }
+}
+
+/// Says who it is on a connection that nothing else was said on.
+async fn log_in(stream: &mut Box<dyn Stream>, words: &[&str]) -> redis::RedisResult<()> {
+    let mut command = Cmd::new();
+    command.arg(words);
+    stream.write_all(&command.get_packed_command()).await?;
+    // The answer is one line, and nothing can follow it before the next question.
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        if stream.read_buf(&mut line).await? == 0 {
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+        }
+    }
+    match redis::parse_redis_value(&line)? {
+        Value::ServerError(error) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
