@@ -14,7 +14,7 @@ export interface Fault {
   elapsed?: number;
 }
 
-/** What a call returns at once: `false` if it goes on, otherwise how it ended. */
+/** What a call returns at once: how it ended, or a boolean if it goes on, which says whether a turn is due. */
 export type Reply = any;
 
 export class NativeClient {

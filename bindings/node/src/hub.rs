@@ -1,7 +1,6 @@
 //! The calls of one environment (the main thread's, or a worker's).
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -13,7 +12,6 @@ use napi::{Env, Status};
 use napi_derive::napi;
 use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{Converted, FencingToken, GuardSet, Lock, LostReason, Polylatch};
-use polylatch_bridge::border::caught_call;
 use polylatch_bridge::{Failure, HostLoop, LockSpec, Started, UnderWay, one_ended, run_interruptible};
 
 use crate::client::NativeClient;
@@ -27,14 +25,14 @@ const FAREWELL: Duration = Duration::from_millis(1_500);
 /// How a call ended: nothing, not had, what went wrong, a guard, a set, a client, or JSON.
 type Payload = Either7<(), Null, Fault, NativeGuard, NativeSet, NativeClient, String>;
 
-/// What a call returns at once: its end, or `false` if it goes on.
+/// What a call returns at once: its end, or a boolean if it goes on: whether a turn is due.
 type Reply = Either<bool, Payload>;
 
 type Notify = ThreadsafeFunction<(), (), (), Status, false, true>;
 
 /// The end of a call, on its way to the loop.
 struct Done {
-    call: u64,
+    call: usize,
     value: Value,
 }
 
@@ -57,7 +55,8 @@ impl From<Result<Value, Failure>> for Value {
 /// Everything that ends with the environment.
 struct Calls {
     host: HostLoop<Done>,
-    under_way: HashMap<u64, UnderWay<Done>>,
+    /// By the numbers that `js/calls.cjs` gives: small, and given again.
+    under_way: Vec<Option<UnderWay<Done>>>,
     clients: Vec<Weak<Polylatch>>,
 }
 
@@ -82,7 +81,7 @@ impl Hub {
             Some(turn) => watched(env, tell, turn),
             None => HostLoop::new(tell),
         };
-        let calls = Calls { host, under_way: HashMap::new(), clients: Vec::new() };
+        let calls = Calls { host, under_way: Vec::new(), clients: Vec::new() };
         let calls = Rc::new(RefCell::new(Some(calls)));
         // A worker that is terminated gets to run no JavaScript any more, so `js/` cannot say goodbye.
         env.add_env_cleanup_hook(Rc::clone(&calls), |calls| farewell(&calls))?;
@@ -105,7 +104,7 @@ impl Hub {
         let Calls { host, under_way, clients } = calls;
         host.turn(|done| {
             // What nobody waits for any more is dropped, which gives a lock back.
-            if under_way.remove(&done.call).is_some() {
+            if under_way.get_mut(done.call).and_then(Option::take).is_some() {
                 ended.push(Either::A(done.call as f64));
                 ended.push(Either::B(payload(done.value, clients)));
             }
@@ -117,7 +116,7 @@ impl Hub {
     #[napi(catch_unwind)]
     pub fn cancel(&self, call: f64) {
         let mut place = self.calls.borrow_mut();
-        let under_way = place.as_mut().and_then(|calls| calls.under_way.remove(&(call as u64)));
+        let under_way = place.as_mut().and_then(|calls| calls.under_way.get_mut(call as usize)?.take());
         drop(place);
         if let Some(under_way) = under_way {
             under_way.cancel();
@@ -330,20 +329,23 @@ impl Hub {
 
 impl Hub {
     fn start(&self, call: f64, work: impl Future<Output = Result<Value, Failure>> + Send + 'static) -> Reply {
-        let call = call as u64;
-        let work = async move {
-            let ended = caught_call(work).await.and_then(|ended| ended);
-            Done { call, value: ended.into() }
-        };
+        let call = call as usize;
         let mut place = self.calls.borrow_mut();
         let Some(calls) = place.as_mut() else {
             return failed(Failure::canceled("this environment is ending; it takes no more locks"));
         };
-        match calls.host.start(work) {
+        let finish = move |ended: Result<Result<Value, Failure>, Failure>| Done {
+            call,
+            value: ended.and_then(|ended| ended).into(),
+        };
+        match calls.host.start(work, finish) {
             Started::Done(done) => Either::B(payload(done.value, &mut calls.clients)),
             Started::UnderWay(under_way) => {
-                calls.under_way.insert(call, under_way);
-                Either::A(false)
+                if calls.under_way.len() <= call {
+                    calls.under_way.resize_with(call + 1, || None);
+                }
+                calls.under_way[call] = Some(under_way);
+                Either::A(calls.host.is_due())
             }
         }
     }
