@@ -3,8 +3,23 @@
 
 const { Hub } = require('./native.cjs');
 const { errorOf } = require('./errors.cjs');
+const { Held, useHub } = require('./held.cjs');
 
-/** @typedef {{ resolve: (value: any) => void, reject: (error: unknown) => void, holds: boolean }} Waiting */
+/** @typedef {import('./native').NativeClient} NativeClient */
+
+/**
+ * What to make of how a call ended: the value, and the number beside it.
+ * @typedef {(value: any, beside: number, held: Held) => any} Make
+ */
+
+/**
+ * @typedef {object} Waiting
+ * @property {(value: any) => void} resolve
+ * @property {(error: unknown) => void} reject
+ * @property {boolean} holds whether it keeps the process alive
+ * @property {Make | undefined} make
+ * @property {Held | undefined} held what `make` is about
+ */
 
 /**
  * Calls that have not ended, by number. Numbers are given again, so that they stay small on both sides.
@@ -20,7 +35,8 @@ let due = false;
 
 // Other programs that load native parts have no loop, or not Node's, behind the functions that Node has for it.
 const isNode = process.versions.bun === undefined && process.versions.deno === undefined;
-const hub = new Hub(turn, isNode ? turn : undefined);
+const native = new Hub(turn, isNode ? turn : undefined);
+useHub(native);
 
 // A pending call keeps the process alive, a held lock does not. The notification from the native part
 // cannot tell the one from the other, so a timer that never fires stands for the calls.
@@ -30,21 +46,128 @@ alive.unref();
 
 // However a process ends of its own accord, its locks need not wait for the end of their leases. (Node runs
 // no cleanup of native parts for process.exit.)
-process.once('exit', () => hub.farewell());
+process.once('exit', () => native.farewell());
+
+/** @type {Make} */
+const had = (number, token, held) => {
+  if (number === null) return null;
+  held.had(number, token);
+  return held;
+};
+
+/** @type {Make} */
+const givenBack = (_, renewals, held) => held.givenBack(renewals);
+
+/** Of the call that is just being begun. @type {Make | undefined} */
+let make;
+/** @type {Held | undefined} */
+let about;
+
+/**
+ * What can be asked of the native part. It has guards under numbers, and this has objects for them.
+ */
+const hub = {
+  connect: native.connect.bind(native),
+  acquireAll: native.acquireAll.bind(native),
+  releaseAll: native.releaseAll.bind(native),
+  lostOne: native.lostOne.bind(native),
+  inspect: native.inspect.bind(native),
+  breakLease: native.breakLease.bind(native),
+  close: native.close.bind(native),
+
+  /**
+   * @param {number} call
+   * @param {NativeClient} client
+   * @param {boolean} waits
+   * @param {string} name
+   * @param {number} way
+   * @param {number} count
+   * @param {number} capacity
+   * @param {Record<string, any> | undefined} options
+   */
+  acquire(call, client, waits, name, way, count, capacity, options) {
+    make = had;
+    about = new Held(client, name, way, count);
+    let lease;
+    let wait;
+    let all;
+    for (const key in options) {
+      // Nearly always there are no others, and an object takes long to cross the border.
+      if (key === 'lease') lease = options[key];
+      else if (key === 'wait') wait = options[key];
+      else all = options;
+    }
+    return native.acquire(call, client, waits, name, way, count, capacity, lease, wait, all);
+  },
+
+  /**
+   * @param {number} call
+   * @param {any} held a {@link Held}
+   */
+  release(call, held) {
+    const number = held.number();
+    // It was given back before.
+    if (number === undefined) return undefined;
+    make = givenBack;
+    about = held;
+    return native.release(call, number);
+  },
+
+  /**
+   * @param {number} call
+   * @param {any} held a {@link Held}
+   * @param {boolean} up
+   */
+  convert(call, held, up) {
+    const number = held.number();
+    if (number === undefined) return held.check();
+    make = had;
+    about = held;
+    return native.convert(call, number, up);
+  },
+
+  /**
+   * @param {number} call
+   * @param {any} held a {@link Held}
+   */
+  lost(call, held) {
+    const number = held.number();
+    return number === undefined ? undefined : native.lost(call, number);
+  },
+
+  /**
+   * @param {number} call
+   * @param {any} held a {@link Held}
+   */
+  endangered(call, held) {
+    const number = held.number();
+    return number === undefined ? undefined : native.endangered(call, number);
+  },
+};
 
 function turn() {
-  const ended = hub.turn();
+  const ended = native.turn();
   // Taken out before anything is told: those who hear of it may make calls, under the same numbers.
   const entries = [];
-  for (let index = 0; index < ended.length; index += 2) entries.push(take(ended[index]));
+  for (let index = 0; index < ended.length; index += 3) entries.push(take(ended[index]));
   for (let index = 0; index < entries.length; index += 1) {
     const entry = entries[index];
     if (entry === undefined) continue;
     if (entry.holds) letGo();
-    const value = ended[2 * index + 1];
+    const value = ended[3 * index + 1];
     if (isFault(value)) entry.reject(errorOf(value));
-    else entry.resolve(value);
+    else entry.resolve(made(entry.make, value, ended[3 * index + 2], entry.held));
   }
+}
+
+/**
+ * @param {Make | undefined} make
+ * @param {any} value
+ * @param {number} beside
+ * @param {Held | undefined} held
+ */
+function made(make, value, beside, held) {
+  return make === undefined ? value : make(value, beside, /** @type {Held} */ (held));
 }
 
 function dueTurn() {
@@ -52,9 +175,12 @@ function dueTurn() {
   turn();
 }
 
-/** A number for a call; it is taken by putting an entry there. */
+/**
+ * A number for a call; it is taken by putting an entry there.
+ * @returns {number}
+ */
 function nextNumber() {
-  return free.length > 0 ? free[free.length - 1] : waiting.length;
+  return free[free.length - 1] ?? waiting.length;
 }
 
 /**
@@ -113,17 +239,19 @@ function call(begin, signal) {
   return new Promise((resolve, reject) => {
     signal?.throwIfAborted();
     const number = nextNumber();
+    make = undefined;
+    about = undefined;
     const reply = begin(number);
     if (typeof reply !== 'boolean') {
       if (isFault(reply)) throw errorOf(reply);
-      resolve(reply);
+      resolve(made(make, reply, make === undefined ? 0 : native.beside(), about));
       return;
     }
     if (holding === 0) alive.ref();
     holding += 1;
     /** @param {unknown} error */
     const failed = (error) => resolve(told(error));
-    const entry = { resolve, reject: failed, holds: true };
+    const entry = { resolve, reject: failed, holds: true, make, held: about };
     put(number, entry);
     goOn(reply);
     if (signal !== undefined) undoneBy(signal, number, entry, reject);
@@ -155,7 +283,7 @@ function undoneBy(signal, number, entry, reject) {
     take(number);
     letGo();
     // What has ended already, and was not collected yet, is given back too.
-    hub.cancel(number);
+    native.cancel(number);
     reject(signal.reason);
   };
   const { resolve, reject: failed } = entry;
@@ -173,15 +301,15 @@ function undoneBy(signal, number, entry, reject) {
 /**
  * Follows a held lock, without keeping the process or the lock alive. Returns how to stop.
  *
- * `native` must not be caught by a closure here: a guard that is forgotten has to be collected.
+ * `lock` must not be caught by a closure here: a guard that is forgotten has to be collected.
  * @param {'lost' | 'lostOne' | 'endangered'} what
- * @param {any} native
+ * @param {any} lock
  * @param {(value: any, error: unknown) => void} ended
  * @returns {() => void}
  */
-function follow(what, native, ended) {
+function follow(what, lock, ended) {
   const number = nextNumber();
-  const reply = hub[what](number, native);
+  const reply = hub[what](number, lock);
   if (typeof reply !== 'boolean') {
     // Told later, as always: the caller is not done yet.
     queueMicrotask(() => (isFault(reply) ? ended(undefined, errorOf(reply)) : ended(reply, undefined)));
@@ -192,13 +320,15 @@ function follow(what, native, ended) {
     resolve: (value) => ended(value, undefined),
     reject: (error) => ended(undefined, error),
     holds: false,
+    make: undefined,
+    held: undefined,
   };
   put(number, entry);
   goOn(reply);
   return () => {
     if (waiting[number] !== entry) return;
     take(number);
-    hub.cancel(number);
+    native.cancel(number);
   };
 }
 
