@@ -33,20 +33,37 @@ let holding = 0;
 /** Whether a turn is under way to be made without the native part's asking. */
 let due = false;
 
-// Other programs that load native parts have no loop, or not Node's, behind the functions that Node has for it.
-const isNode = process.versions.bun === undefined && process.versions.deno === undefined;
-const native = new Hub(turn, isNode ? turn : undefined);
-useHub(native);
+/** @type {import('./native').Hub} Made by the first connection: many a program loads this and never locks. */
+let native;
+
+function begin() {
+  if (native !== undefined) return;
+  // Other programs that load native parts have no loop, or not Node's, behind the functions that Node has for it.
+  const isNode = process.versions.bun === undefined && process.versions.deno === undefined;
+  native = new Hub(turn, isNode ? turn : undefined);
+  useHub(native);
+  // However a process ends of its own accord, its locks need not wait for the end of their leases. (Node runs
+  // no cleanup of native parts for process.exit.)
+  process.once('exit', () => native.farewell());
+}
 
 // A pending call keeps the process alive, a held lock does not. The notification from the native part
 // cannot tell the one from the other, so a timer that never fires stands for the calls.
 const LONGEST_TIMER = 2 ** 31 - 1;
-const alive = setInterval(() => {}, LONGEST_TIMER);
-alive.unref();
+/** @type {NodeJS.Timeout | undefined} */
+let alive;
 
-// However a process ends of its own accord, its locks need not wait for the end of their leases. (Node runs
-// no cleanup of native parts for process.exit.)
-process.once('exit', () => native.farewell());
+function hold() {
+  holding += 1;
+  if (holding > 1) return;
+  if (alive === undefined) alive = setInterval(() => {}, LONGEST_TIMER);
+  else alive.ref();
+}
+
+function letGo() {
+  holding -= 1;
+  if (holding === 0) alive?.unref();
+}
 
 /** @type {Make} */
 const had = (number, token, held) => {
@@ -67,13 +84,24 @@ let about;
  * What can be asked of the native part. It has guards under numbers, and this has objects for them.
  */
 const hub = {
-  connect: native.connect.bind(native),
-  acquireAll: native.acquireAll.bind(native),
-  releaseAll: native.releaseAll.bind(native),
-  lostOne: native.lostOne.bind(native),
-  inspect: native.inspect.bind(native),
-  breakLease: native.breakLease.bind(native),
-  close: native.close.bind(native),
+  /** @type {import('./native').Hub['connect']} */
+  connect(...given) {
+    begin();
+    return native.connect(...given);
+  },
+
+  /** @type {import('./native').Hub['acquireAll']} */
+  acquireAll: (...given) => native.acquireAll(...given),
+  /** @type {import('./native').Hub['releaseAll']} */
+  releaseAll: (...given) => native.releaseAll(...given),
+  /** @type {import('./native').Hub['lostOne']} */
+  lostOne: (...given) => native.lostOne(...given),
+  /** @type {import('./native').Hub['inspect']} */
+  inspect: (...given) => native.inspect(...given),
+  /** @type {import('./native').Hub['breakLease']} */
+  breakLease: (...given) => native.breakLease(...given),
+  /** @type {import('./native').Hub['close']} */
+  close: (...given) => native.close(...given),
 
   /**
    * @param {number} call
@@ -217,11 +245,6 @@ function goOn(isDue) {
   }
 }
 
-function letGo() {
-  holding -= 1;
-  if (holding === 0) alive.unref();
-}
-
 /** @param {any} value */
 function isFault(value) {
   return typeof value === 'object' && value !== null && value.code !== undefined;
@@ -247,8 +270,7 @@ function call(begin, signal) {
       resolve(made(make, reply, make === undefined ? 0 : native.beside(), about));
       return;
     }
-    if (holding === 0) alive.ref();
-    holding += 1;
+    hold();
     /** @param {unknown} error */
     const failed = (error) => resolve(told(error));
     const entry = { resolve, reject: failed, holds: true, make, held: about };
