@@ -89,8 +89,7 @@ impl Hub {
             Some(turn) => watched(env, tell, turn),
             None => HostLoop::new(tell),
         };
-        let calls =
-            Calls { host, under_way: Vec::new(), guards: Guards::default(), clients: Vec::new() };
+        let calls = Calls { host, under_way: Vec::new(), guards: Guards::default(), clients: Vec::new() };
         let calls = Rc::new(RefCell::new(Some(calls)));
         // A worker that is terminated gets to run no JavaScript any more, so `js/` cannot say goodbye.
         env.add_env_cleanup_hook(Rc::clone(&calls), |calls| farewell(&calls))?;
