@@ -6,21 +6,23 @@
 //! wake-up, and none for what can be answered at once. Where a loop can watch a descriptor, answers
 //! come in on the loop's own thread, too ([`HostLoop::watched`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 #[cfg(target_os = "linux")]
 use crate::event_queue::EventQueue;
+use crate::failure::Failure;
+use crate::places::{Placed, Places};
 
 /// How many polls one turn makes at most, so that the loop gets to its other work.
 const POLLS_PER_TURN: usize = 1_024;
 
-type Call<D> = Pin<Box<dyn Future<Output = D> + Send>>;
+/// Stands for no number among the calls under way.
+const NOWHERE: usize = usize::MAX;
 
 /// The calls of one event loop. `D` is what the host needs to deliver a result.
 ///
@@ -34,17 +36,19 @@ pub struct HostLoop<D: Send + 'static> {
 
 struct Woken<D> {
     calls: Mutex<VecDeque<Arc<Running<D>>>>,
-    /// Every call that has not ended, by its number.
-    under_way: Mutex<HashMap<u64, Weak<Running<D>>>>,
-    next: AtomicU64,
+    under_way: Mutex<Numbered<Weak<Running<D>>>>,
+    places: Mutex<Places>,
     /// The loop was told, and has not looked since.
     told: AtomicBool,
+    /// See [`HostLoop::is_due`].
+    due: AtomicBool,
     notify: Box<dyn Fn() + Send + Sync>,
 }
 
 struct Running<D> {
-    number: u64,
-    call: Mutex<Option<Call<D>>>,
+    /// Its number among those under way.
+    number: AtomicUsize,
+    call: Mutex<Option<Placed<D>>>,
     /// Stands among the woken.
     queued: AtomicBool,
     woken: Arc<Woken<D>>,
@@ -82,8 +86,9 @@ impl<D: Send + 'static> HostLoop<D> {
             woken: Arc::new(Woken {
                 calls: Mutex::default(),
                 under_way: Mutex::default(),
-                next: AtomicU64::new(0),
+                places: Mutex::default(),
                 told: AtomicBool::new(false),
+                due: AtomicBool::new(false),
                 notify: Box::new(notify),
             }),
             #[cfg(target_os = "linux")]
@@ -112,21 +117,49 @@ impl<D: Send + 'static> HostLoop<D> {
         None
     }
 
-    /// Starts a call and polls it once.
-    pub fn start(&self, call: impl Future<Output = D> + Send + 'static) -> Started<D> {
+    /// Starts a call and polls it once. `finish` makes of its output, or of its panic, what the host
+    /// needs; it is called on the loop's thread.
+    ///
+    /// For what a call that goes on has woken, itself included, nobody is notified: ask
+    /// [`HostLoop::is_due`] then.
+    pub fn start<T: 'static>(
+        &self,
+        call: impl Future<Output = T> + Send + 'static,
+        finish: impl FnOnce(Result<T, Failure>) -> D + Send + 'static,
+    ) -> Started<D> {
+        let place = unpoisoned(&self.woken.places).place(call, finish);
         let running = Arc::new(Running {
-            number: self.woken.next.fetch_add(1, Ordering::Relaxed),
-            call: Mutex::new(Some(Box::pin(call))),
+            number: AtomicUsize::new(NOWHERE),
+            call: Mutex::new(Some(place)),
             queued: AtomicBool::new(false),
             woken: Arc::clone(&self.woken),
         });
-        match self.poll(&running) {
-            Some(done) => Started::Done(done),
+        let told_before = self.woken.told.swap(true, Ordering::SeqCst);
+        let first = self.poll(&running);
+        let due = !told_before && !self.woken.rest();
+        match first {
+            Some(done) => {
+                // A call that is done at once may have woken another.
+                if due {
+                    (self.woken.notify)();
+                }
+                Started::Done(done)
+            }
             None => {
-                unpoisoned(&self.woken.under_way).insert(running.number, Arc::downgrade(&running));
+                if due {
+                    self.woken.due.store(true, Ordering::Relaxed);
+                }
+                let number = unpoisoned(&self.woken.under_way).add(Arc::downgrade(&running));
+                running.number.store(number, Ordering::Relaxed);
                 Started::UnderWay(UnderWay(running))
             }
         }
+    }
+
+    /// Says, once, that a start has left something to do for [`HostLoop::turn`]. The host sees to that turn
+    /// itself, best when everything that it starts now is started.
+    pub fn is_due(&self) -> bool {
+        self.woken.due.swap(false, Ordering::Relaxed)
     }
 
     /// Polls the calls that were woken, and hands over what is done.
@@ -142,7 +175,7 @@ impl<D: Send + 'static> HostLoop<D> {
             // Before the poll, so that a wake-up during the poll counts.
             running.queued.store(false, Ordering::SeqCst);
             if let Some(output) = self.poll(&running) {
-                unpoisoned(&self.woken.under_way).remove(&running.number);
+                running.leave();
                 done(output);
             }
         }
@@ -161,7 +194,7 @@ impl<D: Send + 'static> Drop for HostLoop<D> {
     fn drop(&mut self) {
         // A call and what it waits for hold each other, so nothing else would end them.
         let calls = std::mem::take(&mut *unpoisoned(&self.woken.under_way));
-        for running in calls.into_values().filter_map(|running| running.upgrade()) {
+        for running in calls.into_iter().filter_map(|running| running.upgrade()) {
             running.end();
         }
     }
@@ -170,7 +203,23 @@ impl<D: Send + 'static> Drop for HostLoop<D> {
 impl<D> Running<D> {
     fn end(&self) {
         let call = unpoisoned(&self.call).take();
-        drop(call);
+        if let Some(call) = call {
+            self.put_away(call);
+        }
+    }
+
+    /// Drops the call, and keeps its place for the next.
+    fn put_away(&self, mut call: Placed<D>) {
+        call.as_mut().end();
+        call.put_away(&mut unpoisoned(&self.woken.places));
+    }
+
+    /// Leaves those under way.
+    fn leave(&self) {
+        let number = self.number.swap(NOWHERE, Ordering::Relaxed);
+        if number != NOWHERE {
+            unpoisoned(&self.woken.under_way).remove(number);
+        }
     }
 }
 
@@ -191,6 +240,17 @@ impl<D> Woken<D> {
         }
         next
     }
+
+    /// From now on the loop has to be told, unless something was woken already; says which.
+    fn rest(&self) -> bool {
+        let calls = unpoisoned(&self.calls);
+        let nothing = calls.is_empty();
+        if nothing {
+            // Under the lock, as above.
+            self.told.store(false, Ordering::SeqCst);
+        }
+        nothing
+    }
 }
 
 impl<D: Send + 'static> Running<D> {
@@ -203,7 +263,9 @@ impl<D: Send + 'static> Running<D> {
             Poll::Ready(output) => {
                 let finished = place.take();
                 drop(place);
-                drop(finished);
+                if let Some(finished) = finished {
+                    self.put_away(finished);
+                }
                 Some(output)
             }
         }
@@ -224,8 +286,41 @@ impl<D> UnderWay<D> {
     /// Ends the call without a result: it is dropped, which undoes what it may have done. Does
     /// nothing if it is done.
     pub fn cancel(&self) {
-        unpoisoned(&self.0.woken.under_way).remove(&self.0.number);
+        self.0.leave();
         self.0.end();
+    }
+}
+
+/// Values by small numbers that are given again.
+struct Numbered<T> {
+    values: Vec<Option<T>>,
+    free: Vec<usize>,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Numbered<T> {
+    fn add(&mut self, value: T) -> usize {
+        if let Some(number) = self.free.pop() {
+            self.values[number] = Some(value);
+            return number;
+        }
+        self.values.push(Some(value));
+        self.values.len() - 1
+    }
+
+    fn remove(&mut self, number: usize) {
+        if self.values.get_mut(number).and_then(Option::take).is_some() {
+            self.free.push(number);
+        }
+    }
+
+    fn into_iter(self) -> impl Iterator<Item = T> {
+        self.values.into_iter().flatten()
     }
 }
 
@@ -256,15 +351,15 @@ mod tests {
         (HostLoop::new(notify), told)
     }
 
-    async fn acquire(lock: polylatch::Lock) -> Result<Guard> {
-        lock.acquire().await
+    fn start(host_loop: &HostLoop<Result<Guard>>, lock: polylatch::Lock) -> Started<Result<Guard>> {
+        host_loop.start(async move { lock.acquire().await }, |done| done.expect("no panic"))
     }
 
     #[test]
     fn what_can_be_answered_at_once_is_done_by_the_first_poll() {
         let client = connect("memory:");
         let (host_loop, told) = loop_of();
-        let Started::Done(guard) = host_loop.start(acquire(client.lock("a"))) else {
+        let Started::Done(guard) = start(&host_loop, client.lock("a")) else {
             panic!("memory answers at once");
         };
         drop(guard);
@@ -276,10 +371,10 @@ mod tests {
     fn a_waiting_call_tells_the_loop_when_there_is_something_to_do() {
         let client = connect("memory:");
         let (host_loop, told) = loop_of();
-        let Started::Done(Ok(held)) = host_loop.start(acquire(client.lock("a"))) else {
+        let Started::Done(Ok(held)) = start(&host_loop, client.lock("a")) else {
             panic!("it is free");
         };
-        let Started::UnderWay(waiting) = host_loop.start(acquire(client.lock("a"))) else {
+        let Started::UnderWay(waiting) = start(&host_loop, client.lock("a")) else {
             panic!("it is held");
         };
         drop(held);
@@ -296,10 +391,10 @@ mod tests {
     fn a_cancelled_call_leaves_nothing_behind() {
         let client = connect("memory:");
         let (host_loop, _told) = loop_of();
-        let Started::Done(Ok(held)) = host_loop.start(acquire(client.lock("a"))) else {
+        let Started::Done(Ok(held)) = start(&host_loop, client.lock("a")) else {
             panic!("it is free");
         };
-        let Started::UnderWay(waiting) = host_loop.start(acquire(client.lock("a"))) else {
+        let Started::UnderWay(waiting) = start(&host_loop, client.lock("a")) else {
             panic!("it is held");
         };
         waiting.cancel();
@@ -308,7 +403,7 @@ mod tests {
         let wait = Duration::from_secs(30);
         let next = client.lock("a").wait(wait);
         let guard = crate::run_interruptible(next.acquire(), || Ok::<(), ()>(())).unwrap().unwrap();
-        let Started::UnderWay(_) = host_loop.start(acquire(client.lock("a"))) else {
+        let Started::UnderWay(_) = start(&host_loop, client.lock("a")) else {
             panic!("it is held");
         };
         drop(host_loop);

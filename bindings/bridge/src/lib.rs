@@ -25,6 +25,8 @@ pub mod held;
 pub mod host_loop;
 pub mod options;
 #[cfg(not(target_family = "wasm"))]
+mod places;
+#[cfg(not(target_family = "wasm"))]
 pub mod process;
 #[cfg(not(target_family = "wasm"))]
 pub mod runtime;

@@ -101,22 +101,22 @@ class RwLock {
   }
 
   /** @param {unknown} [options] */
-  async read(options) {
+  read(options) {
     return acquire(this.#client, true, this.name, options, READ);
   }
 
   /** @param {unknown} [options] */
-  async write(options) {
+  write(options) {
     return acquire(this.#client, true, this.name, options, WRITE);
   }
 
   /** @param {unknown} [options] */
-  async tryRead(options) {
+  tryRead(options) {
     return acquire(this.#client, false, this.name, options, READ);
   }
 
   /** @param {unknown} [options] */
-  async tryWrite(options) {
+  tryWrite(options) {
     return acquire(this.#client, false, this.name, options, WRITE);
   }
 }
@@ -184,7 +184,7 @@ class Client {
    * @param {string} name
    * @param {unknown} [options]
    */
-  async lock(name, options) {
+  lock(name, options) {
     return acquire(this.#native, true, name, options);
   }
 
@@ -192,7 +192,7 @@ class Client {
    * @param {string} name
    * @param {unknown} [options]
    */
-  async tryLock(name, options) {
+  tryLock(name, options) {
     return acquire(this.#native, false, name, options);
   }
 
@@ -225,7 +225,7 @@ class Client {
    * @param {string[]} names
    * @param {unknown} [options]
    */
-  async lockAll(names, options) {
+  lockAll(names, options) {
     return acquireAll(this.#native, true, names, options);
   }
 
@@ -233,7 +233,7 @@ class Client {
    * @param {string[]} names
    * @param {unknown} [options]
    */
-  async tryLockAll(names, options) {
+  tryLockAll(names, options) {
     return acquireAll(this.#native, false, names, options);
   }
 
@@ -263,7 +263,7 @@ class Client {
     return fieldsOf(json);
   }
 
-  async close() {
+  close() {
     return call((number) => hub.close(number, this.#native));
   }
 

@@ -124,7 +124,7 @@ class Guard {
     this.#native.beat();
   }
 
-  async release() {
+  release() {
     this.#state.givenBack = true;
     return call((number) => hub.release(number, this.#native));
   }
@@ -204,7 +204,7 @@ class GuardSet {
     return this.#lost.signal;
   }
 
-  async release() {
+  release() {
     this.#state.givenBack = true;
     return call((number) => hub.releaseAll(number, this.#native));
   }

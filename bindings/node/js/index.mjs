@@ -1,4 +1,7 @@
-import polylatch from './index.cjs';
+import { createRequire } from 'node:module';
+
+// Not imported: for that Node would search its text for exports first.
+const polylatch = createRequire(import.meta.url)('./index.cjs');
 
 export const {
   connect,

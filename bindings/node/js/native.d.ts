@@ -14,7 +14,7 @@ export interface Fault {
   elapsed?: number;
 }
 
-/** What a call returns at once: `false` if it goes on, otherwise how it ended. */
+/** What a call returns at once: how it ended, or a boolean if it goes on, which says whether a turn is due. */
 export type Reply = any;
 
 export class NativeClient {
@@ -23,7 +23,8 @@ export class NativeClient {
   capability(): string;
 }
 
-export class NativeGuard {
+/** One held lock, as `held.cjs` has it here, and the part in Rust itself in `polylatch-wasm`. */
+export interface NativeGuard {
   name(): string | null;
   token(): number | null;
   fenceQuality(): string | null;
@@ -53,7 +54,9 @@ export class NativeGate {
 export class Hub {
   constructor(notify: () => void, turn?: () => void);
   farewell(): void;
+  /** Three entries for each call that has ended: its number, how it ended, and the number beside that. */
   turn(): any[];
+  beside(): number;
   cancel(call: number): void;
   connect(call: number, url: string | undefined, program: string | undefined, options: object[]): Reply;
   acquire(
@@ -64,6 +67,8 @@ export class Hub {
     way: number,
     count: number,
     capacity: number,
+    lease: number | undefined,
+    wait: number | undefined,
     options: object | undefined,
   ): Reply;
   acquireAll(
@@ -73,12 +78,20 @@ export class Hub {
     names: string[],
     options: object | undefined,
   ): Reply;
-  release(call: number, guard: NativeGuard): Reply;
+  release(call: number, guard: number): Reply;
   releaseAll(call: number, set: NativeSet): Reply;
-  convert(call: number, guard: NativeGuard, up: boolean): Reply;
-  lost(call: number, guard: NativeGuard): Reply;
+  convert(call: number, guard: number, up: boolean): Reply;
+  lost(call: number, guard: number): Reply;
   lostOne(call: number, set: NativeSet): Reply;
-  endangered(call: number, guard: NativeGuard): Reply;
+  endangered(call: number, guard: number): Reply;
+  forget(guard: number): void;
+  mode(guard: number): string | null;
+  remaining(guard: number): number;
+  isHeld(guard: number): boolean;
+  renewals(guard: number): number;
+  beat(guard: number): void;
+  check(guard: number): Fault | undefined;
+  givenBack(name: string): Fault;
   inspect(
     call: number,
     client: NativeClient,

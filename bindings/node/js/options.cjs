@@ -65,7 +65,8 @@ function lockOptions(given, waits = true) {
   /** @type {Record<string, any>} */
   const native = {};
   let signal;
-  for (const [key, value] of Object.entries(/** @type {object} */ (given))) {
+  for (const key of Object.keys(/** @type {object} */ (given))) {
+    const value = /** @type {any} */ (given)[key];
     const type = Object.hasOwn(LOCK_OPTIONS, key) ? LOCK_OPTIONS[key] : undefined;
     if (type === undefined || (key === 'wait' && !waits)) throw unknownOption(key, waits);
     if (value === undefined) continue;

@@ -14,21 +14,11 @@ const MOST_BYTES = 6 * 1024 * 1024;
 const MAIN = [
   'LICENSE',
   'README.md',
-  'js/calls.cjs',
-  'js/client.cjs',
-  'js/connect.cjs',
   'js/errors.cjs',
-  'js/fenced.cjs',
-  'js/fields.cjs',
-  'js/gate.cjs',
-  'js/guard.cjs',
   'js/index.cjs',
   'js/index.d.cts',
   'js/index.d.mts',
   'js/index.mjs',
-  'js/native.cjs',
-  'js/options.cjs',
-  'js/platforms.json',
   'package.json',
 ];
 const NATIVE = ['LICENSE', 'README.md', 'package.json', 'polylatch.node'];

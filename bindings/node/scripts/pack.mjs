@@ -9,12 +9,14 @@ import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writ
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 
+import { bundle, bundled } from './bundle.mjs';
+
 const here = resolve(import.meta.dirname ?? new URL('.', import.meta.url).pathname, '..');
 const top = resolve(here, '../..');
 const platforms = JSON.parse(readFileSync(join(here, 'js/platforms.json'), 'utf8'));
 
-/** What users get of `js/`: not the types and settings that only its own check needs. */
-const PRIVATE = ['native.d.ts', 'tsconfig.json'];
+/** What users do not get of `js/`: the types and settings that only its own check needs, and the parts. */
+const PRIVATE = ['native.d.ts', 'tsconfig.json', ...bundled(join(here, 'js'))];
 
 function version() {
   const text = readFileSync(join(top, 'Cargo.toml'), 'utf8');
@@ -82,6 +84,7 @@ function main([out, ...given]) {
       recursive: true,
       filter: (source) => !PRIVATE.some((name) => source.endsWith(`/${name}`)),
     });
+    writeFileSync(join(folder, 'js/index.cjs'), bundle(join(here, 'js')));
     cpSync(join(here, 'README.md'), join(folder, 'README.md'));
     pack(folder, resolve(out));
   } finally {

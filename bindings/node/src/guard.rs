@@ -1,6 +1,6 @@
 //! Held locks.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use napi::bindgen_prelude::Either;
 use napi_derive::napi;
@@ -9,38 +9,17 @@ use polylatch_bridge::Failure;
 
 use crate::failure::Fault;
 
-/// One held lock. When JavaScript forgets it, it is released in the background.
-#[napi]
-pub struct NativeGuard {
-    /// Empty after a step from reading to writing or back, which makes another guard of it.
-    guard: Mutex<Option<Arc<Guard>>>,
-    pub(crate) client: Arc<Polylatch>,
+/// One held lock. Dropping it releases the lock in the background.
+pub struct HeldGuard {
+    /// Empty after a step from reading to writing or back that failed, or while it is made.
+    guard: Option<Arc<Guard>>,
+    /// Only to be held, so that it can be closed as long as a guard is left.
+    _client: Arc<Polylatch>,
 }
 
-impl NativeGuard {
-    pub(crate) fn new(guard: Guard, client: Arc<Polylatch>) -> Self {
-        Self { guard: Mutex::new(Some(Arc::new(guard))), client }
-    }
-
-    pub(crate) fn get(&self) -> Result<Arc<Guard>, Failure> {
-        let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.clone().ok_or_else(gone)
-    }
-
-    /// Takes the guard out for a step that consumes it.
-    pub(crate) fn take(&self) -> Result<Guard, Failure> {
-        let mut place = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        let guard = place.take().ok_or_else(gone)?;
-        Arc::try_unwrap(guard).map_err(|guard| {
-            *place = Some(guard);
-            Failure::invalid_argument(
-                "the guard is just being released; a lock that is given back cannot change its way",
-            )
-        })
-    }
-
-    pub(crate) fn put_back(&self, guard: Guard) {
-        *self.guard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(guard));
+impl HeldGuard {
+    fn get(&self) -> Result<&Arc<Guard>, Failure> {
+        self.guard.as_ref().ok_or_else(gone)
     }
 }
 
@@ -50,63 +29,62 @@ fn gone() -> Failure {
     )
 }
 
-#[napi]
-impl NativeGuard {
-    #[napi(catch_unwind)]
-    pub fn name(&self) -> Option<String> {
-        self.get().ok().map(|guard| guard.name().to_owned())
-    }
+/// The held locks of one environment, by small numbers that are given again. A number is free again when
+/// its lock was given back ([`Guards::given_back`]) or its guard was forgotten ([`Guards::remove`]).
+#[derive(Default)]
+pub struct Guards {
+    held: Vec<Option<HeldGuard>>,
+    free: Vec<usize>,
+}
 
-    /// The fencing token; below 2^53, so a double keeps it exactly.
-    #[napi(catch_unwind)]
-    pub fn token(&self) -> Option<f64> {
-        self.get().ok().map(|guard| guard.fencing_token().get() as f64)
-    }
-
-    #[napi(catch_unwind)]
-    pub fn fence_quality(&self) -> Option<&'static str> {
-        self.get().ok().map(|guard| guard.fence_quality().code())
-    }
-
-    #[napi(catch_unwind)]
-    pub fn mode(&self) -> Option<&'static str> {
-        self.get().ok().map(|guard| guard.mode().code())
-    }
-
-    #[napi(catch_unwind)]
-    pub fn permits(&self) -> Option<u32> {
-        self.get().ok().map(|guard| guard.mode().permits())
-    }
-
-    /// Milliseconds.
-    #[napi(catch_unwind)]
-    pub fn remaining(&self) -> f64 {
-        self.get().map_or(0.0, |guard| guard.remaining().as_secs_f64() * 1e3)
-    }
-
-    #[napi(catch_unwind)]
-    pub fn is_held(&self) -> bool {
-        self.get().is_ok_and(|guard| guard.is_held())
-    }
-
-    #[napi(catch_unwind)]
-    pub fn renewals(&self) -> u32 {
-        self.get().map_or(0, |guard| guard.renewals())
-    }
-
-    #[napi(catch_unwind)]
-    pub fn beat(&self) {
-        if let Ok(guard) = self.get() {
-            guard.beat();
+impl Guards {
+    pub fn add(&mut self, guard: Guard, client: Arc<Polylatch>) -> usize {
+        let held = Some(HeldGuard { guard: Some(Arc::new(guard)), _client: client });
+        match self.free.pop() {
+            Some(number) => {
+                self.held[number] = held;
+                number
+            }
+            None => {
+                self.held.push(held);
+                self.held.len() - 1
+            }
         }
     }
 
-    /// Nothing, or why it is not held.
-    #[napi(catch_unwind)]
-    pub fn check(&self) -> Either<Fault, ()> {
-        match self.get().and_then(|guard| guard.check().map_err(Failure::from)) {
-            Ok(()) => Either::B(()),
-            Err(failure) => Either::A(failure.into()),
+    pub fn get(&self, number: usize) -> Result<&Arc<Guard>, Failure> {
+        self.held.get(number).and_then(Option::as_ref).ok_or_else(gone)?.get()
+    }
+
+    /// Takes the guard out for a step that consumes it; the number stays its own.
+    pub fn take(&mut self, number: usize) -> Result<Guard, Failure> {
+        let held = self.held.get_mut(number).and_then(Option::as_mut).ok_or_else(gone)?;
+        let guard = held.guard.take().ok_or_else(gone)?;
+        Arc::try_unwrap(guard).map_err(|guard| {
+            held.guard = Some(guard);
+            Failure::invalid_argument(
+                "the guard is just being released; a lock that is given back cannot change its way",
+            )
+        })
+    }
+
+    /// Puts it in again. If nobody knows its number any more, the lock is given back.
+    pub fn put_back(&mut self, number: usize, guard: Guard) {
+        if let Some(held) = self.held.get_mut(number).and_then(Option::as_mut) {
+            held.guard = Some(Arc::new(guard));
+        }
+    }
+
+    /// Frees the number of a guard whose release the store has confirmed, the first time it is told.
+    pub fn given_back(&mut self, number: usize, guard: &Arc<Guard>) {
+        if self.get(number).is_ok_and(|held| Arc::ptr_eq(held, guard)) {
+            self.remove(number);
+        }
+    }
+
+    pub fn remove(&mut self, number: usize) {
+        if self.held.get_mut(number).and_then(Option::take).is_some() {
+            self.free.push(number);
         }
     }
 }
@@ -115,7 +93,7 @@ impl NativeGuard {
 #[napi]
 pub struct NativeSet {
     pub(crate) set: Arc<GuardSet>,
-    /// Only to be held: see [`crate::client::NativeClient`].
+    /// Only to be held: see [`HeldGuard`].
     pub(crate) _client: Arc<Polylatch>,
 }
 

@@ -1,40 +1,39 @@
 //! The calls of one environment (the main thread's, or a worker's).
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use napi::bindgen_prelude::{Either, Either7, Function, Null};
+use napi::bindgen_prelude::{Array, Either, Either7, Function, Null};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status};
 use napi_derive::napi;
 use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{Converted, FencingToken, GuardSet, Lock, LostReason, Polylatch};
-use polylatch_bridge::border::caught_call;
 use polylatch_bridge::{Failure, HostLoop, LockSpec, Started, UnderWay, one_ended, run_interruptible};
 
 use crate::client::NativeClient;
 use crate::failure::Fault;
-use crate::guard::{NativeGuard, NativeSet};
+use crate::guard::{Guards, NativeSet};
 use crate::options::{ClientOption, Options, connect, way};
 
 /// How long the end of an environment waits until stores know that its locks are free.
 const FAREWELL: Duration = Duration::from_millis(1_500);
 
-/// How a call ended: nothing, not had, what went wrong, a guard, a set, a client, or JSON.
-type Payload = Either7<(), Null, Fault, NativeGuard, NativeSet, NativeClient, String>;
+/// How a call ended: nothing, not had, what went wrong, a guard's number, a set, a client, or JSON. With a
+/// guard's number goes its fencing token, and with the end of a release how often the lease was renewed.
+type Payload = Either7<(), Null, Fault, u32, NativeSet, NativeClient, String>;
 
-/// What a call returns at once: its end, or `false` if it goes on.
+/// What a call returns at once: its end, or a boolean if it goes on: whether a turn is due.
 type Reply = Either<bool, Payload>;
 
 type Notify = ThreadsafeFunction<(), (), (), Status, false, true>;
 
 /// The end of a call, on its way to the loop.
 struct Done {
-    call: u64,
+    call: usize,
     value: Value,
 }
 
@@ -43,6 +42,10 @@ enum Value {
     NotHad,
     Failed(Failure),
     Guard(polylatch::Guard, Arc<Polylatch>),
+    /// A guard that goes on under its number.
+    Converted(usize, polylatch::Guard),
+    /// A guard, under its number, that was given back.
+    Released(usize, Arc<polylatch::Guard>),
     Set(GuardSet, Arc<Polylatch>),
     Client(Polylatch),
     Json(String),
@@ -57,7 +60,9 @@ impl From<Result<Value, Failure>> for Value {
 /// Everything that ends with the environment.
 struct Calls {
     host: HostLoop<Done>,
-    under_way: HashMap<u64, UnderWay<Done>>,
+    /// By the numbers that `js/calls.cjs` gives: small, and given again.
+    under_way: Vec<Option<UnderWay<Done>>>,
+    guards: Guards,
     clients: Vec<Weak<Polylatch>>,
 }
 
@@ -65,6 +70,8 @@ struct Calls {
 pub struct Hub {
     /// Empty once the environment ends.
     calls: Rc<RefCell<Option<Calls>>>,
+    /// The number that goes with the last payload that was returned at once.
+    beside: Cell<f64>,
 }
 
 #[napi]
@@ -82,11 +89,11 @@ impl Hub {
             Some(turn) => watched(env, tell, turn),
             None => HostLoop::new(tell),
         };
-        let calls = Calls { host, under_way: HashMap::new(), clients: Vec::new() };
+        let calls = Calls { host, under_way: Vec::new(), guards: Guards::default(), clients: Vec::new() };
         let calls = Rc::new(RefCell::new(Some(calls)));
         // A worker that is terminated gets to run no JavaScript any more, so `js/` cannot say goodbye.
         env.add_env_cleanup_hook(Rc::clone(&calls), |calls| farewell(&calls))?;
-        Ok(Self { calls })
+        Ok(Self { calls, beside: Cell::new(0.0) })
     }
 
     /// Ends what waits and gives back what is held; waits for that, but not for long. Afterwards every
@@ -96,28 +103,42 @@ impl Hub {
         farewell(&self.calls);
     }
 
-    /// Carries on what was woken. Returns pairs: the number of a call that has ended, and how.
+    /// Carries on what was woken. Returns for each call that has ended its number, how it ended, and the
+    /// number that goes with that.
     #[napi(catch_unwind)]
-    pub fn turn(&self) -> Vec<Either<f64, Payload>> {
-        let mut ended = Vec::new();
+    pub fn turn<'env>(&self, env: &'env Env) -> napi::Result<Array<'env>> {
+        let mut ended = env.create_array(0)?;
         let mut place = self.calls.borrow_mut();
-        let Some(calls) = place.as_mut() else { return ended };
-        let Calls { host, under_way, clients } = calls;
+        let Some(calls) = place.as_mut() else { return Ok(ended) };
+        let Calls { host, under_way, guards, clients } = calls;
+        let mut told = Ok(());
         host.turn(|done| {
             // What nobody waits for any more is dropped, which gives a lock back.
-            if under_way.remove(&done.call).is_some() {
-                ended.push(Either::A(done.call as f64));
-                ended.push(Either::B(payload(done.value, clients)));
+            if under_way.get_mut(done.call).and_then(Option::take).is_some() {
+                let (payload, beside) = payload(done.value, guards, clients);
+                let entry = ended
+                    .insert(done.call as u32)
+                    .and_then(|()| ended.insert(payload))
+                    .and_then(|()| ended.insert(beside));
+                if entry.is_err() {
+                    told = entry;
+                }
             }
         });
-        ended
+        told.map(|()| ended)
+    }
+
+    /// The number that goes with what a call has just returned at once.
+    #[napi(catch_unwind)]
+    pub fn beside(&self) -> f64 {
+        self.beside.get()
     }
 
     /// Ends a call; what it may have done is undone in the background.
     #[napi(catch_unwind)]
     pub fn cancel(&self, call: f64) {
         let mut place = self.calls.borrow_mut();
-        let under_way = place.as_mut().and_then(|calls| calls.under_way.remove(&(call as u64)));
+        let under_way = place.as_mut().and_then(|calls| calls.under_way.get_mut(call as usize)?.take());
         drop(place);
         if let Some(under_way) = under_way {
             under_way.cancel();
@@ -139,7 +160,8 @@ impl Hub {
         self.start(call, async move { Ok(Value::Client(options.builder().connect().await?)) })
     }
 
-    /// Acquires one lock. With `waits` unset it answers at once; see `js/client.cjs` for the ways.
+    /// Acquires one lock. With `waits` unset it answers at once; see `js/client.cjs` for the ways. The
+    /// usual options come one by one, or all of them as an object.
     #[napi(catch_unwind)]
     #[allow(clippy::too_many_arguments, reason = "one call across the border is cheaper than an object")]
     pub fn acquire(
@@ -151,8 +173,13 @@ impl Hub {
         in_way: u32,
         count: f64,
         capacity: f64,
+        lease: Option<f64>,
+        wait: Option<f64>,
         options: Option<Options>,
     ) -> Reply {
+        let options = options.or_else(|| {
+            (lease.is_some() || wait.is_some()).then(|| Options { lease, wait, ..Options::default() })
+        });
         let client = Arc::clone(&client.client);
         let lock = match one_lock(&client, name, in_way, count, capacity, options) {
             Ok(lock) => lock,
@@ -187,9 +214,13 @@ impl Hub {
     }
 
     #[napi(catch_unwind)]
-    pub fn release(&self, call: f64, guard: &NativeGuard) -> Reply {
-        match guard.get() {
-            Ok(guard) => self.start(call, async move { Ok(guard.release().await.map(|()| Value::Nothing)?) }),
+    pub fn release(&self, call: f64, guard: u32) -> Reply {
+        let number = guard as usize;
+        match self.guard(number) {
+            Ok(guard) => self.start(call, async move {
+                guard.release().await?;
+                Ok(Value::Released(number, guard))
+            }),
             Err(failure) => failed(failure),
         }
     }
@@ -200,38 +231,42 @@ impl Hub {
         self.start(call, async move { Ok(set.release().await.map(|()| Value::Nothing)?) })
     }
 
-    /// Steps down from writing to reading, or up. The guard becomes another; a refused one is put
-    /// back by [`Hub::put_back`].
+    /// Steps down from writing to reading, or up. The guard becomes another, under the same number.
     #[napi(catch_unwind)]
-    pub fn convert(&self, call: f64, guard: &NativeGuard, up: bool) -> Reply {
-        let client = Arc::clone(&guard.client);
-        let taken = match guard.take() {
-            Ok(taken) => taken,
-            Err(failure) => return failed(failure),
+    pub fn convert(&self, call: f64, guard: u32, up: bool) -> Reply {
+        let number = guard as usize;
+        let taken = {
+            let mut place = self.calls.borrow_mut();
+            let Some(calls) = place.as_mut() else { return failed(ending()) };
+            let taken = match calls.guards.take(number) {
+                Ok(taken) => taken,
+                Err(failure) => return failed(failure),
+            };
+            // Said here, so that a guard that cannot be converted is not lost by the attempt.
+            let from = if up { "read" } else { "write" };
+            if taken.mode().code() != from {
+                let text = format!("{} is held by {}, not by {from}", taken.name(), taken.mode().code());
+                calls.guards.put_back(number, taken);
+                return failed(Failure::invalid_argument(text));
+            }
+            taken
         };
-        // Said here, so that a guard that cannot be converted is not lost by the attempt.
-        let from = if up { "read" } else { "write" };
-        if taken.mode().code() != from {
-            let text = format!("{} is held by {}, not by {from}", taken.name(), taken.mode().code());
-            guard.put_back(taken);
-            return failed(Failure::invalid_argument(text));
-        }
         self.start(call, async move {
             if !up {
-                return Ok(Value::Guard(taken.downgrade().await?, client));
+                return Ok(Value::Converted(number, taken.downgrade().await?));
             }
             Ok(match taken.try_upgrade().await? {
-                Converted::Done(guard) => Value::Guard(guard, client),
+                Converted::Done(guard) => Value::Converted(number, guard),
                 // Still held, in the old way: `js/guard.cjs` sees that by its mode.
-                Converted::Refused(guard) => Value::Guard(guard, client),
+                Converted::Refused(guard) => Value::Converted(number, guard),
             })
         })
     }
 
     /// Ends when the lease does: with what went wrong if it was lost, otherwise with nothing.
     #[napi(catch_unwind)]
-    pub fn lost(&self, call: f64, guard: &NativeGuard) -> Reply {
-        let guard = match guard.get() {
+    pub fn lost(&self, call: f64, guard: u32) -> Reply {
+        let guard = match self.guard(guard as usize) {
             Ok(guard) => guard,
             Err(failure) => return failed(failure),
         };
@@ -264,8 +299,8 @@ impl Hub {
 
     /// Ends with `null` when the lease is in danger, with nothing when it is over.
     #[napi(catch_unwind)]
-    pub fn endangered(&self, call: f64, guard: &NativeGuard) -> Reply {
-        let guard = match guard.get() {
+    pub fn endangered(&self, call: f64, guard: u32) -> Reply {
+        let guard = match self.guard(guard as usize) {
             Ok(guard) => guard,
             Err(failure) => return failed(failure),
         };
@@ -326,24 +361,94 @@ impl Hub {
             Ok(Value::Nothing)
         })
     }
+
+    /// JavaScript has forgotten a guard: its lock is given back in the background.
+    #[napi(catch_unwind)]
+    pub fn forget(&self, guard: u32) {
+        if let Some(calls) = self.calls.borrow_mut().as_mut() {
+            calls.guards.remove(guard as usize);
+        }
+    }
+
+    /// In which way a lock is held.
+    #[napi(catch_unwind)]
+    pub fn mode(&self, guard: u32) -> Option<&'static str> {
+        self.guard(guard as usize).ok().map(|guard| guard.mode().code())
+    }
+
+    /// Milliseconds.
+    #[napi(catch_unwind)]
+    pub fn remaining(&self, guard: u32) -> f64 {
+        self.guard(guard as usize).map_or(0.0, |guard| guard.remaining().as_secs_f64() * 1e3)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn is_held(&self, guard: u32) -> bool {
+        self.guard(guard as usize).is_ok_and(|guard| guard.is_held())
+    }
+
+    #[napi(catch_unwind)]
+    pub fn renewals(&self, guard: u32) -> u32 {
+        self.guard(guard as usize).map_or(0, |guard| guard.renewals())
+    }
+
+    #[napi(catch_unwind)]
+    pub fn beat(&self, guard: u32) {
+        if let Ok(guard) = self.guard(guard as usize) {
+            guard.beat();
+        }
+    }
+
+    /// Nothing, or why it is not held.
+    #[napi(catch_unwind)]
+    pub fn check(&self, guard: u32) -> Either<Fault, ()> {
+        match self.guard(guard as usize).and_then(|guard| guard.check().map_err(Failure::from)) {
+            Ok(()) => Either::B(()),
+            Err(failure) => Either::A(failure.into()),
+        }
+    }
+
+    /// What a guard says that was given back, and has no number any more.
+    #[napi(catch_unwind)]
+    pub fn given_back(&self, name: String) -> Fault {
+        let text = format!("the lease of {name} was given back; acquire a new one");
+        let mut fault = Fault::from(Failure::invalid_argument(text));
+        fault.lock = Some(name);
+        fault
+    }
+}
+
+fn ending() -> Failure {
+    Failure::canceled("this environment is ending; it takes no more locks")
 }
 
 impl Hub {
+    fn guard(&self, number: usize) -> Result<Arc<polylatch::Guard>, Failure> {
+        self.calls.borrow().as_ref().ok_or_else(ending)?.guards.get(number).cloned()
+    }
+
     fn start(&self, call: f64, work: impl Future<Output = Result<Value, Failure>> + Send + 'static) -> Reply {
-        let call = call as u64;
-        let work = async move {
-            let ended = caught_call(work).await.and_then(|ended| ended);
-            Done { call, value: ended.into() }
-        };
+        let call = call as usize;
         let mut place = self.calls.borrow_mut();
         let Some(calls) = place.as_mut() else {
-            return failed(Failure::canceled("this environment is ending; it takes no more locks"));
+            return failed(ending());
         };
-        match calls.host.start(work) {
-            Started::Done(done) => Either::B(payload(done.value, &mut calls.clients)),
+        let finish = move |ended: Result<Result<Value, Failure>, Failure>| Done {
+            call,
+            value: ended.and_then(|ended| ended).into(),
+        };
+        match calls.host.start(work, finish) {
+            Started::Done(done) => {
+                let (payload, beside) = payload(done.value, &mut calls.guards, &mut calls.clients);
+                self.beside.set(beside);
+                Either::B(payload)
+            }
             Started::UnderWay(under_way) => {
-                calls.under_way.insert(call, under_way);
-                Either::A(false)
+                if calls.under_way.len() <= call {
+                    calls.under_way.resize_with(call + 1, || None);
+                }
+                calls.under_way[call] = Some(under_way);
+                Either::A(calls.host.is_due())
             }
         }
     }
@@ -352,7 +457,7 @@ impl Hub {
 impl Calls {
     /// Ends what waits, and gives back what is held.
     fn end(self) {
-        let Self { host, under_way, clients } = self;
+        let Self { host, under_way, guards, clients } = self;
         drop(under_way);
         drop(host);
         let deadline = Instant::now() + FAREWELL;
@@ -361,6 +466,8 @@ impl Calls {
             // A store that cannot be reached must not hold up the end of a process.
             let _ = run_interruptible(client.close(), go_on);
         }
+        // Their clients go with the last of them, so not before they are closed.
+        drop(guards);
     }
 }
 
@@ -409,12 +516,26 @@ fn json(text: Result<String, serde_json::Error>) -> Result<Value, Failure> {
     text.map(Value::Json).map_err(|error| Failure::internal(format!("what was read is no JSON: {error}")))
 }
 
-fn payload(value: Value, clients: &mut Vec<Weak<Polylatch>>) -> Payload {
-    match value {
+/// What a call ended with, and the number that goes with it.
+fn payload(value: Value, guards: &mut Guards, clients: &mut Vec<Weak<Polylatch>>) -> (Payload, f64) {
+    let payload = match value {
         Value::Nothing => Either7::A(()),
         Value::NotHad => Either7::B(Null),
         Value::Failed(failure) => Either7::C(failure.into()),
-        Value::Guard(guard, client) => Either7::D(NativeGuard::new(guard, client)),
+        // Tokens are below 2^53, so a double keeps them exactly.
+        Value::Guard(guard, client) => {
+            let token = guard.fencing_token().get() as f64;
+            return (Either7::D(guards.add(guard, client) as u32), token);
+        }
+        Value::Converted(number, guard) => {
+            let token = guard.fencing_token().get() as f64;
+            guards.put_back(number, guard);
+            return (Either7::D(number as u32), token);
+        }
+        Value::Released(number, guard) => {
+            guards.given_back(number, &guard);
+            return (Either7::A(()), f64::from(guard.renewals()));
+        }
         Value::Set(set, client) => Either7::E(NativeSet { set: Arc::new(set), _client: client }),
         Value::Client(client) => {
             let client = Arc::new(client);
@@ -423,5 +544,6 @@ fn payload(value: Value, clients: &mut Vec<Weak<Polylatch>>) -> Payload {
             Either7::F(NativeClient { client })
         }
         Value::Json(text) => Either7::G(text),
-    }
+    };
+    (payload, 0.0)
 }

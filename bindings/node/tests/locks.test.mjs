@@ -111,10 +111,18 @@ for (const [store, url] of await stores()) {
     test('a guard can be released twice, and knows that it is', () =>
       two(async (one, other, name) => {
         const guard = await one.lock(name);
-        await guard.release();
+        const told = [guard.fencingToken, guard.fenceQuality, guard.renewals];
+        await Promise.all([guard.release(), guard.release()]);
         await guard.release();
         assert.throws(() => guard.check(), InvalidArgumentError);
         const next = await other.lock(name);
+        // What came after it is not what it speaks of.
+        assert.deepEqual([guard.name, guard.mode, guard.permits], [name, 'mutex', 1]);
+        assert.deepEqual([guard.fencingToken, guard.fenceQuality, guard.renewals], told);
+        assert.deepEqual([guard.isHeld, guard.remaining], [false, 0]);
+        assert.throws(() => guard.check(), InvalidArgumentError);
+        guard.beat();
+        assert.ok(!guard.signal.aborted);
         await guard.release();
         next.check();
         await next.release();

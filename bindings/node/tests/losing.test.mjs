@@ -99,6 +99,37 @@ for (const [store, url] of await stores()) {
         assert.ok(!kept.signal.aborted);
       }));
 
+    test('what is started when losses are told is not mixed up with them', () =>
+      client(async (client, name) => {
+        const names = Array.from({ length: 8 }, (_, index) => `${name}/${index}`);
+        const guards = await Promise.all(
+          names.map((name) => client.lock(name, { lease: 300, renew: false })),
+        );
+        const replaced = Promise.all(
+          guards.map(async (guard) => {
+            let next;
+            guard.signal.addEventListener('abort', () => {
+              next = client.lock(`${guard.name}/next`, { wait: 20_000 });
+            });
+            if (!guard.signal.aborted) await once(guard.signal, 'abort');
+            return next;
+          }),
+        );
+        // All of them are told in one turn of the loop.
+        block(600);
+        const next = await replaced;
+        assert.deepEqual(
+          next.map((guard) => guard.name),
+          names.map((name) => `${name}/next`),
+        );
+        for (const guard of next) guard.check();
+        await Promise.all(next.map((guard) => guard.release()));
+        assert.deepEqual(
+          await Promise.all(names.map((name) => client.tryLock(name).then((g) => g?.name))),
+          names,
+        );
+      }));
+
     test('giving back is no loss', () =>
       client(async (client, name) => {
         const guard = await client.lock(name);

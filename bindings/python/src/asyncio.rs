@@ -11,7 +11,6 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use polylatch_bridge::border::caught_call;
 use polylatch_bridge::{Failure, Homed, HostLoop, Started, UnderWay};
 #[cfg(unix)]
 use pyo3::exceptions::PyNotImplementedError;
@@ -45,21 +44,24 @@ pub fn start<T: Send + 'static>(
     deliver: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
 ) -> PyResult<StartedCall> {
     let event_loop = running_loop(py)?;
-    let side = side_of(&event_loop)?;
-    let side = side.get();
+    let callable = side_of(&event_loop)?;
+    let side = callable.get();
     let inner = side.inner.get().expect("it is of this process");
     let number = side.next.fetch_add(1, Ordering::Relaxed);
-    let carried_out = async move {
-        let output = caught_call(call).await;
+    let finish = move |output: Result<Result<T, Failure>, Failure>| {
         let deliver: Deliver = Box::new(move |py| match output {
             Ok(output) => deliver(py, output.or_raise(py)?),
             Err(panic) => Err(panic).or_raise(py),
         });
         Done { number, deliver }
     };
-    match py.detach(|| inner.host.start(carried_out)) {
+    match py.detach(|| inner.host.start(call, finish)) {
         Started::Done(done) => Ok(((done.deliver)(py)?, None)),
         Started::UnderWay(call) => {
+            if inner.host.is_due() {
+                // After everything that tasks start in this round of the loop.
+                event_loop.call_method1(pyo3::intern!(py, "call_soon"), (&callable,))?;
+            }
             let future = event_loop.call_method0(pyo3::intern!(py, "create_future"))?.unbind();
             unpoisoned(&side.futures).insert(number, future.clone_ref(py));
             let call =

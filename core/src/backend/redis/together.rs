@@ -30,7 +30,7 @@ const WORTH_IT: usize = 4;
 
 /// How many requests go together at most. With more, the server has nothing to do while they gather, and
 /// the client nothing while they are answered.
-const MOST: usize = 8;
+const MOST: usize = 24;
 
 /// The requests of one client that can go together: polls and releases of mutexes that are not in the
 /// index of names before their first renewal.
