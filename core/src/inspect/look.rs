@@ -76,7 +76,7 @@ impl Snapshot {
     }
 
     /// Returns the same with all ages grown; `None` if a lease ends in that time.
-    #[cfg(any(feature = "consul", feature = "sqlite"))]
+    #[cfg(any(all(feature = "consul", not(target_family = "wasm")), feature = "sqlite"))]
     pub(crate) fn older(&self, passed_ms: u64) -> Option<Self> {
         let mut older = self.clone();
         older.taken_at_ms = self.taken_at_ms.saturating_add(passed_ms);
@@ -111,7 +111,7 @@ impl LockView {
     }
 
     /// Lets time pass. Says whether every lease still runs.
-    #[cfg(any(feature = "consul", feature = "redis", feature = "sqlite"))]
+    #[cfg(any(all(feature = "consul", not(target_family = "wasm")), feature = "redis", feature = "sqlite"))]
     pub(crate) fn grow_older(&mut self, passed_ms: u64) -> bool {
         let mut runs = true;
         self.ages(&mut |age, grows| {
