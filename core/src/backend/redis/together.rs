@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use tokio::runtime::{self, Handle};
+use tokio::runtime::{self, Handle, RuntimeFlavor};
 
 use super::port::{Call, Data, Port, no_answer};
 use super::scripts;
@@ -30,7 +30,10 @@ const WORTH_IT: usize = 4;
 
 /// How many requests go together at most. With more, the server has nothing to do while they gather, and
 /// the client nothing while they are answered.
-const MOST: usize = 24;
+const MOST: usize = 8;
+
+/// The same where one thread makes all requests: while it makes more of them nothing else is held up.
+const MOST_OF_ONE_THREAD: usize = 24;
 
 /// The requests of one client that can go together: polls and releases of mutexes that are not in the
 /// index of names before their first renewal.
@@ -59,7 +62,11 @@ impl Together {
     }
 
     fn join(&self, port: &Arc<dyn Port>, call: Call) -> Member {
-        let runtime = Handle::try_current().ok().map(|handle| handle.id());
+        let handle = Handle::try_current().ok();
+        let one_thread =
+            handle.as_ref().is_some_and(|handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread);
+        let most = if one_thread { MOST_OF_ONE_THREAD } else { MOST };
+        let runtime = handle.map(|handle| handle.id());
         let mut call = Some(call);
         let mut open = unpoisoned(&self.open);
         let batch = open.get(&runtime).and_then(Weak::upgrade);
@@ -70,7 +77,7 @@ impl Together {
         }
         // Forgets those of runtimes that have ended.
         open.retain(|_, batch| batch.strong_count() > 0);
-        let batch = Batch::of(port, call);
+        let batch = Batch::of(port, call, most);
         open.insert(runtime, Arc::downgrade(&batch));
         Member { batch, at: 0, gave_way: false }
     }
@@ -96,6 +103,8 @@ impl Drop for UnderWay<'_> {
 /// Whichever member is polled drives it for all: one whose task is kept busy elsewhere holds up nobody.
 struct Batch {
     port: Arc<dyn Port>,
+    /// How many requests it takes.
+    most: usize,
     state: Mutex<State>,
     driver: Arc<Alarm>,
 }
@@ -214,9 +223,10 @@ fn taken_apart(answers: Answers, members: usize) -> Vec<Result<Data>> {
 }
 
 impl Batch {
-    fn of(port: &Arc<dyn Port>, request: Option<Call>) -> Arc<Self> {
+    fn of(port: &Arc<dyn Port>, request: Option<Call>, most: usize) -> Arc<Self> {
         Arc::new_cyclic(|batch| Self {
             port: Arc::clone(port),
+            most,
             state: Mutex::new(State { stage: Stage::Gathering(vec![request]), wakers: vec![None] }),
             // To be driven for the first time, for which nothing wakes.
             driver: Arc::new(Alarm { batch: Weak::clone(batch), rang: AtomicBool::new(true) }),
@@ -227,7 +237,7 @@ impl Batch {
     fn add(&self, request: &mut Option<Call>) -> Option<usize> {
         let mut state = unpoisoned(&self.state);
         let at = match &mut state.stage {
-            Stage::Gathering(calls) if calls.len() < MOST => {
+            Stage::Gathering(calls) if calls.len() < self.most => {
                 calls.push(request.take());
                 calls.len() - 1
             }
@@ -254,7 +264,7 @@ impl Future for Member {
         let Self { batch, at, .. } = &*self;
         let mut state = unpoisoned(&batch.state);
         loop {
-            if !gave_way && matches!(&state.stage, Stage::Gathering(calls) if calls.len() < MOST) {
+            if !gave_way && matches!(&state.stage, Stage::Gathering(calls) if calls.len() < batch.most) {
                 state.sleep(*at, context);
                 context.waker().wake_by_ref();
                 return Poll::Pending;
