@@ -95,6 +95,8 @@ impl Hurting {
             let (from, slot) = used[random.below(used.len() as u64) as usize];
             let to =
                 masters.iter().copied().cycle().skip_while(|at| *at != from).nth(1).expect("there are three");
+            self.cluster.wait_until_writable(from);
+            self.cluster.wait_until_writable(to);
             self.cluster.begin_move(slot, from, to);
             self.cluster.move_keys(slot, from, to, 1 + random.below(4) as usize);
             thread::sleep(Duration::from_millis(random.below(250)));

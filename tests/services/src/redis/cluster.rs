@@ -221,6 +221,15 @@ impl Cluster {
         });
     }
 
+    /// Waits until a master that writes only with replicas (`min-replicas-to-write`) has enough of them.
+    #[track_caller]
+    pub fn wait_until_writable(&self, at: usize) {
+        wait_until("the master to have its replicas", PATIENCE, || {
+            let info = self.nodes[at].try_command(&["INFO", "replication"]);
+            info.is_ok_and(|info| info.text().is_some_and(|text| !text.contains("min_slaves_good_slaves:0")))
+        });
+    }
+
     /// Waits until a replica has what its master has.
     #[track_caller]
     pub fn wait_until_copied(&self, replica: usize) {

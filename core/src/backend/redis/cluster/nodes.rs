@@ -225,6 +225,12 @@ impl Nodes {
         self.ears.spread(|slot| {
             ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)).map(|range| &range.2)
         });
+        if self.config.acknowledge.is_some() {
+            // What they have to know is told to their connections.
+            for (.., master) in &ranges {
+                self.port(master)?;
+            }
+        }
         let gone = {
             let mut map = unpoisoned(&self.map);
             map.moved.clear();
