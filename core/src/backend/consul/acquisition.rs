@@ -73,6 +73,10 @@ pub(super) struct State {
     pub stood_in_line: bool,
     /// Those who were seen to stand behind it when it got a mutex.
     pub next: Vec<Follower>,
+    /// Nobody stood behind it then.
+    pub alone: bool,
+    /// Learns who comes next.
+    pub lookout: Option<AbortHandle>,
     /// Watches for the end of a lease of another program.
     pub watch: Option<(u64, AbortHandle)>,
     /// The lock-delay of the last holder that was seen.
@@ -88,6 +92,8 @@ impl Acquisition {
             uncertain: false,
             stood_in_line: false,
             next: Vec::new(),
+            alone: false,
+            lookout: None,
             watch: None,
             delay: None,
         };
@@ -127,6 +133,13 @@ impl Acquisition {
         }
     }
 
+    /// Takes out those who come next, as far as they are known.
+    pub(super) fn take_next(&self) -> Vec<Follower> {
+        let mut state = self.state();
+        stop_looking_out(&mut state);
+        std::mem::take(&mut state.next)
+    }
+
     pub(super) fn extended(&self, until: BootInstant) {
         if let Place::Held(lease) = &mut self.state().place {
             lease.ends_at = lease.ends_at.max(until);
@@ -143,7 +156,15 @@ impl Acquisition {
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
-        stop_watching(&mut self.state());
+        let mut state = self.state();
+        stop_watching(&mut state);
+        stop_looking_out(&mut state);
+    }
+}
+
+fn stop_looking_out(state: &mut State) {
+    if let Some(lookout) = state.lookout.take() {
+        lookout.abort();
     }
 }
 

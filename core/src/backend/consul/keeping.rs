@@ -95,7 +95,9 @@ impl Inner {
         }
         for (entry, owner, letter) in news {
             match letter {
-                Letter::Granted { name, next } => self.granted_by_letter(owner, &name, next, entry),
+                Letter::Granted { name, next, alone } => {
+                    self.granted_by_letter(owner, &name, (next, alone), entry);
+                }
                 Letter::Revoked { fence } => {
                     self.wakeups.revoked(owner, fence);
                     self.throw_away(entry.key.clone());
@@ -120,7 +122,7 @@ impl Inner {
         self: &Arc<Self>,
         owner: OwnerToken,
         name: &str,
-        next: Vec<Follower>,
+        (next, alone): (Vec<Follower>, bool),
         entry: &Entry,
     ) {
         let Some(acquisition) = self.acquisitions.get(owner) else {
@@ -135,7 +137,11 @@ impl Inner {
             if !next.is_empty() {
                 self.acquisitions.note_contended(&acquisition.contender.name, Some(next.len()));
             }
-            acquisition.state().next = next;
+            {
+                let mut state = acquisition.state();
+                (state.next, state.alone) = (next, alone);
+            }
+            self.look_out(&acquisition);
         }
         self.wakeups.grant(owner, fence);
     }
@@ -192,6 +198,7 @@ impl Inner {
             let inner = Arc::clone(self);
             self.runtime.spawn(async move { inner.sessions.destroy(&session).await });
         }
+        self.clear_letters();
         let mut next = now + LONGEST_SLEEP;
         for session in self.sessions.all() {
             // The holders' own renewals come earlier; this one is for those who wait.
