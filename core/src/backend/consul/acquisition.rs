@@ -71,6 +71,8 @@ pub(super) struct State {
     pub uncertain: bool,
     /// It may have stood in line, so a letter may have come.
     pub stood_in_line: bool,
+    /// When a lease that is over is tried to be given back again.
+    pub given_back_again: Option<BootInstant>,
     /// Those who were seen to stand behind it when it got a mutex.
     pub next: Vec<Follower>,
     /// Nobody stood behind it then.
@@ -91,6 +93,7 @@ impl Acquisition {
             place: Place::Nowhere,
             uncertain: false,
             stood_in_line: false,
+            given_back_again: None,
             next: Vec::new(),
             alone: false,
             lookout: None,

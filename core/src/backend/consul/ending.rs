@@ -31,7 +31,7 @@ impl Inner {
         Ok(released)
     }
 
-    async fn release_in_turn(
+    pub(super) async fn release_in_turn(
         self: &Arc<Self>,
         acquisition: &Acquisition,
         contender: &Contender,

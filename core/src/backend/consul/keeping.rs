@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::backend::consul::Inner;
-use crate::backend::consul::acquisition::{Acquisition, Place};
+use crate::backend::consul::acquisition::{Acquisition, Lease, Place};
 use crate::backend::consul::api::{Entry, Op};
 use crate::backend::consul::records::{Follower, Letter};
 use crate::backend::consul::sessions::Session;
 use crate::backend::consul::view::{View, letter_to};
 use crate::clock::{Clock, SystemClock};
+use crate::error::Result;
 use crate::name::LockName;
 use crate::policy::backoff::Backoff;
-use crate::policy::fencing::FencingToken;
 use crate::token::OwnerToken;
 use crate::wakeups::unpoisoned;
 
@@ -190,6 +190,18 @@ impl Inner {
         }
     }
 
+    /// Gives back a lease that is over.
+    async fn give_back(self: &Arc<Self>, acquisition: &Acquisition, fence: u64) -> Result<()> {
+        let _turn = acquisition.turn.lock().await;
+        // A poll that was under way may have confirmed it meanwhile: then its holder relies on it.
+        let is_over = |lease: Lease| lease.fence == fence && lease.ends_at + GRACE <= SystemClock.now();
+        if acquisition.lease().is_some_and(is_over) {
+            self.release_in_turn(acquisition, &acquisition.contender, fence).await?;
+            self.finish(acquisition).await;
+        }
+        Ok(())
+    }
+
     /// Renews what is due, destroys what is not needed, gives back what is over. Returns how long to
     /// sleep.
     fn tend(self: &Arc<Self>) -> Duration {
@@ -224,11 +236,15 @@ impl Inner {
                 next = next.min(over);
                 continue;
             }
+            let again = acquisition.state().given_back_again;
+            if again.is_some_and(|again| again > now) {
+                continue;
+            }
             // Its session may live on with other locks, so it does not end by itself.
-            acquisition.extended(now + LONGEST_SLEEP);
-            let (inner, contender) = (Arc::clone(self), Arc::clone(&acquisition.contender));
+            acquisition.state().given_back_again = Some(now + LONGEST_SLEEP);
+            let inner = Arc::clone(self);
             self.runtime.spawn(async move {
-                if let Err(error) = inner.release(contender, FencingToken::new(lease.fence)).await {
+                if let Err(error) = inner.give_back(&acquisition, lease.fence).await {
                     tracing::debug!(%error, "a lease that is over could not be given back; trying again");
                 }
             });
