@@ -4,11 +4,11 @@
 //! line with its session, and then `.lock` with that session and a letter. It lets the right one in, however
 //! old its knowledge is:
 //!
-//! - **Nobody is passed over.** The line is in the order of `CreateIndex`, and a place once left is never
-//!   taken again under the same key with the same session. Whoever is not in a reading of the line that the
-//!   servers have carried out stands behind all who are; so the first of that reading who still stands there
-//!   is the first of all. The check of its place says that it does; if it has left or its session is gone,
-//!   nothing is carried out, and the release reads the line.
+//! - **Nobody is passed over.** The line is in the order of `CreateIndex`, and the key of a place names its
+//!   acquisition and session. Whoever is not in a reading of the line that the servers have carried out came
+//!   later than all who are; so the first of that reading who still stands there is the first of all. The
+//!   check of its place says that it does; if it has left or its session is gone, nothing is carried out, and
+//!   the release reads the line.
 //! - **Nobody is let in twice.** The index of `.lock` is that of this lease alone, also among acquisitions
 //!   that share a session: whatever ended it (another program, an operator, the end of the session) has
 //!   written the key, or removed it.
