@@ -108,3 +108,58 @@ fn who_left_the_line_is_passed_over_by_a_holder_that_knew_of_it() {
     block_on(fourth.release()).unwrap();
     assert!(seen(&clients[0], "x").holders.is_empty());
 }
+
+/// Starts to wait; returns when so many stand in line.
+fn join<'lock>(
+    lock: &'lock polylatch::Lock,
+    looks: &polylatch::Polylatch,
+    waiters: usize,
+) -> std::pin::Pin<Box<dyn Future<Output = polylatch::Result<Guard>> + 'lock>> {
+    let mut acquire: std::pin::Pin<Box<dyn Future<Output = _>>> = Box::pin(lock.acquire());
+    let _ = poll_at_most(4, acquire.as_mut());
+    eventually("it stands in line", || seen(looks, "x").waiters.len() == waiters);
+    acquire
+}
+
+#[test]
+fn who_joined_during_a_section_and_left_again_is_passed_over() {
+    let store = fresh("");
+    let clients: Vec<_> = (0..4).map(|_| store.connect()).collect();
+    let locks: Vec<_> = clients.iter().map(|client| client.lock("x").wait(millis(20_000))).collect();
+    let first = block_on(locks[0].acquire()).unwrap();
+    let second = join(&locks[1], &clients[0], 1);
+    block_on(first.release()).unwrap();
+    // Let in with nobody behind it: from now on it looks out for those who come.
+    let second = block_on(second).unwrap();
+    let third = join(&locks[2], &clients[0], 1);
+    let fourth = join(&locks[3], &clients[0], 2);
+    // Time to be told of the first of them, who then goes.
+    std::thread::sleep(millis(100));
+    drop(third);
+    eventually("it has left", || seen(&clients[0], "x").waiters.len() == 1);
+    block_on(second.release()).unwrap();
+    let fourth = block_on(fourth).unwrap();
+    assert!(fourth.fencing_token() > second.fencing_token());
+    block_on(fourth.release()).unwrap();
+    assert!(seen(&clients[0], "x").holders.is_empty());
+}
+
+#[test]
+fn letters_that_are_over_are_removed() {
+    let store = fresh("");
+    let clients: Vec<_> = (0..3).map(|_| store.connect()).collect();
+    let locks: Vec<_> = clients.iter().map(|client| client.lock("x").wait(millis(20_000))).collect();
+    let mut guard = block_on(locks[0].acquire()).unwrap();
+    for turn in 1..=30 {
+        let next = join(&locks[turn % 3], &clients[0], 1);
+        block_on(guard.release()).unwrap();
+        guard = block_on(next).unwrap();
+    }
+    block_on(guard.release()).unwrap();
+    let inboxes = format!("/v1/kv/{}/.client/?keys", store.prefix);
+    let letters = || {
+        let keys = AGENT.ask("GET", &inboxes, "").body;
+        keys.split(',').filter(|key| !key.contains("/session-") && !key.contains("/about-")).count()
+    };
+    eventually("no letter is left", || letters() == 0);
+}

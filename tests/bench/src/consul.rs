@@ -17,6 +17,8 @@ use crate::figures::{Samples, heading, row};
 const ROUNDS: usize = 10;
 const PER_ROUND: usize = 100;
 const SECTIONS: usize = 400;
+/// Length of a record without a label, in base64.
+const RECORD: usize = 140;
 /// Clients that contend; waiters are spread over them.
 const CLIENTS: usize = 8;
 
@@ -67,7 +69,7 @@ fn uncontended(agent: &ConsulAgent) {
     let session = field(&session, "ID").expect("a session");
     let mine = format!(",\"Session\":\"{session}\"");
     // What the library sends for a mutex: the same operations on keys and values of the same length.
-    let record = "A".repeat(312);
+    let record = "A".repeat(RECORD);
     let take = format!(
         "[{},{},{},{}]",
         op("check-session", &format!("floor/.client/host:1:00000000/session-{session}"), &mine),
@@ -118,30 +120,47 @@ fn op(verb: &str, key: &str, more: &str) -> String {
 }
 
 fn timed(mut pair: impl FnMut()) -> Vec<f64> {
-    let once = |pair: &mut dyn FnMut()| {
-        let started = Instant::now();
-        pair();
-        started.elapsed().as_nanos() as f64 / 1e3
-    };
     (0..PER_ROUND).map(|_| once(&mut pair)).collect()
+}
+
+fn once(work: &mut dyn FnMut()) -> f64 {
+    let started = Instant::now();
+    work();
+    started.elapsed().as_nanos() as f64 / 1e3
+}
+
+fn rest(pause: Duration) {
+    if !pause.is_zero() {
+        thread::sleep(pause);
+    }
 }
 
 fn handoff(agent: &ConsulAgent) {
     heading("Consul: hand-off of a contended lock (µs)");
-    let mut wire = Wire::connect(agent.address());
-    let mut trip = Samples::default();
-    trip.extend(timed(|| {
-        drop(wire.put("/v1/txn", "[{\"KV\":{\"Verb\":\"set\",\"Key\":\"floor/x\",\"Value\":\"YQ==\"}}]"))
-    }));
-    row("floor: one transaction, blocking socket", "µs", &trip, &[]);
+    let (mut wire, start) = (Wire::connect(agent.address()), Instant::now());
     for waiters in [1, 8, 64] {
         let parties = (waiters + 1).min(CLIENTS);
-        let mut push = Samples::default();
-        push.extend(between_threads(agent, parties));
-        row(&format!("floor: bare hand-over, {parties} threads"), "µs", &push, &[]);
-        let floors = [("transaction", trip.median()), ("hand-over", push.median())];
-        // Nothing but hand-offs; and sections that take a while, as in a program that works.
+        // Nothing but hand-offs; and sections that take a while, as in a program that works. Between two of
+        // those nobody asks anything, and the first request after such a pause takes longer by itself: so the
+        // floors have the same pauses.
         for held in [Duration::ZERO, Duration::from_millis(3)] {
+            let mut trip = Samples::default();
+            trip.extend((0..PER_ROUND).map(|_| {
+                rest(held);
+                once(&mut || {
+                    drop(wire.put("/v1/txn", &format!("[{}]", op("set", "floor/x", &value(&start)))))
+                })
+            }));
+            row(&format!("floor: one transaction, pauses of {held:?}"), "µs", &trip, &[]);
+            let mut push = Samples::default();
+            push.extend(between_threads(agent, parties, held));
+            row(
+                &format!("floor: bare hand-over, {parties} threads, pauses of {held:?}"),
+                "µs",
+                &push,
+                &[("transaction", trip.median())],
+            );
+            let floors = [("transaction", trip.median()), ("hand-over", push.median())];
             let (ours, _) = contend(agent, &agent.url(), waiters, held, || 0);
             row(&format!("polylatch, {waiters} waiters, sections of {held:?}"), "µs", &ours, &floors);
         }
@@ -156,13 +175,11 @@ fn handoff(agent: &ConsulAgent) {
 
 /// A transaction that writes a key, and a request that waits for it in the thread whose turn it is then:
 /// the least that a hand-over can be, without a line, fences, or anything else that makes it safe.
-fn between_threads(agent: &ConsulAgent, parties: usize) -> Vec<f64> {
+fn between_threads(agent: &ConsulAgent, parties: usize, held: Duration) -> Vec<f64> {
     let (start, address) = (Instant::now(), agent.address());
     let released_at = Arc::new(AtomicU64::new(0));
     let ready = Arc::new(Barrier::new(parties));
-    let write = move |key: usize| {
-        format!("[{}]", op("set", &format!("push/{key}"), &format!(",\"Value\":\"{}\"", number(start))))
-    };
+    let write = move |key: usize| format!("[{}]", op("set", &format!("push/{key}"), &value(&start)));
     for party in 0..parties {
         Wire::connect(address).put("/v1/txn", &write(party));
     }
@@ -179,6 +196,7 @@ fn between_threads(agent: &ConsulAgent, parties: usize) -> Vec<f64> {
                         index = wait_for(&mut inbox, party, &index);
                         latencies.push((now(start) - released_at.load(Ordering::SeqCst)) as f64 / 1e3);
                     }
+                    rest(held);
                     released_at.store(now(start), Ordering::SeqCst);
                     wire.put("/v1/txn", &write((party + 1) % parties));
                 }
@@ -196,10 +214,12 @@ fn wait_for(inbox: &mut Wire, key: usize, index: &str) -> String {
     index.expect("an index").to_owned()
 }
 
-/// A number that has not been written before, as base64.
-fn number(start: Instant) -> String {
-    let digits = format!("{:016}", now(start));
-    digits.bytes().flat_map(|digit| [b'A' + (digit - b'0'), b'A']).take(32).map(char::from).collect()
+/// A value that has not been written before, in base64.
+fn value(start: &Instant) -> String {
+    let digits = format!("{:016}", now(*start));
+    let text: String =
+        digits.bytes().flat_map(|digit| [b'A' + (digit - b'0'), b'A']).take(32).map(char::from).collect();
+    format!(",\"Value\":\"{text}\"")
 }
 
 /// Passes bytes on and counts requests.

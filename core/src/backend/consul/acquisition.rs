@@ -71,8 +71,14 @@ pub(super) struct State {
     pub uncertain: bool,
     /// It may have stood in line, so a letter may have come.
     pub stood_in_line: bool,
+    /// When a lease that is over is tried to be given back again.
+    pub given_back_again: Option<BootInstant>,
     /// Those who were seen to stand behind it when it got a mutex.
     pub next: Vec<Follower>,
+    /// Nobody stood behind it then.
+    pub alone: bool,
+    /// Learns who comes next.
+    pub lookout: Option<AbortHandle>,
     /// Watches for the end of a lease of another program.
     pub watch: Option<(u64, AbortHandle)>,
     /// The lock-delay of the last holder that was seen.
@@ -87,7 +93,10 @@ impl Acquisition {
             place: Place::Nowhere,
             uncertain: false,
             stood_in_line: false,
+            given_back_again: None,
             next: Vec::new(),
+            alone: false,
+            lookout: None,
             watch: None,
             delay: None,
         };
@@ -127,6 +136,13 @@ impl Acquisition {
         }
     }
 
+    /// Takes out those who come next, as far as they are known.
+    pub(super) fn take_next(&self) -> Vec<Follower> {
+        let mut state = self.state();
+        stop_looking_out(&mut state);
+        std::mem::take(&mut state.next)
+    }
+
     pub(super) fn extended(&self, until: BootInstant) {
         if let Place::Held(lease) = &mut self.state().place {
             lease.ends_at = lease.ends_at.max(until);
@@ -143,7 +159,15 @@ impl Acquisition {
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
-        stop_watching(&mut self.state());
+        let mut state = self.state();
+        stop_watching(&mut state);
+        stop_looking_out(&mut state);
+    }
+}
+
+fn stop_looking_out(state: &mut State) {
+    if let Some(lookout) = state.lookout.take() {
+        lookout.abort();
     }
 }
 

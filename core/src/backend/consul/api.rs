@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::address::Secret;
@@ -84,23 +84,52 @@ impl Op {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let operation = match self {
-            Self::Lock { key, value, flags, session } => {
-                json!({"Verb": "lock", "Key": key, "Value": BASE64.encode(value), "Flags": flags, "Session": session})
+        json!(self)
+    }
+}
+
+/// An operation as the server reads it.
+#[derive(Serialize, Default)]
+#[serde(rename_all = "PascalCase")]
+struct Fields<'a> {
+    verb: &'static str,
+    key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flags: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<u64>,
+}
+
+impl Serialize for Op {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Operation<'a> {
+            #[serde(rename = "KV")]
+            pair: Fields<'a>,
+        }
+        let fields = |verb| Fields { verb, key: self.key(), ..Fields::default() };
+        let pair = match self {
+            Self::Lock { value, flags, session, .. } => Fields {
+                value: Some(BASE64.encode(value)),
+                flags: Some(*flags),
+                session: Some(session),
+                ..fields("lock")
+            },
+            Self::Unlock { session, .. } => Fields { session: Some(session), ..fields("unlock") },
+            Self::Set { value, flags, .. } => {
+                Fields { value: Some(BASE64.encode(value)), flags: Some(*flags), ..fields("set") }
             }
-            Self::Unlock { key, session } => json!({"Verb": "unlock", "Key": key, "Session": session}),
-            Self::Set { key, value, flags } => {
-                json!({"Verb": "set", "Key": key, "Value": BASE64.encode(value), "Flags": flags})
-            }
-            Self::Delete(key) => json!({"Verb": "delete", "Key": key}),
-            Self::CheckIndex(key, index) => json!({"Verb": "check-index", "Key": key, "Index": index}),
-            Self::CheckSession(key, session) => {
-                json!({"Verb": "check-session", "Key": key, "Session": session})
-            }
-            Self::CheckMissing(key) => json!({"Verb": "check-not-exists", "Key": key}),
-            Self::Tree(key) => json!({"Verb": "get-tree", "Key": key}),
+            Self::Delete(_) => fields("delete"),
+            Self::CheckIndex(_, index) => Fields { index: Some(*index), ..fields("check-index") },
+            Self::CheckSession(_, session) => Fields { session: Some(session), ..fields("check-session") },
+            Self::CheckMissing(_) => fields("check-not-exists"),
+            Self::Tree(_) => fields("get-tree"),
         };
-        json!({ "KV": operation })
+        Operation { pair }.serialize(serializer)
     }
 }
 
@@ -240,7 +269,7 @@ impl Api {
     }
 
     async fn transaction(&self, ops: &[Op], query: &str) -> Result<Outcome> {
-        let body = Value::Array(ops.iter().map(Op::json).collect()).to_string().into_bytes();
+        let body = serde_json::to_vec(ops).unwrap_or_default();
         let response = self.ask("PUT", "/v1/txn", query, body, self.timeout).await?;
         if response.status != 200 && response.status != 409 {
             return Err(refusal(&response, ops.first().map_or("", Op::key), &self.place()));

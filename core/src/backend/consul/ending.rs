@@ -31,7 +31,7 @@ impl Inner {
         Ok(released)
     }
 
-    async fn release_in_turn(
+    pub(super) async fn release_in_turn(
         self: &Arc<Self>,
         acquisition: &Acquisition,
         contender: &Contender,
@@ -42,7 +42,7 @@ impl Inner {
         let known = acquisition
             .lease()
             .filter(|lease| contender.mode == Mode::Mutex && !uncertain && lease.fence == fence);
-        let next = std::mem::take(&mut acquisition.state().next);
+        let next = acquisition.take_next();
         if let Some(lease) = &known
             && !next.is_empty()
         {
@@ -51,7 +51,7 @@ impl Inner {
                 return Ok(Released::Released);
             }
         } else if let Some(lease) = known
-            && !self.acquisitions.is_contended(name)
+            && (!self.acquisitions.is_contended(name) || acquisition.state().alone)
         {
             // The usual case: nobody waits. The index stands for owner and session.
             let mut ops = vec![
@@ -112,9 +112,14 @@ impl Inner {
         if enter.is_empty() {
             return Ok(false);
         }
-        let ops = view.transaction(&self.keys, &Change { ends, enter, ..Change::default() });
+        let change = Change { ends, enter, keeps_letter: true, ..Change::default() };
+        let ops = view.transaction(&self.keys, &change);
         self.acquisitions.note_contended(&contender.name, Some(next.len()));
-        Ok(matches!(self.transact(acquisition, &ops).await?, Outcome::Done(_)))
+        let Outcome::Done(_) = self.transact(acquisition, &ops).await? else { return Ok(false) };
+        if let Some(letter) = self.letter(acquisition) {
+            self.old_letters.add(letter);
+        }
+        Ok(true)
     }
 
     /// If a request is still under way whose answer nobody has seen: it must not arrive after this.
@@ -161,13 +166,18 @@ impl Inner {
     }
 
     fn letter_gone(&self, acquisition: &Acquisition) -> Option<Op> {
+        self.letter(acquisition).map(Op::Delete)
+    }
+
+    /// The letter of its grant, if there may be one.
+    fn letter(&self, acquisition: &Acquisition) -> Option<String> {
         let contender = &acquisition.contender;
         let state = acquisition.state();
         if !state.stood_in_line {
             return None;
         }
         let session = state.session.as_ref()?;
-        Some(Op::Delete(self.keys.letter(&contender.client, contender.owner, &session.id)))
+        Some(self.keys.letter(&contender.client, contender.owner, &session.id))
     }
 
     pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {

@@ -13,15 +13,15 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use crate::backend::consul::Inner;
-use crate::backend::consul::acquisition::{Acquisition, Place};
+use crate::backend::consul::acquisition::{Acquisition, Lease, Place};
 use crate::backend::consul::api::{Entry, Op};
 use crate::backend::consul::records::{Follower, Letter};
 use crate::backend::consul::sessions::Session;
 use crate::backend::consul::view::{View, letter_to};
 use crate::clock::{Clock, SystemClock};
+use crate::error::Result;
 use crate::name::LockName;
 use crate::policy::backoff::Backoff;
-use crate::policy::fencing::FencingToken;
 use crate::token::OwnerToken;
 use crate::wakeups::unpoisoned;
 
@@ -107,7 +107,9 @@ impl Inner {
         }
         for (entry, owner, letter) in news {
             match letter {
-                Letter::Granted { name, next } => self.granted_by_letter(owner, &name, next, entry),
+                Letter::Granted { name, next, alone } => {
+                    self.granted_by_letter(owner, &name, (next, alone), entry);
+                }
                 Letter::Revoked { fence } => {
                     self.wakeups.revoked(owner, fence);
                     self.throw_away(entry.key.clone());
@@ -132,7 +134,7 @@ impl Inner {
         self: &Arc<Self>,
         owner: OwnerToken,
         name: &str,
-        next: Vec<Follower>,
+        (next, alone): (Vec<Follower>, bool),
         entry: &Entry,
     ) {
         let Some(acquisition) = self.acquisitions.get(owner) else {
@@ -147,7 +149,11 @@ impl Inner {
             if !next.is_empty() {
                 self.acquisitions.note_contended(&acquisition.contender.name, Some(next.len()));
             }
-            acquisition.state().next = next;
+            {
+                let mut state = acquisition.state();
+                (state.next, state.alone) = (next, alone);
+            }
+            self.look_out(&acquisition);
         }
         self.wakeups.grant(owner, fence);
     }
@@ -196,6 +202,18 @@ impl Inner {
         }
     }
 
+    /// Gives back a lease that is over.
+    async fn give_back(self: &Arc<Self>, acquisition: &Acquisition, fence: u64) -> Result<()> {
+        let _turn = acquisition.turn.lock().await;
+        // A poll that was under way may have confirmed it meanwhile: then its holder relies on it.
+        let is_over = |lease: Lease| lease.fence == fence && lease.ends_at + GRACE <= SystemClock.now();
+        if acquisition.lease().is_some_and(is_over) {
+            self.release_in_turn(acquisition, &acquisition.contender, fence).await?;
+            self.finish(acquisition).await;
+        }
+        Ok(())
+    }
+
     /// Renews what is due, destroys what is not needed, gives back what is over. Returns how long to
     /// sleep.
     fn tend(self: &Arc<Self>) -> Duration {
@@ -204,6 +222,7 @@ impl Inner {
             let inner = Arc::clone(self);
             self.runtime.spawn(async move { inner.sessions.destroy(&session).await });
         }
+        self.clear_letters();
         let mut next = now + LONGEST_SLEEP;
         for session in self.sessions.all() {
             // The holders' own renewals come earlier; this one is for those who wait.
@@ -229,11 +248,15 @@ impl Inner {
                 next = next.min(over);
                 continue;
             }
+            let again = acquisition.state().given_back_again;
+            if again.is_some_and(|again| again > now) {
+                continue;
+            }
             // Its session may live on with other locks, so it does not end by itself.
-            acquisition.extended(now + LONGEST_SLEEP);
-            let (inner, contender) = (Arc::clone(self), Arc::clone(&acquisition.contender));
+            acquisition.state().given_back_again = Some(now + LONGEST_SLEEP);
+            let inner = Arc::clone(self);
             self.runtime.spawn(async move {
-                if let Err(error) = inner.release(contender, FencingToken::new(lease.fence)).await {
+                if let Err(error) = inner.give_back(&acquisition, lease.fence).await {
                     tracing::debug!(%error, "a lease that is over could not be given back; trying again");
                 }
             });

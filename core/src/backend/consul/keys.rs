@@ -83,11 +83,16 @@ impl Keys {
 
     /// There as long as somebody may stand in line.
     pub(crate) fn line_open(&self, name: &LockName) -> String {
-        format!("{}.line/open", self.folder(name))
+        format!("{}open", self.line(name))
+    }
+
+    /// What the places in line begin with.
+    pub(crate) fn line(&self, name: &LockName) -> String {
+        format!("{}.line/", self.folder(name))
     }
 
     pub(crate) fn contender(&self, name: &LockName, owner: OwnerToken, session: &str) -> String {
-        format!("{}.line/{}", self.folder(name), leaf(owner, session))
+        format!("{}{}", self.line(name), leaf(owner, session))
     }
 
     pub(crate) fn lease(&self, name: &LockName, owner: OwnerToken, session: &str) -> String {

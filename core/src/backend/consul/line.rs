@@ -256,6 +256,7 @@ impl Inner {
         let whole_folder = matches!(contender.mode, Mode::Permits { .. });
         self.claim_permits(acquisition, session).await?;
         let lock_alone = contender.mode == Mode::Mutex && self.acquisitions.line_is_long(name);
+        let mut old = self.old_letters.due();
         for _ in 0..TRIES {
             acquisition.state().stood_in_line = true;
             let record = self.record(acquisition).bytes();
@@ -265,12 +266,14 @@ impl Inner {
                 Op::Set { key: self.keys.line_open(name), value: never_written(), flags: OWN_FLAGS },
                 lock_op(place, record, OWN_FLAGS, &session.id),
             ];
+            ops.extend(old.removal());
             match lock_alone {
                 true => ops.push(Op::Tree(self.keys.lock(name))),
                 false => ops.extend(self.trees(name, whole_folder)),
             }
             match self.transact(acquisition, &ops).await? {
                 Outcome::Done(mut entries) => {
+                    old.are_removed();
                     self.acquisitions.note_contended(name, None);
                     // The two writes answer first, without values.
                     let written = entries.drain(..2.min(entries.len())).map(|entry| entry.modified).max();
@@ -371,7 +374,12 @@ impl Inner {
                     let fence = index_of(&written, &key);
                     acquisition.granted(fence, key, fence);
                     if contender.mode == Mode::Mutex {
-                        acquisition.state().next = seen.view.followers(owner);
+                        {
+                            let mut state = acquisition.state();
+                            state.next = seen.view.followers(owner);
+                            state.alone = seen.view.is_alone(owner);
+                        }
+                        self.look_out(acquisition);
                     }
                     return Ok(Answer::Held { fence: FencingToken::new(fence) });
                 }

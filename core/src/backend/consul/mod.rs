@@ -5,6 +5,7 @@
 //!
 //! - [`view`]: one lock at one moment, and the transaction from there to the next; no I/O
 //! - `line`: acquiring; `sets`: several at once; `ending`: releasing, giving up, converting, renewing
+//! - [`lookout`]: what a holder knows of the line behind it, and why that is enough to hand on
 //! - [`sessions`]: the sessions of a client; `keeping`: what goes on in the background
 //! - `errand`: whose thread does all that; [`api`] over [`port`]: the HTTP calls
 
@@ -43,6 +44,7 @@ mod hosted;
 mod keeping;
 pub(crate) mod keys;
 mod line;
+mod lookout;
 #[cfg(not(target_family = "wasm"))]
 mod native;
 mod port;
@@ -61,6 +63,7 @@ use errand::Errands;
 pub(crate) use following::Following;
 use keeping::Inbox;
 use keys::Keys;
+use lookout::{Lookouts, OldLetters};
 #[cfg(not(target_family = "wasm"))]
 use native::NativePort;
 use sessions::Sessions;
@@ -78,6 +81,8 @@ struct Inner {
     acquisitions: Acquisitions,
     delays: Delays,
     inbox: Inbox,
+    old_letters: OldLetters,
+    lookouts: Lookouts,
     errands: Arc<Errands>,
     wakeups: Arc<Wakeups>,
     client: ClientId,
@@ -149,6 +154,8 @@ impl ConsulBackend {
             acquisitions: Acquisitions::default(),
             delays: Delays::default(),
             inbox: Inbox::default(),
+            old_letters: OldLetters::default(),
+            lookouts: Lookouts::default(),
             errands: Arc::default(),
             wakeups: context.wakeups,
             client: context.client,

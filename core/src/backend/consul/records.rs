@@ -25,13 +25,13 @@ pub(crate) const OWN_FLAGS: u64 = 0x706f_6c79_6c74_6368;
 
 /// Who holds or waits, under one owner token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "RecordFields", into = "RecordFields")]
 pub(crate) struct Record {
     /// Version of this form.
     pub v: u32,
     /// 32 hex digits.
     pub owner: String,
     pub client: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
     /// `m`, `r`, `w` or `pCOUNT/CAPACITY`.
     pub mode: String,
@@ -43,11 +43,30 @@ pub(crate) struct Record {
     /// Since when it waits or holds, by the clock of whoever wrote this.
     pub at_ms: u64,
     /// The fencing token, where it is not the index of the key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
     /// The sessions that hold the permits of a semaphore.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub permits: Vec<String>,
+}
+
+/// A record as it stands in the store: its values in the order of its fields. Records are written and read
+/// on the way of every hand-off, and names of fields would be half of them.
+#[derive(Serialize, Deserialize)]
+struct RecordFields(u32, String, String, String, String, u64, u64, u64, u64, Option<u64>, Vec<String>);
+
+impl From<RecordFields> for Record {
+    fn from(fields: RecordFields) -> Self {
+        let RecordFields(v, owner, client, label, mode, first_ms, lease_ms, delay_ms, at_ms, fence, permits) =
+            fields;
+        Self { v, owner, client, label, mode, first_ms, lease_ms, delay_ms, at_ms, fence, permits }
+    }
+}
+
+impl From<Record> for RecordFields {
+    fn from(record: Record) -> Self {
+        let Record { v, owner, client, label, mode, first_ms, lease_ms, delay_ms, at_ms, fence, permits } =
+            record;
+        Self(v, owner, client, label, mode, first_ms, lease_ms, delay_ms, at_ms, fence, permits)
+    }
 }
 
 impl Record {
@@ -153,16 +172,32 @@ pub(crate) enum Letter {
         name: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         next: Vec<Follower>,
+        /// The writer saw the whole line, and nobody stood in it behind you.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        alone: bool,
     },
     /// An operator ended the lease with this token.
     Revoked { fence: u64 },
 }
 
-/// Somebody who stands in line for a mutex, behind the reader of a letter.
+/// Somebody who stands in line for a mutex, behind the reader of a letter: session and record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(String, Record)", into = "(String, Record)")]
 pub(crate) struct Follower {
     pub session: String,
     pub record: Record,
+}
+
+impl From<(String, Record)> for Follower {
+    fn from((session, record): (String, Record)) -> Self {
+        Self { session, record }
+    }
+}
+
+impl From<Follower> for (String, Record) {
+    fn from(follower: Follower) -> Self {
+        (follower.session, follower.record)
+    }
 }
 
 /// Who a client is.
@@ -242,23 +277,20 @@ pub(crate) fn wall_ms() -> u64 {
 mod tests {
     use super::*;
 
-    fn text(bytes: &[u8]) -> &str {
-        std::str::from_utf8(bytes).unwrap()
-    }
-
     #[test]
     fn golden_records_are_read() {
-        let golden = br#"{"v":1,"owner":"00112233445566778899aabbccddeeff","client":"web-1:42:0a0b0c0d","label":"nightly","mode":"p2/5","first_ms":3000,"lease_ms":15000,"delay_ms":15000,"at_ms":1763680000000,"permits":["03728c09-2062-b76f-1615-ea71761caff2"]}"#;
-        let record = Record::read(golden).unwrap();
+        let golden = r#"[1,"00112233445566778899aabbccddeeff","web-1:42:0a0b0c0d","nightly","p2/5",3000,15000,15000,1763680000000,null,["03728c09-2062-b76f-1615-ea71761caff2"]]"#;
+        let record = Record::read(golden.as_bytes()).unwrap();
         assert_eq!(record.mode(), Some(Mode::Permits { count: 2, capacity: 5 }));
-        assert_eq!(record.bytes(), golden);
+        assert_eq!(record.bytes(), golden.as_bytes());
         let letter = br#"{"granted":{"name":"a/b"}}"#;
         assert_eq!(
             serde_json::from_slice::<Letter>(letter).unwrap(),
-            Letter::Granted { name: "a/b".into(), next: Vec::new() }
+            Letter::Granted { name: "a/b".into(), next: Vec::new(), alone: false }
         );
-        let next =
-            format!(r#"{{"granted":{{"name":"a","next":[{{"session":"s1","record":{}}}]}}}}"#, text(golden));
+        let alone = Letter::Granted { name: "a/b".into(), next: Vec::new(), alone: true };
+        assert_eq!(serde_json::to_string(&alone).unwrap(), r#"{"granted":{"name":"a/b","alone":true}}"#);
+        let next = format!(r#"{{"granted":{{"name":"a","next":[["s1",{golden}]]}}}}"#);
         let letter: Letter = serde_json::from_str(&next).unwrap();
         let Letter::Granted { next: followers, .. } = &letter else { panic!("{letter:?}") };
         assert_eq!((followers[0].session.as_str(), &followers[0].record), ("s1", &record));
@@ -282,8 +314,10 @@ mod tests {
             "{}",
             "null",
             "hello",
-            r#"{"v":2}"#,
-            r#"{"v":1,"owner":"x","client":"c","mode":"m","first_ms":1,"lease_ms":1,"delay_ms":0,"at_ms":0}"#,
+            "[]",
+            r#"[1,"x","c","","m",1,1,0,0,null,[]]"#,
+            r#"[2,"00112233445566778899aabbccddeeff","c","","m",1,1,0,0,null,[]]"#,
+            r#"[1,"00112233445566778899aabbccddeeff","c","","q",1,1,0,0,null,[]]"#,
         ] {
             assert_eq!(Record::read(text.as_bytes()), None, "{text}");
         }

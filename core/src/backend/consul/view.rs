@@ -110,6 +110,8 @@ pub(crate) struct Change<'a> {
     pub converts: Option<(&'a Holder, Record)>,
     /// A letter for the one whose lease is ended by somebody else.
     pub revoked: bool,
+    /// The letter of the lease that ends is removed later.
+    pub keeps_letter: bool,
 }
 
 impl View {
@@ -197,6 +199,11 @@ impl View {
         let follower =
             |waiter: &Waiter| Follower { session: waiter.session.clone(), record: waiter.record.clone() };
         behind.take(FOLLOWERS).map(follower).collect()
+    }
+
+    /// Whether nobody but this one stands in line, as far as can be seen: all of it.
+    pub(crate) fn is_alone(&self, owner: OwnerToken) -> bool {
+        !self.line_is_partial && self.line.iter().all(|waiter| waiter.owner == owner)
     }
 
     fn judge(&mut self, leases: Vec<Entry>, permits: Vec<Entry>) {
@@ -349,7 +356,7 @@ impl View {
             ops.push(Op::Delete(waiter.key.clone()));
         }
         if let Some(holder) = change.ends {
-            self.end(keys, holder, change.revoked, &mut ops);
+            self.end(keys, holder, change, &mut ops);
         }
         if let Some((holder, record)) = &change.converts {
             ops.push(Op::CheckIndex(holder.key.clone(), holder.index));
@@ -377,17 +384,17 @@ impl View {
         ops
     }
 
-    fn end(&self, keys: &Keys, holder: &Holder, revoked: bool, ops: &mut Vec<Op>) {
+    fn end(&self, keys: &Keys, holder: &Holder, change: &Change<'_>, ops: &mut Vec<Op>) {
         if holder.mode != Mode::Mutex {
             ops.push(Op::CheckIndex(holder.key.clone(), holder.index));
             ops.push(Op::Delete(holder.key.clone()));
         }
         let (Some(record), Some(owner)) = (&holder.record, holder.owner) else { return };
         let letter = keys.letter(&record.client(), owner, &holder.session);
-        if revoked {
+        if change.revoked {
             let text = serde_json::to_vec(&Letter::Revoked { fence: holder.fence }).unwrap_or_default();
             ops.push(lock_op(letter, text, OWN_FLAGS, &holder.session));
-        } else {
+        } else if !change.keeps_letter {
             ops.push(Op::Delete(letter));
         }
     }
@@ -413,7 +420,8 @@ impl View {
         if !entrant.asks {
             let client = entrant.record.client();
             let next = if entrant.mode == Mode::Mutex { self.followers(entrant.owner) } else { Vec::new() };
-            let text = Letter::Granted { name: self.name.as_str().to_owned(), next };
+            let (name, alone) = (self.name.as_str().to_owned(), self.is_alone(entrant.owner));
+            let text = Letter::Granted { name, next, alone };
             let text = serde_json::to_vec(&text).unwrap_or_default();
             let key = keys.letter(&client, entrant.owner, &entrant.session);
             ops.push(lock_op(key, text, OWN_FLAGS, &entrant.session));

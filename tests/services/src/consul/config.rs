@@ -16,6 +16,7 @@ pub struct AgentBuilder {
     pub(super) tls: Option<(Arc<TestCa>, Flaw)>,
     pub(super) expect: u32,
     pub(super) on_disk: bool,
+    pub(super) is_client: bool,
     needs_client_certificate: bool,
     session_ttl_min: Duration,
     connections: u32,
@@ -29,6 +30,7 @@ impl Default for AgentBuilder {
             tls: None,
             expect: 1,
             on_disk: false,
+            is_client: false,
             needs_client_certificate: false,
             session_ttl_min: Duration::from_millis(20),
             connections: 4_000,
@@ -86,6 +88,12 @@ impl AgentBuilder {
         self
     }
 
+    /// An agent that is no server: as on the hosts of applications, it passes requests on.
+    pub(super) fn client(mut self) -> Self {
+        self.is_client = true;
+        self
+    }
+
     /// One of this many servers.
     pub(super) fn expecting(mut self, servers: u32) -> Self {
         self.expect = servers;
@@ -99,7 +107,10 @@ impl ConsulAgent {
         let socket = self.dir.join("http.sock");
         let mut lines = vec![
             format!("\"node_name\":\"{}\"", settings.name),
-            "\"server\":true,\"bind_addr\":\"127.0.0.1\",\"client_addr\":\"127.0.0.1\"".to_owned(),
+            format!(
+                "\"server\":{},\"bind_addr\":\"127.0.0.1\",\"client_addr\":\"127.0.0.1\"",
+                !settings.is_client
+            ),
             format!("\"addresses\":{{\"http\":\"127.0.0.1 unix://{}\"}}", socket.display()),
             format!(
                 "\"ports\":{{\"http\":{},\"https\":{},\"server\":{},\"serf_lan\":{},\"serf_wan\":{},\"dns\":-1,\"grpc\":-1}}",
@@ -115,7 +126,7 @@ impl ConsulAgent {
             "\"performance\":{\"raft_multiplier\":1},\"disable_update_check\":true,\"log_level\":\"warn\""
                 .to_owned(),
         ];
-        if settings.expect > 1 || settings.on_disk {
+        if !settings.is_client && (settings.expect > 1 || settings.on_disk) {
             lines.push(format!("\"bootstrap_expect\":{}", settings.expect));
         }
         if !join.is_empty() {

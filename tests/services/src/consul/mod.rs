@@ -246,7 +246,7 @@ impl ConsulAgent {
         let log = File::options().create(true).append(true).open(self.dir.join("consul.log"))?;
         let mut command = Command::new(program());
         command.arg("agent");
-        if self.settings.expect == 1 && !self.settings.on_disk {
+        if self.settings.expect == 1 && !self.settings.on_disk && !self.settings.is_client {
             command.arg("-dev");
         } else {
             command.arg(format!("-data-dir={}", self.dir.join("data").display()));
@@ -312,6 +312,17 @@ impl Cluster {
             server.wait_for_leader();
         }
         cluster
+    }
+
+    /// Starts an agent that passes requests on to whichever server leads, as on the hosts of applications.
+    #[track_caller]
+    pub fn client_agent(&self) -> ConsulAgent {
+        let settings = ConsulAgent::builder().named("client").client();
+        let agent = ConsulAgent::prepare(settings).unwrap_or_else(|error| panic!("{error}"));
+        let all: Vec<_> = self.servers.iter().map(ConsulAgent::serf_address).collect();
+        agent.run(&mut agent.child(), &all).unwrap_or_else(|error| panic!("{error}"));
+        agent.wait_for_leader();
+        agent
     }
 
     /// The server that leads. Waits for an election.
