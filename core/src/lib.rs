@@ -47,6 +47,8 @@
 
 // Under the name of what it stands for, so that the core is written once.
 #[cfg(target_family = "wasm")]
+extern crate polylatch_web_json as serde_json;
+#[cfg(target_family = "wasm")]
 extern crate polylatch_web_runtime as tokio;
 
 #[cfg(any(feature = "redis", feature = "consul"))]
@@ -66,8 +68,10 @@ mod lock;
 mod lock_all;
 mod mode;
 mod name;
+mod number;
 pub mod observe;
 mod options;
+mod order;
 #[cfg(not(target_family = "wasm"))]
 mod patience;
 mod policy;

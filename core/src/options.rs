@@ -7,6 +7,8 @@ use crate::backend::Capability;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::{LockName, check_label};
+use crate::number::float;
+use crate::order::sort_by;
 use crate::policy::lease::LeasePlan;
 use crate::policy::waiting::WaitTimes;
 
@@ -284,7 +286,7 @@ impl Params {
     /// Refuses what nobody took.
     pub(crate) fn finish(mut self) -> Result<()> {
         if let Some(key) = self.given.keys().next() {
-            self.known.sort_unstable();
+            sort_by(&mut self.known, |one, other| one.cmp(other));
             return Err(Error::new(
                 ErrorKind::InvalidConfig,
                 format!(
@@ -323,7 +325,7 @@ pub fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
             "" if number == rest => return Err(format!("{text:?} has no unit; {RULE}")),
             _ => return Err(RULE.to_owned()),
         };
-        let number: f64 = number.parse().map_err(|_| RULE.to_owned())?;
+        let number = float(number).ok_or_else(|| RULE.to_owned())?;
         let part =
             Duration::try_from_secs_f64(number * unit_secs).map_err(|_| format!("{text:?} is too large"))?;
         total = total.checked_add(part).ok_or_else(|| format!("{text:?} is too large"))?;

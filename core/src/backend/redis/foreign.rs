@@ -11,6 +11,7 @@ use crate::backend::redis::records::{Keys, LockValue, foreign_view};
 use crate::backend::redis::scripts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{Detail, HolderView, LockView};
+use crate::number::float;
 
 /// Keys that one step of a scan looks at; a step of this size takes well under a millisecond.
 const KEYS_PER_STEP: &str = "500";
@@ -212,7 +213,7 @@ fn plain(key: &str, value: &[u8]) -> Option<Known> {
         return known(library, String::new());
     }
     // Of a key that was asked for, a short text that is no number may be anybody's lock.
-    let readable = text.len() <= 128 && !text.chars().any(char::is_control) && text.parse::<f64>().is_err();
+    let readable = text.len() <= 128 && !text.chars().any(char::is_control) && float(text).is_none();
     if readable { known("an unknown library", String::new()) } else { None }
 }
 

@@ -11,6 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{AuditEntry, ClientView, Detail, HolderView, LockView, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
+use crate::number::float;
+use crate::order::sort_by;
 use crate::policy::fencing::FencingToken;
 use crate::token::ClientId;
 
@@ -93,14 +95,15 @@ pub(super) async fn show(port: &dyn Port, keys: &Keys, names: &[LockName]) -> Re
 
 /// Puts other libraries' locks among ours, by name; a key that is called like a lock of ours is marked.
 fn add_foreign(locks: &mut Vec<LockView>, found: Vec<LockView>) {
-    let ours: BTreeSet<String> = locks.iter().map(|lock| lock.name.clone()).collect();
+    let mut ours = BTreeSet::new();
+    ours.extend(locks.iter().map(|lock| lock.name.clone()));
     locks.extend(found.into_iter().map(|mut lock| {
         if ours.contains(&lock.name) {
             lock.name.push_str(" (another library's key)");
         }
         lock
     }));
-    locks.sort_by(|a, b| a.name.cmp(&b.name));
+    sort_by(locks, |a, b| a.name.cmp(&b.name));
 }
 
 /// Returns the names that are asked for, in order, and how many pages of the index were read.
@@ -111,7 +114,8 @@ async fn names(
     unlisted: Vec<LockName>,
 ) -> Result<(Vec<LockName>, usize)> {
     // A set, because entries that move between two pages may be read twice.
-    let mut names: BTreeSet<_> = unlisted.into_iter().filter(|name| query.wants(name.as_str())).collect();
+    let mut names = BTreeSet::new();
+    names.extend(unlisted.into_iter().filter(|name| query.wants(name.as_str())));
     let mut first = 0;
     loop {
         let call = Call {
@@ -203,7 +207,7 @@ fn sharing(members: &Data, details: &Data, now_ms: u64) -> Result<(Option<Mode>,
             holders.push(holder);
         }
     }
-    holders.sort_by_key(|holder| holder.fencing_token);
+    sort_by(&mut holders, |a, b| a.fencing_token.cmp(&b.fencing_token));
     Ok((held, holders))
 }
 
@@ -267,8 +271,7 @@ pub(super) async fn one(port: &dyn Port, call: Call) -> Result<Data> {
 
 /// A score: an integer, though Redis may write it as a double.
 fn number(data: &Data) -> Result<u64> {
-    let text = data.text()?;
-    text.parse::<f64>().map(|number| number as u64).map_err(|_| short())
+    float(&data.text()?).map(|number| number as u64).ok_or_else(short)
 }
 
 fn short() -> Error {
