@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 /// Sorts; equal items stay in their order.
 #[cfg(not(target_family = "wasm"))]
+#[allow(clippy::ptr_arg, reason = "the other form takes the items out")]
 pub(crate) fn sort_by<T>(items: &mut Vec<T>, order: impl FnMut(&T, &T) -> Ordering) {
     items.sort_by(order);
 }

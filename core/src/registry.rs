@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use crate::backend::{Backend, OpenContext, Purpose, memory};
+#[cfg(any(not(target_family = "wasm"), feature = "memory"))]
+use crate::backend::memory;
+use crate::backend::{Backend, OpenContext, Purpose};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::Hosted;
 use crate::options::{Params, Settings};
@@ -45,6 +47,7 @@ pub(crate) async fn open(
         timeout: settings.timeout,
     };
     match scheme {
+        #[cfg(any(not(target_family = "wasm"), feature = "memory"))]
         "memory" => {
             params.finish()?;
             let backend = memory::open(target, &context);

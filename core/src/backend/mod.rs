@@ -23,6 +23,7 @@ use crate::wakeups::Wakeups;
 
 #[cfg(feature = "consul")]
 pub(crate) mod consul;
+#[cfg(any(not(target_family = "wasm"), feature = "memory"))]
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;

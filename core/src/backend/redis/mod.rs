@@ -31,6 +31,7 @@ mod differential;
 mod driven;
 #[cfg(not(target_family = "wasm"))]
 mod examine;
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod foreign;
 mod hosted;
 mod inbox;
