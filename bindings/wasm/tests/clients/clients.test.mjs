@@ -20,32 +20,32 @@ after(() => watcher.close());
 const clients = [
   [
     'ioredis',
-    async () => {
-      const own = new Redis(Number(port), host);
-      return { connection: ioredisConnection(own), ping: () => own.ping(), end: () => own.quit() };
+    async (connectionName) => {
+      const own = new Redis(Number(port), host, { connectionName });
+      return { connection: ioredisConnection(own), ping: () => own.ping(), end: () => own.disconnect() };
     },
   ],
   [
     'redis',
-    async () => {
-      const own = createClient({ url });
+    async (name) => {
+      const own = createClient({ url, name });
       await own.connect();
-      return { connection: nodeRedisConnection(own), ping: () => own.ping(), end: () => own.close() };
+      return { connection: nodeRedisConnection(own), ping: () => own.ping(), end: () => own.destroy() };
     },
   ],
 ];
 
-/** How many connections listen. */
-async function listening() {
+/** How many connections of this name listen. A copy of a client has the same. */
+async function listening(name) {
   const list = String(await redis.command(['CLIENT', 'LIST', 'TYPE', 'pubsub']));
-  return list.split('\n').filter((line) => line !== '').length;
+  return list.split('\n').filter((line) => line.includes(` name=${name} `)).length;
 }
 
 for (const [what, made] of clients) {
   describe(`the package ${what}`, () => {
-    test('locks of every kind, pushes, a break; its own connection stays open', async () => {
-      const before = await listening();
-      const { connection, ping, end } = await made();
+    test('locks of every kind, pushes, a break; its own connection stays open', async (t) => {
+      const { connection, ping, end } = await made(`test-${what}`);
+      t.after(end);
       const client = await connect({ redis: connection, poll: 5_000, provisional: 11_000, lease: 30_000 });
       const name = unique('client');
 
@@ -73,10 +73,10 @@ for (const [what, made] of clients) {
       await (await client.rwLock(name).read()).release();
       await (await client.semaphore(unique('permits'), 2).acquire(2)).release();
 
+      assert.equal(await listening(`test-${what}`), 1);
       await client.close();
-      await eventually('nobody of it listens any more', async () => (await listening()) === before);
+      await eventually('nobody of it listens any more', async () => (await listening(`test-${what}`)) === 0);
       assert.equal(await ping(), 'PONG');
-      await end();
     });
   });
 }
