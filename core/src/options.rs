@@ -7,6 +7,7 @@ use crate::backend::Capability;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::{LockName, check_label};
+use crate::order::sort_by;
 use crate::policy::lease::LeasePlan;
 use crate::policy::waiting::WaitTimes;
 
@@ -284,7 +285,7 @@ impl Params {
     /// Refuses what nobody took.
     pub(crate) fn finish(mut self) -> Result<()> {
         if let Some(key) = self.given.keys().next() {
-            self.known.sort_unstable();
+            sort_by(&mut self.known, |one, other| one.cmp(other));
             return Err(Error::new(
                 ErrorKind::InvalidConfig,
                 format!(

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use crate::backend::{Backend, OpenContext, Purpose, memory};
+#[cfg(any(not(target_family = "wasm"), feature = "memory"))]
+use crate::backend::memory;
+use crate::backend::{Backend, OpenContext, Purpose};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::Hosted;
 use crate::options::{Params, Settings};
@@ -22,6 +24,10 @@ pub(crate) struct Opened {
 }
 
 /// Opens the store that a URL names.
+#[cfg_attr(
+    all(target_family = "wasm", not(feature = "redis"), not(feature = "consul")),
+    allow(unused_variables, reason = "a page's memory is opened for nothing else, and over nothing")
+)]
 pub(crate) async fn open(
     url: &str,
     service: &Service,
@@ -41,6 +47,7 @@ pub(crate) async fn open(
         timeout: settings.timeout,
     };
     match scheme {
+        #[cfg(any(not(target_family = "wasm"), feature = "memory"))]
         "memory" => {
             params.finish()?;
             let backend = memory::open(target, &context);
@@ -163,7 +170,9 @@ fn unknown_scheme(url: &str) -> Error {
     if cfg!(feature = "sqlite") {
         known.push("sqlite:PATH");
     }
-    if cfg!(feature = "redis") {
+    // A JavaScript host has a module for each of these, and loads it by the scheme.
+    let elsewhere = cfg!(target_family = "wasm");
+    if cfg!(feature = "redis") || elsewhere {
         known.extend([
             "redis://HOST:PORT",
             "rediss://HOST:PORT",
@@ -173,7 +182,7 @@ fn unknown_scheme(url: &str) -> Error {
             "redlock://HOST,HOST,HOST",
         ]);
     }
-    if cfg!(feature = "consul") {
+    if cfg!(feature = "consul") || elsewhere {
         known.extend(["consul://HOST:PORT", "consul+https://HOST:PORT", "consul+unix:PATH"]);
     }
     // Only what can be a scheme is repeated: of a URL without one, the start may be a password.

@@ -1,9 +1,8 @@
 // Makes promises of the calls of the part in Rust. The same interface as bindings/node/js/calls.cjs, so
 // that what stands above it is shared.
 
-import './load.mjs';
 import { errorOf } from './errors.mjs';
-import { Hub } from './native.js';
+import { load } from './load.mjs';
 
 /** @typedef {{ resolve: (value: any) => void, reject: (error: unknown) => void, holds: boolean }} Waiting */
 
@@ -11,7 +10,53 @@ import { Hub } from './native.js';
 const waiting = new Map();
 let last = 0;
 
-const hub = new Hub(ended);
+/** @type {Map<any, any>} Where calls are made, by the module. */
+const hubs = new Map();
+/** @type {Map<any, any>} The same, by the classes of what calls are made with. */
+const hubByClass = new Map();
+
+/**
+ * Where to connect to a kind of store.
+ * @param {import('./load.mjs').Kind} kind
+ */
+async function hubFor(kind) {
+  const module = await load(kind);
+  let found = hubs.get(module);
+  if (found === undefined) {
+    found = new module.Hub(ended);
+    hubs.set(module, found);
+    for (const each of [module.NativeClient, module.NativeGuard, module.NativeSet])
+      hubByClass.set(each, found);
+  }
+  return found;
+}
+
+/**
+ * A call of the module that `native` is of.
+ * @param {string} what
+ */
+function callOf(what) {
+  return (/** @type {number} */ number, /** @type {any} */ native, /** @type {any[]} */ ...rest) =>
+    hubByClass.get(native.constructor)[what](number, native, ...rest);
+}
+
+const hub = {
+  acquire: callOf('acquire'),
+  acquireAll: callOf('acquireAll'),
+  release: callOf('release'),
+  releaseAll: callOf('releaseAll'),
+  convert: callOf('convert'),
+  lost: callOf('lost'),
+  lostOne: callOf('lostOne'),
+  endangered: callOf('endangered'),
+  inspect: callOf('inspect'),
+  breakLease: callOf('breakLease'),
+  close: callOf('close'),
+  /** @param {number} number of a call that one of them knows, and no other */
+  cancel(number) {
+    for (const each of hubs.values()) each.cancel(number);
+  },
+};
 
 // In Node, a pending call keeps the process alive and a held lock does not. The timers of the part in Rust
 // keep nothing alive, so one that never fires stands for the calls.
@@ -125,4 +170,4 @@ function follow(what, native, told) {
   };
 }
 
-export { call, follow, hub, isFault };
+export { call, follow, hub, hubFor, isFault };

@@ -1,8 +1,9 @@
 // Connecting: to which store, over what.
 
-import { call, hub } from './calls.mjs';
+import { call, hubFor } from './calls.mjs';
 import { Client as SharedClient } from './client.mjs';
 import { wrongType } from './errors.mjs';
+import { kindOf } from './load.mjs';
 import { LockManager } from './locks.mjs';
 import { connectOptions, mustBe, mustBeObject } from './options.mjs';
 
@@ -69,7 +70,10 @@ async function connect(target, given) {
   const ownFetch = givenFetch ?? globalThis.fetch;
   if (ownFetch !== undefined) mustBe('fetch', ownFetch, 'function');
   const { options, program, signal } = connectOptions(others);
+  const connection = redis === undefined ? undefined : hostRedis(redis);
   const at = machine();
+  signal?.throwIfAborted();
+  const hub = await hubFor(kindOf(url ?? 'redis://'));
   const native = await call(
     (number) =>
       hub.connect(
@@ -77,7 +81,7 @@ async function connect(target, given) {
         url ?? 'redis://',
         program ?? runs(),
         options,
-        redis === undefined ? undefined : hostRedis(redis),
+        connection,
         ownFetch,
         host ?? at.host,
         at.pid,

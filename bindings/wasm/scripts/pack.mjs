@@ -1,5 +1,5 @@
-// Makes the npm package: `node scripts/pack.mjs OUT NATIVE`, where NATIVE is the folder with native.js and
-// native_bg.wasm. What both JavaScript packages share is taken from bindings/node/js and written as modules.
+// Makes the npm package: `node scripts/pack.mjs OUT NATIVE`, where NATIVE is the folder with KIND.js and
+// KIND_bg.wasm for each kind of store. What both JavaScript packages share is taken from bindings/node/js and written as modules.
 // The version is the workspace's, from Cargo.toml.
 
 import { execFileSync } from 'node:child_process';
@@ -70,7 +70,7 @@ function main([out, native]) {
     cpSync(join(here, 'README.md'), join(staging, 'README.md'));
     mkdirSync(join(staging, 'js'));
     writeModules(join(staging, 'js'));
-    for (const name of ['native.js', 'native_bg.wasm']) cpSync(join(native, name), join(staging, 'js', name));
+    for (const name of readdirSync(native)) cpSync(join(native, name), join(staging, 'js', name));
     const answer = execFileSync('npm', ['pack', '--json', '--pack-destination', resolve(out)], {
       cwd: staging,
       encoding: 'utf8',

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
+#[cfg(any(feature = "redis", feature = "consul"))]
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -17,9 +18,11 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 
 use crate::failure::fault;
+#[cfg(feature = "consul")]
 use crate::fetch::HostFetch;
 use crate::guard::{NativeClient, NativeGuard, NativeSet};
 use crate::options::{connect_options, lock_options, way};
+#[cfg(feature = "redis")]
 use crate::redis::HostRedis;
 
 #[wasm_bindgen]
@@ -67,6 +70,10 @@ impl Hub {
     }
 
     #[allow(clippy::too_many_arguments, reason = "one call across the border is cheaper than an object")]
+    #[cfg_attr(
+        not(all(feature = "redis", feature = "consul")),
+        allow(unused_variables, clippy::needless_pass_by_value, reason = "for the other kinds of store")
+    )]
     pub fn connect(
         &self,
         call: u32,
@@ -82,16 +89,20 @@ impl Hub {
             Ok(options) => options,
             Err(failure) => return fault(&failure),
         };
-        let mut builder = options.builder().runs_at(host, pid);
-        if !redis.is_undefined() {
-            match HostRedis::new(redis) {
-                Ok(redis) => builder = builder.redis(Arc::new(redis)),
+        let builder = options.builder().runs_at(host, pid);
+        #[cfg(feature = "redis")]
+        let builder = match redis.is_undefined() {
+            true => builder,
+            false => match HostRedis::new(redis) {
+                Ok(redis) => builder.redis(Arc::new(redis)),
                 Err(rule) => return fault(&Failure::invalid_config(rule)),
-            }
-        }
-        if let Some(fetch) = fetch {
-            builder = builder.http(Arc::new(HostFetch(fetch)));
-        }
+            },
+        };
+        #[cfg(feature = "consul")]
+        let builder = match fetch {
+            Some(fetch) => builder.http(Arc::new(HostFetch(fetch))),
+            None => builder,
+        };
         self.start(call, async move { Ok(Value::Client(builder.connect().await?)) })
     }
 
@@ -132,16 +143,10 @@ impl Hub {
         options: JsValue,
     ) -> JsValue {
         let client = Rc::clone(&client.client);
-        let mut options = match lock_options(&options) {
-            Ok(options) => options,
+        let all = match lock_options(&options) {
+            Ok(options) => options.all(&client, names),
             Err(failure) => return fault(&failure),
         };
-        // The wait is for all of them together.
-        let wait = options.wait.take();
-        let mut all = client.lock_all(names).each(|lock| options.apply(lock));
-        if let Some(wait) = wait {
-            all = all.wait(wait);
-        }
         self.start(call, async move {
             let set = if waits { Some(all.acquire().await?) } else { all.try_acquire().await? };
             Ok(set.map_or(Value::NotHad, |set| Value::Set(set, client)))

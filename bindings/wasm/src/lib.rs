@@ -11,10 +11,12 @@
 #![allow(missing_debug_implementations, reason = "only JavaScript uses these")]
 
 mod failure;
+#[cfg(feature = "consul")]
 mod fetch;
-mod gate;
 mod guard;
 mod hub;
 mod options;
+#[cfg(any(feature = "redis", feature = "consul"))]
 mod promise;
+#[cfg(feature = "redis")]
 mod redis;

@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Look, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
+use crate::number::tenths;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::waiting::WaitAnswer;
 use crate::token::{ClientId, OwnerToken};
@@ -22,6 +23,7 @@ use crate::wakeups::Wakeups;
 
 #[cfg(feature = "consul")]
 pub(crate) mod consul;
+#[cfg(any(not(target_family = "wasm"), feature = "memory"))]
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -121,10 +123,10 @@ impl fmt::Display for HolderHint {
             write!(f, " ({})", self.label)?;
         }
         if let Some(held) = self.held_for {
-            write!(f, " for {:.1} s", held.as_secs_f64())?;
+            write!(f, " for {} s", tenths(held))?;
         }
         if let Some(left) = self.left {
-            write!(f, ", lease ends in {:.1} s unless renewed", left.as_secs_f64())?;
+            write!(f, ", lease ends in {} s unless renewed", tenths(left))?;
         }
         Ok(())
     }

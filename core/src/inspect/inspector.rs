@@ -102,7 +102,14 @@ fn check(query: &Query) -> Result<()> {
     if let Some(name) = &query.name {
         LockName::new(name)?;
     }
-    #[cfg(feature = "redis")]
+    #[cfg(target_family = "wasm")]
+    if query.foreign.is_some() {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "other libraries' locks are not listed from a JavaScript host; use polylatch ls, or leave foreign out",
+        ));
+    }
+    #[cfg(all(feature = "redis", not(target_family = "wasm")))]
     if let Some(pattern) = &query.foreign {
         crate::backend::redis::foreign::check_pattern(pattern)?;
     }

@@ -14,6 +14,14 @@ pub struct Handle(());
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Id(());
 
+/// How a runtime works; an event loop has one thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RuntimeFlavor {
+    /// Tasks run on the thread that drives them.
+    CurrentThread,
+}
+
 /// A stay in a runtime's context.
 #[derive(Debug)]
 pub struct EnterGuard<'a>(PhantomData<&'a ()>);
@@ -32,6 +40,11 @@ impl Handle {
     /// Returns its identity.
     pub fn id(&self) -> Id {
         Id(())
+    }
+
+    /// Returns how it works.
+    pub fn runtime_flavor(&self) -> RuntimeFlavor {
+        RuntimeFlavor::CurrentThread
     }
 
     /// Does nothing: timers need no context here.

@@ -13,6 +13,7 @@ use crate::backend::consul::records::{
 };
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
+use crate::order::sort_by;
 use crate::policy::sharing::admits;
 use crate::token::{ClientId, OwnerToken};
 
@@ -156,7 +157,7 @@ impl View {
             }
         }
         // Two keys of one transaction have one index; their names keep the order the same for all.
-        view.line.sort_by(|one, other| (one.created, &one.key).cmp(&(other.created, &other.key)));
+        sort_by(&mut view.line, |one, other| (one.created, &one.key).cmp(&(other.created, &other.key)));
         view.judge(leases, permits);
         view
     }
@@ -229,7 +230,7 @@ impl View {
             },
             _ => self.used = Use::Foreign,
         }
-        self.holders.sort_by_key(|holder| holder.fence);
+        sort_by(&mut self.holders, |one, other| one.fence.cmp(&other.fence));
     }
 
     /// Permits count only if the session still holds its contender key.

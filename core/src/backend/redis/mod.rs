@@ -14,9 +14,9 @@ use crate::client_info::ClientInfo;
 use crate::clock::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::RedisConnection;
+use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 #[cfg(not(target_family = "wasm"))]
-use crate::inspect::Examination;
-use crate::inspect::{BreakOutcome, BreakRequest, Look, Query, Snapshot};
+use crate::inspect::{Examination, Look};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::token::ClientId;
@@ -31,9 +31,11 @@ mod differential;
 mod driven;
 #[cfg(not(target_family = "wasm"))]
 mod examine;
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod foreign;
 mod hosted;
 mod inbox;
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod looking;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod native;
@@ -353,6 +355,7 @@ impl Backend for RedisBackend {
         })
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn look(&self, query: &Query, before: Option<Look>) -> Reply<Look> {
         let inner = Arc::clone(&self.inner);
         let query = query.clone();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+#[cfg(not(target_family = "wasm"))]
 use crate::backend::redis::foreign;
 use crate::backend::redis::port::{Call, Data, Port};
 use crate::backend::redis::records::{Keys, LockValue, foreign_view, sharing_view, waiter_view};
@@ -11,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{AuditEntry, ClientView, Detail, HolderView, LockView, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
+use crate::order::sort_by;
 use crate::policy::fencing::FencingToken;
 use crate::token::ClientId;
 
@@ -53,6 +55,8 @@ pub(crate) async fn read(
         locks.truncate(query.limit());
         truncated = true;
     }
+    // In a JavaScript host the inspector refuses such a query.
+    #[cfg(not(target_family = "wasm"))]
     if let Some(pattern) = &query.foreign {
         let room = query.limit().saturating_sub(locks.len());
         let found = foreign::read(port, keys, pattern, room).await?;
@@ -93,14 +97,15 @@ pub(super) async fn show(port: &dyn Port, keys: &Keys, names: &[LockName]) -> Re
 
 /// Puts other libraries' locks among ours, by name; a key that is called like a lock of ours is marked.
 fn add_foreign(locks: &mut Vec<LockView>, found: Vec<LockView>) {
-    let ours: BTreeSet<String> = locks.iter().map(|lock| lock.name.clone()).collect();
+    let mut ours = BTreeSet::new();
+    ours.extend(locks.iter().map(|lock| lock.name.clone()));
     locks.extend(found.into_iter().map(|mut lock| {
         if ours.contains(&lock.name) {
             lock.name.push_str(" (another library's key)");
         }
         lock
     }));
-    locks.sort_by(|a, b| a.name.cmp(&b.name));
+    sort_by(locks, |a, b| a.name.cmp(&b.name));
 }
 
 /// Returns the names that are asked for, in order, and how many pages of the index were read.
@@ -111,7 +116,8 @@ async fn names(
     unlisted: Vec<LockName>,
 ) -> Result<(Vec<LockName>, usize)> {
     // A set, because entries that move between two pages may be read twice.
-    let mut names: BTreeSet<_> = unlisted.into_iter().filter(|name| query.wants(name.as_str())).collect();
+    let mut names = BTreeSet::new();
+    names.extend(unlisted.into_iter().filter(|name| query.wants(name.as_str())));
     let mut first = 0;
     loop {
         let call = Call {
@@ -203,7 +209,7 @@ fn sharing(members: &Data, details: &Data, now_ms: u64) -> Result<(Option<Mode>,
             holders.push(holder);
         }
     }
-    holders.sort_by_key(|holder| holder.fencing_token);
+    sort_by(&mut holders, |a, b| a.fencing_token.cmp(&b.fencing_token));
     Ok((held, holders))
 }
 

@@ -135,12 +135,6 @@ pub(super) fn refusal(code: Option<&str>, detail: Option<&str>) -> Error {
             ErrorKind::BackendUnavailable,
             "Redis refuses writes because too few replicas are connected (min-replicas-to-write)".into(),
         ),
-        // While a request waited for replicas, the master was made a replica of another one.
-        Some("UNBLOCKED") => known(
-            ErrorKind::BackendUnavailable,
-            "Redis stopped waiting for replicas, because a promotion is under way; try again".into(),
-        )
-        .with_effect(Effect::Maybe),
         Some(code @ ("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "BUSY" | "TRYAGAIN")) => {
             let error =
                 known(ErrorKind::BackendUnavailable, format!("Redis is not ready ({code}); it was not asked"));

@@ -19,6 +19,7 @@ use super::port::{Call, Data, Port, no_answer};
 use super::scripts;
 use crate::backend::Reply;
 use crate::error::Result;
+use crate::order::sort_by;
 use crate::wakeups::unpoisoned;
 
 #[cfg(all(test, unix))]
@@ -164,7 +165,7 @@ impl State {
         if let Stage::Gathering(calls) = &mut self.stage {
             let gathered = mem::take(calls).into_iter().enumerate();
             let mut gathered: Vec<_> = gathered.filter_map(|(at, call)| Some((at, call?))).collect();
-            gathered.sort_by_key(|(_, call)| !call.script.releases());
+            sort_by(&mut gathered, |(_, a), (_, b)| b.script.releases().cmp(&a.script.releases()));
             let (members, calls): (Vec<_>, Vec<_>) = gathered.into_iter().unzip();
             let call = Some(port.run(one_call_of(calls), None));
             self.stage = Stage::Sent { members, call };
