@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::redis::port::{Data, Refusal};
+use crate::backend::redis::port::{Data, Pushes, Refusal};
 use crate::backend::redis::{Inner, scripts};
 use crate::clock::Instant;
 use crate::error::Result;
@@ -55,7 +55,7 @@ pub(super) enum Push {
 /// `NONE` for a key that does not exist, `CHANNEL` for a channel of this prefix that nobody hears.
 ///
 /// DEL comes first and SET next: without them nothing else is tried that could leave data behind.
-pub(super) const COMMANDS: [(&str, &[&str]); 34] = [
+pub(super) const COMMANDS: [(&str, &[&str]); 35] = [
     ("del", &["DEL", "NONE"]),
     ("set", &["SET", "KEY", "0", "PX", "10000"]),
     ("get", &["GET", "KEY"]),
@@ -86,6 +86,7 @@ pub(super) const COMMANDS: [(&str, &[&str]); 34] = [
     ("zscore", &["ZSCORE", "KEY", "0"]),
     ("time", &["TIME"]),
     ("publish", &["PUBLISH", "CHANNEL", "0"]),
+    ("pubsub", &["PUBSUB", "SHARDNUMSUB"]),
     ("info", &["INFO", "server"]),
     ("eval", &["EVAL", "return 1", "0"]),
     ("evalsha", &["EVALSHA", "0000000000000000000000000000000000000000", "0"]),
@@ -141,8 +142,10 @@ pub(super) async fn run(inner: &Inner) -> Result<(Vec<Trial>, bool, Option<Strin
         let needed = called.contains(command)
             || matches!(command, "del" | "set" | "eval" | "evalsha")
             || (command == "wait" && inner.acknowledge.is_some());
-        // Whether INFO may be called shows elsewhere, and only some set-ups need it.
-        if !needed || command == "info" {
+        // Whether INFO may be called shows elsewhere, and only some set-ups need it. Listeners are counted where
+        // clients listen in slots.
+        let elsewhere = command == "info" || (command == "pubsub" && inner.port.pushes() != Pushes::InSlot);
+        if !needed || elsewhere {
             continue;
         }
         let may_delete = trials.first().is_some_and(|del| del.outcome == Outcome::Allowed);
