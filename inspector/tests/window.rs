@@ -196,9 +196,12 @@ fn hostile_names_and_labels_are_shown_as_inert_text() {
     let hostile = "pay\u{202e}gpj.exe \u{1b}[2J\u{200b}";
     let store = rusqlite::Connection::open(window.dir.join("locks.db")).unwrap();
     store.execute("UPDATE lease SET label = ?1", [hostile]).unwrap();
-    store.execute("UPDATE client SET program = ?1, language = ?1", [hostile]).unwrap();
     window.until("the row", |window| window.says(r"x\u{2066}y"));
-    window.until("the program", |window| window.says(r"pay\u{202e}gpj.exe"));
+    window.until("the program", |window| {
+        // The client says who it is with its signs of life, so its words are overwritten as often.
+        store.execute("UPDATE client SET program = ?1, language = ?1", [hostile]).unwrap();
+        window.says(r"pay\u{202e}gpj.exe")
+    });
     let row = window.rows()[0].split(',').next().unwrap().to_owned();
     window.click_row(&row);
     for key in [Key::E, Key::T, Key::H, Key::G, Key::W, Key::V] {

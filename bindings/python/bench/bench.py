@@ -284,7 +284,10 @@ def handoff(server):
             if before != after
         ]
         target = "p50 at most 1000" if which == "polylatch" else None
-        row(which, passed, "µs", target=target)
+        if len(passed) > 1:
+            row(which, passed, "µs", target=target)
+        else:
+            print(f"{which}: it was handed over {len(passed)} times, too few for a figure")
         share = len(passed) / len(told)
         print(f"    commands for each section {each:.2f}; the lock went to the other in {share:.0%}")
 
