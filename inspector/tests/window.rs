@@ -20,8 +20,8 @@ use polylatch_inspector::window::Args;
 
 use eframe::egui::{Key, Modifiers, Role};
 use pilot::{Kept, Locked, Pilot, harmless};
-use polylatch_test_services::TempDir;
 use polylatch_test_services::redis::RedisServer;
+use polylatch_test_services::{TempDir, wait_until};
 
 #[test]
 fn a_first_start_offers_three_ways_and_the_form_connects() {
@@ -189,19 +189,21 @@ fn what_was_recorded_is_replayed_and_cannot_be_broken() {
 
 #[test]
 fn hostile_names_and_labels_are_shown_as_inert_text() {
-    let mut window = Pilot::connected();
-    let client = Polylatch::connect(&window.url).unwrap();
-    let _held = client.lock("x\u{2066}y").acquire().unwrap();
-    // Our own library refuses such text; others may write what they like.
+    // Our own library refuses such text; others may write what they like. Before the window looks: what a client is
+    // called does not change.
     let hostile = "pay\u{202e}gpj.exe \u{1b}[2J\u{200b}";
-    let store = rusqlite::Connection::open(window.dir.join("locks.db")).unwrap();
-    store.execute("UPDATE lease SET label = ?1", [hostile]).unwrap();
-    window.until("the row", |window| window.says(r"x\u{2066}y"));
-    window.until("the program", |window| {
-        // The client says who it is with its signs of life, so its words are overwritten as often.
-        store.execute("UPDATE client SET program = ?1, language = ?1", [hostile]).unwrap();
-        window.says(r"pay\u{202e}gpj.exe")
+    let mut held = None;
+    let mut window = Pilot::on_a_store(|url| {
+        held = Some(Polylatch::connect(url).unwrap().lock("x\u{2066}y").acquire().unwrap());
+        let store = rusqlite::Connection::open(url.strip_prefix("sqlite:").unwrap()).unwrap();
+        store.execute("UPDATE lease SET label = ?1", [hostile]).unwrap();
+        let say = "UPDATE client SET program = ?1, language = ?1 WHERE id = (SELECT client FROM lease)";
+        let told = || store.execute(say, [hostile]).unwrap() > 0;
+        wait_until("the client has said who it is", Duration::from_secs(20), told);
+        Args { url: vec![url.to_owned()], ..Args::default() }
     });
+    window.until("the row", |window| window.says(r"x\u{2066}y"));
+    window.until("the program", |window| window.says(r"pay\u{202e}gpj.exe"));
     let row = window.rows()[0].split(',').next().unwrap().to_owned();
     window.click_row(&row);
     for key in [Key::E, Key::T, Key::H, Key::G, Key::W, Key::V] {
