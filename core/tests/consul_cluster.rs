@@ -17,7 +17,8 @@ fn kills() -> usize {
         Ok(text) => {
             text.parse().unwrap_or_else(|_| panic!("POLYLATCH_CONSUL_LEADER_KILLS={text} is no number"))
         }
-        Err(_) => 4,
+        // The run under load kills more of them.
+        Err(_) => 1,
     }
 }
 
