@@ -14,10 +14,11 @@ const manifest = createRequire(import.meta.url).resolve('polylatch-wasm/package.
 const folder = dirname(manifest);
 
 /**
- * What a page loads at most for each kind of store, compressed, in bytes: little above what it is, so that growth is
- * seen here and not by those who load it. Who needs more raises it, and says so in the README.
+ * What a page loads at most for each kind of store, compressed, in bytes: a few percent above what it is, by which it
+ * differs with the folder that it is built in, so that growth is seen here and not by those who load it. Who needs more
+ * raises it, and says so in the README.
  */
-const BUDGETS = { memory: 142_000, redis: 213_000, consul: 260_000 };
+const BUDGETS = { memory: 147_000, redis: 222_000, consul: 268_000 };
 /** The JavaScript of all kinds together. */
 const SCRIPTS = 38_000;
 
