@@ -66,10 +66,8 @@ mod lock;
 mod lock_all;
 mod mode;
 mod name;
-mod number;
 pub mod observe;
 mod options;
-mod order;
 #[cfg(not(target_family = "wasm"))]
 mod patience;
 mod policy;

@@ -11,7 +11,6 @@ use crate::error::{Error, ErrorKind, Result, Retry};
 use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::options::Wait;
-use crate::order::sort_by;
 
 /// Most locks of one set. A store looks at all of them in one step, and everybody else waits meanwhile.
 pub const MAX_LOCKS: usize = 128;
@@ -41,7 +40,7 @@ impl LockAll {
     /// options. Their waits do not count; see [`LockAll::wait`].
     pub fn of(locks: impl IntoIterator<Item = Lock>) -> Self {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
-        sort_by(&mut locks, |one, other| one.name().cmp(other.name()));
+        locks.sort_by(|one, other| one.name().cmp(other.name()));
         locks.dedup_by(|one, other| one.name() == other.name() && one.mode() == other.mode());
         Self { locks, wait: None }
     }

@@ -7,7 +7,6 @@ use crate::backend::Capability;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::{LockName, check_label};
-use crate::order::sort_by;
 use crate::policy::lease::LeasePlan;
 use crate::policy::waiting::WaitTimes;
 
@@ -285,7 +284,7 @@ impl Params {
     /// Refuses what nobody took.
     pub(crate) fn finish(mut self) -> Result<()> {
         if let Some(key) = self.given.keys().next() {
-            sort_by(&mut self.known, |one, other| one.cmp(other));
+            self.known.sort_unstable();
             return Err(Error::new(
                 ErrorKind::InvalidConfig,
                 format!(

@@ -7,7 +7,6 @@ use std::time::Duration;
 use polylatch::{ClientBuilder, Lock, LockAll, Polylatch};
 
 use crate::failure::Failure;
-use crate::units::shown;
 
 /// The client's options that are lengths of time, in every store.
 const DURATIONS: &[&str] = &[
@@ -68,11 +67,10 @@ impl ConnectOptions {
     pub fn set(&mut self, key: &str, value: OptionValue) -> Result<(), Failure> {
         let text = match value {
             OptionValue::Text(text) => text,
-            OptionValue::Number(number) if number.is_finite() => shown(number),
+            OptionValue::Number(number) if number.is_finite() => format!("{number}"),
             OptionValue::Number(number) => {
                 return Err(Failure::invalid_config(format!(
-                    "the option {key} is {}; it must be a finite number",
-                    shown(number)
+                    "the option {key} is {number}; it must be a finite number"
                 )));
             }
             OptionValue::Flag(true) => "yes".into(),

@@ -20,9 +20,8 @@ pub fn millis(option: &str, value: f64) -> Result<Duration, Failure> {
 }
 
 fn duration(option: &str, value: f64, unit_secs: f64, unit: &str) -> Result<Duration, Failure> {
-    let refuse = |rule: &str| {
-        Failure::invalid_argument(format!("{option} is {} {unit}; it must be {rule}", shown(value)))
-    };
+    let refuse =
+        |rule: &str| Failure::invalid_argument(format!("{option} is {value} {unit}; it must be {rule}"));
     if !value.is_finite() {
         return Err(refuse("a finite number"));
     }
@@ -33,19 +32,6 @@ fn duration(option: &str, value: f64, unit_secs: f64, unit: &str) -> Result<Dura
         Ok(duration) if duration <= LONGEST => Ok(duration),
         _ => Err(refuse("at most a hundred years")),
     }
-}
-
-/// A number as people write it.
-#[cfg(not(target_family = "wasm"))]
-pub fn shown(number: f64) -> String {
-    number.to_string()
-}
-
-/// A number as people write it; the host writes it, which has the code for that already.
-#[cfg(target_family = "wasm")]
-pub fn shown(number: f64) -> String {
-    // Only a radix outside of 2 to 36 is refused.
-    js_sys::Number::from(number).to_string_with_radix(10).map(String::from).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Options as JavaScript has them: numbers are milliseconds. `options.mjs` has checked names and types.
 
 use js_sys::{Array, Reflect};
-use polylatch_bridge::units::{millis, shown};
+use polylatch_bridge::units::millis;
 use polylatch_bridge::{ConnectOptions, Failure, LockOptions, OptionValue, Way};
 use wasm_bindgen::JsValue;
 
@@ -41,10 +41,7 @@ fn whole(what: &str, value: f64) -> Result<u32, Failure> {
     if value.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&value) {
         Ok(value as u32)
     } else {
-        Err(Failure::invalid_argument(format!(
-            "{what} is {}; it must be a whole number, zero or more",
-            shown(value)
-        )))
+        Err(Failure::invalid_argument(format!("{what} is {value}; it must be a whole number, zero or more")))
     }
 }
 

@@ -18,7 +18,7 @@ const folder = dirname(manifest);
  * differs with the folder that it is built in, so that growth is seen here and not by those who load it. Who needs more
  * raises it, and says so in the README.
  */
-const BUDGETS = { memory: 147_000, redis: 222_000, consul: 268_000 };
+const BUDGETS = { memory: 154_000, redis: 232_000, consul: 280_000 };
 /** The JavaScript of all kinds together. */
 const SCRIPTS = 38_000;
 

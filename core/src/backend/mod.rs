@@ -15,7 +15,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Look, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
-use crate::number::tenths;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::waiting::WaitAnswer;
 use crate::token::{ClientId, OwnerToken};
@@ -123,10 +122,10 @@ impl fmt::Display for HolderHint {
             write!(f, " ({})", self.label)?;
         }
         if let Some(held) = self.held_for {
-            write!(f, " for {} s", tenths(held))?;
+            write!(f, " for {:.1} s", held.as_secs_f64())?;
         }
         if let Some(left) = self.left {
-            write!(f, ", lease ends in {} s unless renewed", tenths(left))?;
+            write!(f, ", lease ends in {:.1} s unless renewed", left.as_secs_f64())?;
         }
         Ok(())
     }

@@ -9,7 +9,6 @@ use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::{Error, ErrorKind, Result, Retry};
 use crate::mode::{Mode, other_kind};
-use crate::number::tenths;
 use crate::observe::{self, InLine, WaitOutcome};
 use crate::options::{AcquireOptions, Wait};
 use crate::policy::backoff::Backoff;
@@ -289,7 +288,7 @@ impl Acquisition {
             return self.in_context(Error::new(ErrorKind::WaitTimeout, error.message().to_owned()));
         }
         let waited = self.core.clock.now().since(self.started);
-        let mut message = format!("{} was not free within {} s", self.options.name, tenths(waited));
+        let mut message = format!("{} was not free within {:.1} s", self.options.name, waited.as_secs_f64());
         if let Some(holder) = last.holder {
             message.push_str(&format!(": {holder}"));
         }
@@ -337,15 +336,15 @@ pub(super) fn withheld(left: Duration) -> Error {
         ErrorKind::BackendUnavailable,
         format!(
             "the store was restarted, promoted or emptied, so under guarantee=strict it grants nothing for \
-             another {} s, until every lease from before has ended; wait that long",
-            tenths(left)
+             another {:.1} s, until every lease from before has ended; wait that long",
+            left.as_secs_f64()
         ),
     )
 }
 
 pub(super) fn lock_delay(left: Option<Duration>) -> Error {
     let left = match left {
-        Some(left) => format!("for at most another {} s", tenths(left)),
+        Some(left) => format!("for at most another {:.1} s", left.as_secs_f64()),
         None => "for a while".to_owned(),
     };
     Error::new(

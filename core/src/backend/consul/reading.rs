@@ -21,8 +21,6 @@ use crate::inspect::{
 };
 use crate::mode::Kind;
 use crate::name::LockName;
-use crate::number::{seconds, tenths};
-use crate::order::sort_by;
 use crate::policy::fencing::FencingToken;
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::unpoisoned;
@@ -125,7 +123,7 @@ impl Inner {
         };
         snapshot.requests = requests;
         snapshot.locks = views.iter().map(|view| self.lock_view(view, &sessions)).collect();
-        sort_by(&mut snapshot.clients, |one, other| one.id.as_str().cmp(other.id.as_str()));
+        snapshot.clients.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
         snapshot.clients.dedup_by(|one, other| one.id == other.id);
         Ok(snapshot)
     }
@@ -135,9 +133,7 @@ impl Inner {
         let found = self.api.get("/v1/session/list", "").await.ok();
         let found: Vec<SessionInfo> =
             found.and_then(|response| serde_json::from_slice(&response.body).ok()).unwrap_or_default();
-        let mut known = BTreeMap::new();
-        known.extend(found.into_iter().map(|session| (session.id.clone(), session)));
-        known
+        found.into_iter().map(|session| (session.id.clone(), session)).collect()
     }
 
     fn lock_view(&self, view: &View, sessions: &BTreeMap<String, SessionInfo>) -> LockView {
@@ -147,7 +143,7 @@ impl Inner {
         };
         let mut details = vec![Detail::new("key", self.keys.lock(&view.name))];
         if let Some(left) = self.delays.seen(&view.name) {
-            details.push(Detail::new("lock-delay", format!("at most {} s left", tenths(left))));
+            details.push(Detail::new("lock-delay", format!("at most {:.1} s left", left.as_secs_f64())));
         }
         LockView {
             name: view.name.as_str().to_owned(),
@@ -309,7 +305,7 @@ fn holder_view(holder: &Holder, sessions: &BTreeMap<String, SessionInfo>) -> Hol
 fn session_details(id: &str, info: Option<&SessionInfo>) -> Vec<Detail> {
     let mut details = vec![Detail::new("session", id)];
     if let Some(info) = info {
-        let seconds = seconds(Duration::from_nanos(info.lock_delay));
+        let seconds = Duration::from_nanos(info.lock_delay).as_secs_f64();
         details.push(Detail::new("session name", info.name.clone()));
         details.push(Detail::new("session TTL", if info.ttl.is_empty() { "none" } else { &info.ttl }));
         details.push(Detail::new("lock-delay", format!("{seconds} s")));

@@ -13,7 +13,6 @@ use crate::backend::{Answer, AnswerAll, Contender};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::mode::Mode;
-use crate::order::sort_by;
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::FencingToken;
 
@@ -140,7 +139,7 @@ impl Inner {
                 some.iter().flat_map(|one| self.trees(&one.contender.name, whole(one))).collect();
             let Outcome::Done(mut entries) = self.api.look(&ops).await? else { return Err(busy()) };
             // One name may be below another.
-            sort_by(&mut entries, |one, other| one.key.cmp(&other.key));
+            entries.sort_by(|one, other| one.key.cmp(&other.key));
             entries.dedup_by(|one, other| one.key == other.key);
             for (acquisition, session) in some.iter().zip(sessions) {
                 let contender = &acquisition.contender;

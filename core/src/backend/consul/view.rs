@@ -13,7 +13,6 @@ use crate::backend::consul::records::{
 };
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
-use crate::order::sort_by;
 use crate::policy::sharing::admits;
 use crate::token::{ClientId, OwnerToken};
 
@@ -157,7 +156,7 @@ impl View {
             }
         }
         // Two keys of one transaction have one index; their names keep the order the same for all.
-        sort_by(&mut view.line, |one, other| (one.created, &one.key).cmp(&(other.created, &other.key)));
+        view.line.sort_by(|one, other| (one.created, &one.key).cmp(&(other.created, &other.key)));
         view.judge(leases, permits);
         view
     }
@@ -230,7 +229,7 @@ impl View {
             },
             _ => self.used = Use::Foreign,
         }
-        sort_by(&mut self.holders, |one, other| one.fence.cmp(&other.fence));
+        self.holders.sort_by_key(|holder| holder.fence);
     }
 
     /// Permits count only if the session still holds its contender key.

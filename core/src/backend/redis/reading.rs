@@ -12,7 +12,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{AuditEntry, ClientView, Detail, HolderView, LockView, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
-use crate::order::sort_by;
 use crate::policy::fencing::FencingToken;
 use crate::token::ClientId;
 
@@ -96,16 +95,16 @@ pub(super) async fn show(port: &dyn Port, keys: &Keys, names: &[LockName]) -> Re
 }
 
 /// Puts other libraries' locks among ours, by name; a key that is called like a lock of ours is marked.
+#[cfg(not(target_family = "wasm"))]
 fn add_foreign(locks: &mut Vec<LockView>, found: Vec<LockView>) {
-    let mut ours = BTreeSet::new();
-    ours.extend(locks.iter().map(|lock| lock.name.clone()));
+    let ours: BTreeSet<String> = locks.iter().map(|lock| lock.name.clone()).collect();
     locks.extend(found.into_iter().map(|mut lock| {
         if ours.contains(&lock.name) {
             lock.name.push_str(" (another library's key)");
         }
         lock
     }));
-    sort_by(locks, |a, b| a.name.cmp(&b.name));
+    locks.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
 /// Returns the names that are asked for, in order, and how many pages of the index were read.
@@ -116,8 +115,7 @@ async fn names(
     unlisted: Vec<LockName>,
 ) -> Result<(Vec<LockName>, usize)> {
     // A set, because entries that move between two pages may be read twice.
-    let mut names = BTreeSet::new();
-    names.extend(unlisted.into_iter().filter(|name| query.wants(name.as_str())));
+    let mut names: BTreeSet<_> = unlisted.into_iter().filter(|name| query.wants(name.as_str())).collect();
     let mut first = 0;
     loop {
         let call = Call {
@@ -209,7 +207,7 @@ fn sharing(members: &Data, details: &Data, now_ms: u64) -> Result<(Option<Mode>,
             holders.push(holder);
         }
     }
-    sort_by(&mut holders, |a, b| a.fencing_token.cmp(&b.fencing_token));
+    holders.sort_by_key(|holder| holder.fencing_token);
     Ok((held, holders))
 }
 

@@ -19,7 +19,6 @@ use super::port::{Call, Data, Port, no_answer};
 use super::scripts;
 use crate::backend::Reply;
 use crate::error::Result;
-use crate::order::sort_by;
 use crate::wakeups::unpoisoned;
 
 #[cfg(all(test, unix))]
@@ -165,7 +164,7 @@ impl State {
         if let Stage::Gathering(calls) = &mut self.stage {
             let gathered = mem::take(calls).into_iter().enumerate();
             let mut gathered: Vec<_> = gathered.filter_map(|(at, call)| Some((at, call?))).collect();
-            sort_by(&mut gathered, |(_, a), (_, b)| b.script.releases().cmp(&a.script.releases()));
+            gathered.sort_by_key(|(_, call)| !call.script.releases());
             let (members, calls): (Vec<_>, Vec<_>) = gathered.into_iter().unzip();
             let call = Some(port.run(one_call_of(calls), None));
             self.stage = Stage::Sent { members, call };
