@@ -170,14 +170,7 @@ fn a_lock_that_changed_hands_meanwhile_is_left_alone() {
 #[test]
 fn what_was_recorded_is_replayed_and_cannot_be_broken() {
     let mut window = Pilot::connected();
-    let client = Polylatch::connect(&window.url).unwrap();
-    let file = window.dir.join("night.polylatch");
-    window.record(&file);
-    let held = client.lock("orders/17").acquire().unwrap();
-    window.until_row("orders/17, held");
-    held.release().unwrap();
-    window.until("the end of the lock", |window| !window.says("orders/17, held"));
-    window.stop_recording();
+    let file = window.record_a_lock();
 
     let mut again = Pilot::start(Args { replay: Some(file), ..Args::default() });
     again.until("the band", |window| window.says("REPLAY  night.polylatch"));
@@ -251,20 +244,25 @@ fn settings_and_saved_connections_come_back_without_secrets() {
     again.until("the saved connection", |window| window.says("cache"));
 }
 
-#[test]
-fn a_password_is_kept_in_the_keyring_and_nowhere_else() {
-    let server = RedisServer::builder().password("pa55word").start();
-    let url = format!("redis://:pa55word@{}", server.address());
-    let keyring = Arc::<Kept>::default();
-    let mut window = Pilot::start_with(TempDir::new(), Arc::clone(&keyring) as _);
+/// Fills in the connection `cache` with its password, to be kept in the keyring, and presses a button.
+fn with_a_password_in(keyring: &Arc<Kept>, server: &RedisServer, button: &str) -> Pilot {
+    let mut window = Pilot::start_with(TempDir::new(), Arc::clone(keyring) as _);
     window.until_label("Which locks do you want to see?");
     window.click("Add a connection");
-    window.type_into("URL", &url);
+    window.type_into("URL", &format!("redis://:pa55word@{}", server.address()));
     window.type_into("Name", "cache");
     window.harness.get_by_role_and_label(Role::ComboBox, "Password").click();
     window.steps(2);
     window.click("in the platform's keyring");
-    window.click("Save and connect");
+    window.click(button);
+    window
+}
+
+#[test]
+fn a_password_is_kept_in_the_keyring_and_nowhere_else() {
+    let server = RedisServer::builder().password("pa55word").start();
+    let keyring = Arc::<Kept>::default();
+    let mut window = with_a_password_in(&keyring, &server, "Save and connect");
     window.until("the connection", |window| window.says("No locks"));
     window.until("the keyring", |_| keyring.0.lock().unwrap().values().any(|kept| kept == "pa55word"));
     let written = || {
@@ -274,8 +272,7 @@ fn a_password_is_kept_in_the_keyring_and_nowhere_else() {
     assert!(written().contains("keyring") && !written().contains("pa55word"), "{}", written());
 
     // The next start connects without a question.
-    let again = window.restarted_with(Arc::clone(&keyring) as _);
-    let mut again = again;
+    let mut again = window.restarted_with(Arc::clone(&keyring) as _);
     again.until("the connection", |window| window.says("No locks"));
     assert!(!again.says("Password for"));
 
@@ -295,15 +292,7 @@ fn a_password_does_not_go_to_another_place() {
     let server = RedisServer::builder().password("pa55word").start();
     let elsewhere = RedisServer::builder().password("pa55word").start();
     let keyring = Arc::<Kept>::default();
-    let mut window = Pilot::start_with(TempDir::new(), Arc::clone(&keyring) as _);
-    window.until_label("Which locks do you want to see?");
-    window.click("Add a connection");
-    window.type_into("URL", &format!("redis://:pa55word@{}", server.address()));
-    window.type_into("Name", "cache");
-    window.harness.get_by_role_and_label(Role::ComboBox, "Password").click();
-    window.steps(2);
-    window.click("in the platform's keyring");
-    window.click("Save and connect");
+    let mut window = with_a_password_in(&keyring, &server, "Save and connect");
     window.until("the keyring", |_| keyring.0.lock().unwrap().len() == 1);
     window.click("+  Connect…");
     window.click("cache");
@@ -317,15 +306,7 @@ fn a_password_does_not_go_to_another_place() {
 fn whoever_removes_a_connection_that_was_not_saved_removes_its_password_too() {
     let server = RedisServer::builder().password("pa55word").start();
     let keyring = Arc::<Kept>::default();
-    let mut window = Pilot::start_with(TempDir::new(), Arc::clone(&keyring) as _);
-    window.until_label("Which locks do you want to see?");
-    window.click("Add a connection");
-    window.type_into("URL", &format!("redis://:pa55word@{}", server.address()));
-    window.type_into("Name", "cache");
-    window.harness.get_by_role_and_label(Role::ComboBox, "Password").click();
-    window.steps(2);
-    window.click("in the platform's keyring");
-    window.click("Connect once");
+    let mut window = with_a_password_in(&keyring, &server, "Connect once");
     window.until("the keyring", |_| keyring.0.lock().unwrap().len() == 1);
     window.until("the connection", |window| window.says("No locks"));
     let entry =

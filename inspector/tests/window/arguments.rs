@@ -83,14 +83,7 @@ fn a_link_that_cannot_be_followed_says_why() {
 #[test]
 fn a_link_into_a_recording_leads_to_its_moment() {
     let mut window = Pilot::connected();
-    let client = Polylatch::connect(&window.url).unwrap();
-    let file = window.dir.join("night.polylatch");
-    window.record(&file);
-    let held = client.lock("orders/17").acquire().unwrap();
-    window.until_row("orders/17, held");
-    held.release().unwrap();
-    window.until("the end of the lock", |window| !window.says("orders/17, held"));
-    window.stop_recording();
+    let file = window.record_a_lock();
 
     let file = file.to_str().unwrap().to_owned();
     let recording = polylatch_inspector::files::open_recording(file.as_ref()).unwrap();

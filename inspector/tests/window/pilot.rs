@@ -1,6 +1,7 @@
 //! A window without a screen, and hands and eyes for it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -141,6 +142,19 @@ impl Pilot {
         self.replace_text("File", file.to_str().unwrap());
         self.click("Record");
         self.until("the recording", |window| window.says("REC "));
+    }
+
+    /// Records how `orders/17` is taken and given back, and returns the file.
+    pub fn record_a_lock(&mut self) -> PathBuf {
+        let client = Polylatch::connect(&self.url).unwrap();
+        let file = self.dir.join("night.polylatch");
+        self.record(&file);
+        let held = client.lock("orders/17").acquire().unwrap();
+        self.until_row("orders/17, held");
+        held.release().unwrap();
+        self.until("the end of the lock", |window| !window.says("orders/17, held"));
+        self.stop_recording();
+        file
     }
 
     pub fn stop_recording(&mut self) {
