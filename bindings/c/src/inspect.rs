@@ -5,7 +5,7 @@ use std::ptr;
 
 use polylatch::FencingToken;
 use polylatch::inspect::{BreakRequest, Query};
-use polylatch_bridge::Failure;
+use polylatch_bridge::{Client, Failure};
 
 use crate::border::{self, handle, optional_text, owned_text, place, text};
 use crate::cancel::run;
@@ -22,13 +22,7 @@ pub unsafe extern "C" fn pl_client_capability(
 ) -> PlStatus {
     // SAFETY: the caller's promise for every pointer.
     unsafe {
-        border::call(error, || {
-            let json = place("json", json)?;
-            *json = ptr::null_mut();
-            let client = &handle("client", client)?.0;
-            *json = to_json(run(async { client.get().await })?.capability())?;
-            Ok(PlStatus::PL_OK)
-        })
+        answer(client, json, error, |client| run(async { Ok(client.get().await?.capability().clone()) }))
     }
 }
 
@@ -45,19 +39,13 @@ pub unsafe extern "C" fn pl_list(
 ) -> PlStatus {
     // SAFETY: the caller's promise for every pointer.
     unsafe {
-        border::call(error, || {
-            let json = place("json", json)?;
-            *json = ptr::null_mut();
-            let client = &handle("client", client)?.0;
+        answer(client, json, error, |client| {
             let query = Query {
                 prefix: optional_text("prefix", prefix)?.map(str::to_owned),
                 limit: (limit > 0).then_some(limit),
                 ..Query::default()
             };
-            let snapshot =
-                run(async { client.get().await?.inspect().list(&query).await.map_err(Failure::from) })?;
-            *json = to_json(&snapshot)?;
-            Ok(PlStatus::PL_OK)
+            run(async { client.get().await?.inspect().list(&query).await.map_err(Failure::from) })
         })
     }
 }
@@ -78,27 +66,39 @@ pub unsafe extern "C" fn pl_break_lease(
 ) -> PlStatus {
     // SAFETY: the caller's promise for every pointer.
     unsafe {
-        border::call(error, || {
-            let json = place("json", json)?;
-            *json = ptr::null_mut();
-            let client = &handle("client", client)?.0;
+        answer(client, json, error, |client| {
             let request = BreakRequest {
                 name: text("name", name)?.to_owned(),
                 expected: FencingToken::new(fencing_token),
                 by: text("by", by)?.to_owned(),
                 reason: text("reason", reason)?.to_owned(),
             };
-            let outcome = run(async {
-                client.get().await?.inspect().break_lease(&request).await.map_err(Failure::from)
-            })?;
-            *json = to_json(&outcome)?;
-            Ok(PlStatus::PL_OK)
+            run(async { client.get().await?.inspect().break_lease(&request).await.map_err(Failure::from) })
         })
     }
 }
 
-fn to_json(value: &impl serde::Serialize) -> Result<*mut c_char, Failure> {
-    let text = serde_json::to_string(value)
-        .map_err(|error| Failure::internal(format!("the answer could not be written as JSON: {error}")))?;
-    Ok(owned_text(&text).into_raw())
+/// Stores what `ask` finds out as JSON.
+///
+/// # Safety
+/// As for the functions that are called from C: each pointer is null or to what it says.
+unsafe fn answer<T: serde::Serialize>(
+    client: *const PlClient,
+    json: *mut *mut c_char,
+    error: *mut *mut PlError,
+    ask: impl FnOnce(&Client) -> Result<T, Failure>,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            let json = place("json", json)?;
+            *json = ptr::null_mut();
+            let found = ask(&handle("client", client)?.0)?;
+            let text = serde_json::to_string(&found).map_err(|error| {
+                Failure::internal(format!("the answer could not be written as JSON: {error}"))
+            })?;
+            *json = owned_text(&text).into_raw();
+            Ok(PlStatus::PL_OK)
+        })
+    }
 }
