@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use contract::{block_on, eventually, millis, poll_at_most, seen};
-use polylatch::{ErrorKind, Polylatch};
+use polylatch::{ErrorKind, LostReason, Polylatch};
 use polylatch_test_services::consul::ConsulAgent;
 use polylatch_test_services::proxy::{Hold, Proxy};
 
@@ -17,7 +17,7 @@ const HOLDS: [Hold; 3] = [Hold::Stall, Hold::StallReplies, Hold::Swallow];
 
 /// An agent, one client behind a proxy, and one with a way of its own.
 struct Scene {
-    _agent: ConsulAgent,
+    agent: ConsulAgent,
     proxy: Proxy,
     hurt: Polylatch,
     other: Polylatch,
@@ -29,7 +29,7 @@ fn scene() -> Scene {
     let connect = |url: String| block_on(Polylatch::connect(&format!("{url}?{OPTIONS}"))).unwrap();
     let hurt = connect(agent.url_through(proxy.address()));
     let other = connect(agent.url());
-    Scene { _agent: agent, proxy, hurt, other }
+    Scene { agent, proxy, hurt, other }
 }
 
 /// Nothing of the hurt client is left at this lock: it is free long before a lease has ended.
@@ -118,6 +118,34 @@ fn a_release_whose_reply_is_lost_still_frees_the_lock() {
         assert!(!guard.is_held());
         expect_free(&scene, &name, &format!("{hold:?}"));
     }
+}
+
+/// How many connections to an address this host has open at its own side: `/proc/net/tcp`, state 01.
+#[cfg(target_os = "linux")]
+fn open_connections_to(address: std::net::SocketAddr) -> usize {
+    let port = format!(":{:04X}", address.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let open = |line: &&str| {
+        let mut words = line.split_whitespace().skip(2);
+        words.next().is_some_and(|to| to.ends_with(&port)) && words.next() == Some("01")
+    };
+    table.lines().filter(open).count()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_closed_client_leaves_no_connection_behind() {
+    let scene = scene();
+    let guard = block_on(scene.hurt.lock("a").acquire()).unwrap();
+    let details = seen(&scene.other, "a").holders.remove(0).details;
+    let session = &details.iter().find(|detail| detail.name == "session").unwrap().value;
+    // With its session everything of it goes, so closing changes nothing that its requests wait for.
+    scene.agent.ask("PUT", &format!("/v1/session/destroy/{session}"), "");
+    assert_eq!(block_on(guard.lost()), LostReason::SessionEnded);
+    let open = || open_connections_to(scene.proxy.address());
+    assert!(open() > 0);
+    block_on(scene.hurt.close());
+    eventually("no connection is left", || open() == 0);
 }
 
 #[test]

@@ -4,11 +4,12 @@
 
 mod contract;
 
+use std::pin::Pin;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use contract::{Store, block_on, eventually, millis, poll_at_most, seen};
-use polylatch::{ErrorKind, Guard};
+use polylatch::{ErrorKind, Guard, Polylatch};
 use polylatch_test_services::consul::ConsulAgent;
 
 /// One agent for all cases; each has a prefix of its own.
@@ -84,41 +85,39 @@ fn a_set_with_a_lock_under_lock_delay_says_so() {
     assert!(seen(&client, "a").holders.is_empty(), "nothing of a refused set is kept");
 }
 
-#[test]
-fn who_left_the_line_is_passed_over_by_a_holder_that_knew_of_it() {
-    let store = fresh("");
-    let clients: Vec<_> = (0..4).map(|_| store.connect()).collect();
-    let first = block_on(clients[0].lock("x").acquire()).unwrap();
-    let locks: Vec<_> = clients.iter().map(|client| client.lock("x").wait(millis(20_000))).collect();
-    let mut waiting: Vec<_> = Vec::new();
-    for (count, lock) in locks[1..].iter().enumerate() {
-        let mut acquire = Box::pin(lock.acquire());
-        let _ = poll_at_most(4, acquire.as_mut());
-        eventually("it stands in line", || seen(&clients[0], "x").waiters.len() == count + 1);
-        waiting.push(acquire);
-    }
-    let (second, third, fourth) = (waiting.remove(0), waiting.remove(0), waiting.remove(0));
-    block_on(first.release()).unwrap();
-    let second = block_on(second).unwrap();
+type Acquiring<'lock> = Pin<Box<dyn Future<Output = polylatch::Result<Guard>> + 'lock>>;
+
+/// Starts to wait; returns when so many stand in line.
+fn join<'lock>(lock: &'lock polylatch::Lock, looks: &Polylatch, waiters: usize) -> Acquiring<'lock> {
+    let mut acquire: Acquiring<'lock> = Box::pin(lock.acquire());
+    let _ = poll_at_most(4, acquire.as_mut());
+    eventually("it stands in line", || seen(looks, "x").waiters.len() == waiters);
+    acquire
+}
+
+/// The third leaves the line, and the second lets the fourth in.
+fn passes_over(second: &Guard, third: Acquiring<'_>, fourth: Acquiring<'_>, looks: &Polylatch) {
     drop(third);
-    eventually("it has left", || seen(&clients[0], "x").waiters.len() == 1);
+    eventually("it has left", || seen(looks, "x").waiters.len() == 1);
     block_on(second.release()).unwrap();
     let fourth = block_on(fourth).unwrap();
     assert!(fourth.fencing_token() > second.fencing_token());
     block_on(fourth.release()).unwrap();
-    assert!(seen(&clients[0], "x").holders.is_empty());
+    assert!(seen(looks, "x").holders.is_empty());
 }
 
-/// Starts to wait; returns when so many stand in line.
-fn join<'lock>(
-    lock: &'lock polylatch::Lock,
-    looks: &polylatch::Polylatch,
-    waiters: usize,
-) -> std::pin::Pin<Box<dyn Future<Output = polylatch::Result<Guard>> + 'lock>> {
-    let mut acquire: std::pin::Pin<Box<dyn Future<Output = _>>> = Box::pin(lock.acquire());
-    let _ = poll_at_most(4, acquire.as_mut());
-    eventually("it stands in line", || seen(looks, "x").waiters.len() == waiters);
-    acquire
+#[test]
+fn who_left_the_line_is_passed_over_by_a_holder_that_knew_of_it() {
+    let store = fresh("");
+    let clients: Vec<_> = (0..4).map(|_| store.connect()).collect();
+    let locks: Vec<_> = clients.iter().map(|client| client.lock("x").wait(millis(20_000))).collect();
+    let first = block_on(locks[0].acquire()).unwrap();
+    let second = join(&locks[1], &clients[0], 1);
+    let third = join(&locks[2], &clients[0], 2);
+    let fourth = join(&locks[3], &clients[0], 3);
+    block_on(first.release()).unwrap();
+    let second = block_on(second).unwrap();
+    passes_over(&second, third, fourth, &clients[0]);
 }
 
 #[test]
@@ -135,13 +134,7 @@ fn who_joined_during_a_section_and_left_again_is_passed_over() {
     let fourth = join(&locks[3], &clients[0], 2);
     // Time to be told of the first of them, who then goes.
     std::thread::sleep(millis(100));
-    drop(third);
-    eventually("it has left", || seen(&clients[0], "x").waiters.len() == 1);
-    block_on(second.release()).unwrap();
-    let fourth = block_on(fourth).unwrap();
-    assert!(fourth.fencing_token() > second.fencing_token());
-    block_on(fourth.release()).unwrap();
-    assert!(seen(&clients[0], "x").holders.is_empty());
+    passes_over(&second, third, fourth, &clients[0]);
 }
 
 #[test]

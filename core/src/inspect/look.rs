@@ -1,7 +1,7 @@
 //! Looking again: what one reading leaves for the next, and what time alone does to it.
 
 use std::sync::Arc;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", all(feature = "consul", not(target_family = "wasm"))))]
 use std::time::Duration;
 
 use super::{ClientView, LockView, Snapshot};
@@ -13,7 +13,7 @@ use crate::clock::Instant;
 
 /// A reading that was put together from an older one is made anew after this time: what a store cannot
 /// tell cheaply is late by no more than that.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", all(feature = "consul", not(target_family = "wasm"))))]
 const WHOLE_EVERY: Duration = Duration::from_secs(30);
 
 /// A reading, and what tells the next one whether something has changed since. Each store uses what it can
@@ -56,7 +56,7 @@ impl Look {
     }
 
     /// Says whether the next look may build on this one.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", all(feature = "consul", not(target_family = "wasm"))))]
     pub fn is_recent(&self) -> bool {
         self.whole_at.elapsed() < WHOLE_EVERY
     }

@@ -143,6 +143,13 @@ impl Acquisition {
         std::mem::take(&mut state.next)
     }
 
+    /// Ends the requests that wait for news of its lock.
+    pub(super) fn stop_asking(&self) {
+        let mut state = self.state();
+        stop_watching(&mut state);
+        stop_looking_out(&mut state);
+    }
+
     pub(super) fn extended(&self, until: BootInstant) {
         if let Place::Held(lease) = &mut self.state().place {
             lease.ends_at = lease.ends_at.max(until);
@@ -159,9 +166,7 @@ impl Acquisition {
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
-        let mut state = self.state();
-        stop_watching(&mut state);
-        stop_looking_out(&mut state);
+        self.stop_asking();
     }
 }
 

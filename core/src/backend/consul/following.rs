@@ -18,7 +18,7 @@ use crate::wakeups::unpoisoned;
 /// may seem to have nothing new.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Pause after a request that failed.
+/// Pause after a request that failed, or did not wait.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A request that waits for the next change, made anew as long as this is kept.
@@ -58,6 +58,7 @@ async fn listen(inner: Arc<Inner>, heard: Arc<Heard>) {
         let query = format!("keys&separator=/&consistent&index={index}&wait={}ms", WAIT.as_millis());
         // The server adds up to a sixteenth to the wait (Consul, "Blocking Queries").
         let limit = WAIT + WAIT / 8 + inner.api.timeout;
+        let asked = Instant::now();
         let answer = inner.api.ask("GET", &path, &query, Vec::new(), limit).await;
         let now =
             answer.ok().filter(|answer| matches!(answer.status, 200 | 404)).and_then(|answer| answer.index);
@@ -69,6 +70,8 @@ async fn listen(inner: Arc<Inner>, heard: Arc<Heard>) {
                 index = 0;
                 tokio::time::sleep(PAUSE).await;
             }
+            // One that does not let requests wait is not to be asked all the time.
+            Some(now) if now == index && asked.elapsed() < PAUSE => tokio::time::sleep(PAUSE).await,
             Some(now) if now == index => {}
             Some(now) => {
                 // One that goes back is from another history; both are a change.
@@ -93,8 +96,10 @@ impl Inner {
             following.heard.looked.notify_one();
         }
         let version = index.map(|index| (0, index));
-        let same =
-            before.filter(|before| version.is_some() && before.version == version).and_then(|before| {
+        let whole_at = before.as_ref().map(|before| before.whole_at);
+        let same = before
+            .filter(|before| version.is_some() && before.version == version && before.is_recent())
+            .and_then(|before| {
                 // How long a lock-delay lasts is known here alone.
                 let counts_down = before.snapshot.locks.iter().any(|lock| {
                     lock.holders.is_empty() && lock.details.iter().any(|detail| detail.name == "lock-delay")
@@ -106,15 +111,15 @@ impl Inner {
                 same.requests = 0;
                 Some(same)
             });
-        let mut snapshot = match same {
+        let (mut snapshot, whole_at) = match same.zip(whole_at) {
             Some(same) => same,
             None => {
                 let mut read = Arc::clone(&self).snapshot(&query).await?;
                 read.requests += 1;
-                read
+                (read, started)
             }
         };
         snapshot.round_trip = started.elapsed();
-        Ok(Look { version, following, ..Look::of(snapshot) })
+        Ok(Look { version, following, whole_at, ..Look::of(snapshot) })
     }
 }

@@ -204,6 +204,9 @@ impl Inner {
             ending.spawn(async move { inner.sessions.destroy(&session).await });
         }
         while ending.join_next().await.is_some() {}
+        for acquisition in self.acquisitions.all() {
+            acquisition.stop_asking();
+        }
         self.inbox.close();
         self.api.close();
         Ok(())

@@ -192,13 +192,13 @@ impl View {
         }
     }
 
-    /// Who stands behind one who enters a mutex, as far as it is told.
+    /// Who stands in line beside one who enters a mutex, as far as it is told: also those whom it overtook.
     pub(crate) fn followers(&self, owner: OwnerToken) -> Vec<Follower> {
         let mutexes = self.line.iter().take_while(|waiter| waiter.mode == Mode::Mutex);
-        let behind = mutexes.skip(self.position(owner).map_or(0, |at| at + 1));
+        let others = mutexes.filter(|waiter| waiter.owner != owner);
         let follower =
             |waiter: &Waiter| Follower { session: waiter.session.clone(), record: waiter.record.clone() };
-        behind.take(FOLLOWERS).map(follower).collect()
+        others.take(FOLLOWERS).map(follower).collect()
     }
 
     /// Whether nobody but this one stands in line, as far as can be seen: all of it.
@@ -535,4 +535,37 @@ pub(crate) fn letter_to(keys: &Keys, client: &ClientId, entry: &Entry) -> Option
     let leaf = entry.key.strip_prefix(&keys.inbox(client))?;
     let owner = crate::backend::consul::keys::owner_of(leaf)?;
     Some((owner, serde_json::from_slice(&entry.value).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_overtook_others_hands_on_to_them() {
+        let keys = Keys::new("polylatch", None).unwrap();
+        let mut view = View::read(&keys, &LockName::new("a").unwrap(), Vec::new());
+        let owners: Vec<_> = (0..3).map(|_| OwnerToken::random().unwrap()).collect();
+        view.line = owners
+            .iter()
+            .map(|owner| {
+                let record =
+                    format!(r#"[1,"{}","web-1:42:0a0b0c0d","","m",3000,15000,0,0,null,[]]"#, owner.to_hex());
+                let record = Record::read(record.as_bytes()).unwrap();
+                Waiter {
+                    owner: *owner,
+                    mode: Mode::Mutex,
+                    key: owner.to_hex(),
+                    session: String::new(),
+                    created: 1,
+                    record,
+                }
+            })
+            .collect();
+        for (entrant, others) in [(0, [1, 2]), (1, [0, 2])] {
+            let next: Vec<_> =
+                view.followers(owners[entrant]).iter().map(|next| next.record.owner()).collect();
+            assert_eq!(next, others.map(|at: usize| Some(owners[at])));
+        }
+    }
 }
