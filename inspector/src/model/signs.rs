@@ -14,10 +14,20 @@ pub(super) const SIGN_EVERY_MS: u64 = 15_000;
 /// A client that is overdue by one more than this is silent.
 const PATIENCE_MS: u64 = 5_000;
 
-/// How old the latest sign of each client was at the best of times. The client's own clock wrote it, so an age
-/// means something only beside this: it has the difference of the clocks in it.
+/// When the latest sign of each client came, as this viewer noticed it. The client's own clock wrote it, so only
+/// that it is another one than before means something.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Signs(HashMap<ClientId, u64>);
+pub(super) struct Signs {
+    now_ms: u64,
+    signs: HashMap<ClientId, Sign>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sign {
+    /// By the client's clock.
+    said_at_ms: u64,
+    noticed_at_ms: u64,
+}
 
 impl Signs {
     /// The same after one more reading.
@@ -26,16 +36,18 @@ impl Signs {
         if !snapshot.locks.iter().any(|lock| lock.holders.iter().any(on_session)) {
             return Self::default();
         }
-        let best = |client: &ClientView| {
-            let known = self.0.get(&client.id).copied().unwrap_or(u64::MAX);
-            (client.id.clone(), client.seen_ago_ms.min(known))
+        let now_ms = snapshot.taken_at_ms;
+        let sign = |client: &ClientView| {
+            let said_at_ms = now_ms.saturating_sub(client.seen_ago_ms);
+            let known = self.signs.get(&client.id).filter(|known| known.said_at_ms == said_at_ms);
+            (client.id.clone(), known.copied().unwrap_or(Sign { said_at_ms, noticed_at_ms: now_ms }))
         };
-        Self(snapshot.clients.iter().map(best).collect())
+        Self { now_ms, signs: snapshot.clients.iter().map(sign).collect() }
     }
 
     /// For how long a client has given no sign of life, if that is longer than it should be.
     pub(super) fn silent_for_ms(&self, client: &ClientView) -> Option<u64> {
-        let since = client.seen_ago_ms.checked_sub(*self.0.get(&client.id)?)?;
+        let since = self.now_ms.saturating_sub(self.signs.get(&client.id)?.noticed_at_ms);
         (since > 2 * SIGN_EVERY_MS + PATIENCE_MS).then_some(since)
     }
 }

@@ -310,8 +310,10 @@ impl Store {
         let before_ms = old.map(|old| old.taken_at_ms);
         let taken_ms = new.taken_at_ms;
         let step = |old, new, events| Step { old, new, before_ms, taken_ms, gap, events };
+        let mut still_here = 0;
         for lock in &new.locks {
             let known = self.places.get_key_value(lock.name.as_str()).map(|(name, at)| (name.clone(), *at));
+            still_here += usize::from(known.is_some());
             let was = known.as_ref().and_then(|(_, at)| old?.locks.get(*at as usize));
             let events = by_lock.get(lock.name.as_str()).map_or(&[][..], Vec::as_slice);
             let name = known.map_or_else(|| lock.name.as_str().into(), |(name, _)| name);
@@ -319,7 +321,8 @@ impl Store {
             history.quiet = false;
             history.observe(&step(was, Some(lock), events), limits);
         }
-        let Some(old) = old else { return };
+        // Mostly all are, and then there is nothing to look for.
+        let Some(old) = old.filter(|_| still_here < self.places.len()) else { return };
         // A truncated reading does not say that what is missing from it is gone.
         let here: std::collections::HashSet<&str> = new.locks.iter().map(|lock| lock.name.as_str()).collect();
         for (name, at) in self.places.iter().filter(|(name, _)| !here.contains(&***name)) {
@@ -358,6 +361,7 @@ impl Store {
                 (None, _) => lock.name.as_str().into(),
             };
             let verdicts = judge(lock, evidence, history);
+            let hand_offs = history.map_or(0, |history| history.hand_offs(snapshot.taken_at_ms));
             let verdicts = self.settle(&name, verdicts, !lock.holders.is_empty());
             let unchanged = old_lock.is_some_and(|old| is_same(old, lock));
             let mut row = match old_row {
@@ -373,8 +377,7 @@ impl Store {
                 }
             };
             row.sampled_at_ms = self.sampled_at_ms;
-            let history = self.histories.get(&*name);
-            row.hand_offs = history.map_or(0, |history| history.hand_offs(snapshot.taken_at_ms));
+            row.hand_offs = hand_offs;
             places.insert(name, index as u32);
             rows.push(row);
         }

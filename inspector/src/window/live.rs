@@ -56,6 +56,8 @@ struct Kept {
     fleet: Fleet,
     alarms: Alarms,
     recorder: Option<(Recording, Recorder)>,
+    /// As of the latest look: what time alone changes since is seen at the next.
+    outline: (Summary, usize),
     /// What the user said of each connection, which the poller does not know.
     known: Vec<Connection>,
 }
@@ -308,7 +310,7 @@ impl Keeper {
     fn take(&self, news: impl Iterator<Item = Told>, is_due: bool) -> bool {
         let mut kept = lock(&self.kept);
         let now_ms = self.clock.now_ms();
-        let (before, looked) = (kept.fleet.version(), outline(&kept.fleet, now_ms));
+        let before = kept.fleet.version();
         let (mut changes, mut broken, mut happened) = (Vec::new(), Vec::new(), false);
         for told in news {
             happened |= kept.is_worth_a_frame(&told);
@@ -328,8 +330,9 @@ impl Keeper {
         let trouble = self.note_breaks(&broken, now_ms);
         let now_ms = self.clock.now_ms();
         kept.begin(&changes, now_ms);
-        // A finding may come, and a row go, with time alone.
-        happened |= outline(&kept.fleet, now_ms) != looked;
+        // A finding may come, and a row go or become stale, with time alone.
+        let outline = outline(&kept.fleet, now_ms);
+        happened |= std::mem::replace(&mut kept.outline, outline) != outline;
         let later = kept.fleet.version() != before && is_due;
         let Kept { fleet, alarms, .. } = &mut *kept;
         let alerts = alarms.check(fleet, now_ms);
