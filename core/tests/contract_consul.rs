@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use contract::{Store, block_on, eventually, millis, poll_at_most, seen};
+use contract::{Store, block_on, eventually, millis, seen, stands_in_line};
 use polylatch::{ErrorKind, Guard, Polylatch};
 use polylatch_test_services::consul::ConsulAgent;
 
@@ -90,8 +90,7 @@ type Acquiring<'lock> = Pin<Box<dyn Future<Output = polylatch::Result<Guard>> + 
 /// Starts to wait; returns when so many stand in line.
 fn join<'lock>(lock: &'lock polylatch::Lock, looks: &Polylatch, waiters: usize) -> Acquiring<'lock> {
     let mut acquire: Acquiring<'lock> = Box::pin(lock.acquire());
-    let _ = poll_at_most(4, acquire.as_mut());
-    eventually("it stands in line", || seen(looks, "x").waiters.len() == waiters);
+    stands_in_line(acquire.as_mut(), looks, "x", waiters);
     acquire
 }
 

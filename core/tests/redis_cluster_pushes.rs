@@ -210,6 +210,68 @@ fn what_nobody_waits_for_is_not_heard_any_more() {
     drop(again.join().unwrap().unwrap());
 }
 
+/// What the channel begins with in which is heard who waits for a lock that is held; its slot, and the node that
+/// has it.
+fn shard_of(cluster: &Cluster, name: &str) -> (String, u16, usize) {
+    let suffix = format!(":{{{name}}}:lock");
+    let key = cluster.nodes.iter().find_map(|node| {
+        let keys = node.command(&["KEYS", &format!("*{suffix}")]);
+        keys.texts().first().map(|key| (*key).to_owned())
+    });
+    let key = key.expect("it is held");
+    let (slot, at) = place_of(cluster, &key);
+    (key.strip_suffix(&suffix).unwrap().to_owned(), slot, at)
+}
+
+#[test]
+fn a_slot_that_nobody_serves_disturbs_nobody_who_waits_in_another() {
+    let cluster = Cluster::start();
+    for node in &cluster.nodes {
+        node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let (holder, other) = (client(&cluster), client(&cluster));
+    let hold = |at: usize| {
+        let name = format!("job {at}");
+        let guard = block_on(holder.lock(&name).acquire()).unwrap();
+        (shard_of(&cluster, &name), name, guard)
+    };
+    // Of so many, two are at one node.
+    let held: Vec<_> = (0..4).map(hold).collect();
+    let mut pairs = held.iter().enumerate().flat_map(|(at, one)| held[..at].iter().map(move |two| (one, two)));
+    let (lost, served) = pairs.find(|(one, two)| one.0.2 == two.0.2).unwrap();
+    let ((shard, slot, at), ..) = lost;
+    assert_ne!(*slot, served.0.1);
+    let waiters = [lost, served].map(|(_, name, _)| {
+        let waiting = other.lock(name).wait(SOON * 2);
+        thread::spawn(move || block_on(waiting.acquire()))
+    });
+    eventually_within("both are heard", SOON, || channels(&cluster.nodes[*at]).len() == 2);
+    for (_, name, _) in [lost, served] {
+        wait_for_line(&holder, name, 1);
+    }
+
+    let mut node = cluster.nodes[*at].connect().unwrap();
+    let mut number = |section: &str, field: &str| {
+        let info = node.command(&["INFO", section]).unwrap();
+        let line = info.text().unwrap().lines().find_map(|line| line.strip_prefix(field));
+        line.map_or(0, |number| {
+            number.trim_start_matches(":count=").trim_start_matches(':').parse::<u64>().unwrap()
+        })
+    };
+    let connections = number("stats", "total_connections_received");
+    cluster.nodes[*at].command(&["CLUSTER", "DELSLOTS", &slot.to_string()]);
+    eventually_within("it is refused", SOON, || number("errorstats", "errorstat_CLUSTERDOWN") > 5);
+    // The command above took one.
+    assert!(number("stats", "total_connections_received") <= connections + 1, "it stays connected");
+
+    let [lost_waiter, served_waiter] = waiters;
+    comes_in_promptly(&served.2, served_waiter);
+    cluster.nodes[*at].command(&["CLUSTER", "ADDSLOTS", &slot.to_string()]);
+    let is_heard = || channels(&cluster.nodes[*at]).iter().any(|channel| channel.starts_with(shard));
+    eventually_within("it is heard again", SOON, is_heard);
+    comes_in_promptly(&lost.2, lost_waiter);
+}
+
 #[test]
 fn whoever_is_in_line_behind_a_broken_lease_is_pushed_its_grant() {
     let cluster = Cluster::start();

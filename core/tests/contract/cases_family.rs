@@ -8,7 +8,7 @@ use std::time::Instant;
 use polylatch::inspect::{BreakOutcome, BreakRequest};
 use polylatch::{Converted, ErrorKind, Guard, LostReason, Polylatch};
 
-use super::{Store, block_on, eventually, millis, poll_at_most, seen};
+use super::{Store, block_on, eventually, millis, seen, stands_in_line};
 
 fn read(client: &Polylatch) -> Option<Guard> {
     block_on(client.rw_lock("a").read().try_acquire()).unwrap()
@@ -255,8 +255,7 @@ pub fn shared_holders_and_waiters_are_visible(store: &impl Store) {
     let reader = block_on(client.rw_lock("a").read().label("report").acquire()).unwrap();
     let lock = client.rw_lock("a").write().label("import").wait(millis(10_000));
     let mut waiting = std::pin::pin!(lock.acquire());
-    let _ = poll_at_most(4, waiting.as_mut());
-    eventually("it waits", || !seen(&client, "a").waiters.is_empty());
+    stands_in_line(waiting.as_mut(), &client, "a", 1);
     let view = seen(&client, "a");
     assert_eq!((&*view.mode, view.capacity), ("rw", None));
     let holder = &view.holders[0];

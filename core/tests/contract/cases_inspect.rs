@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use polylatch::inspect::{AuditEntry, BreakOutcome, BreakRequest, EventKind, LockView, Query, Snapshot};
 use polylatch::{ErrorKind, FencingToken, LostReason, Polylatch};
 
-use super::{Store, block_on, eventually, millis, poll_at_most, seen};
+use super::{Store, block_on, eventually, millis, seen, stands_in_line};
 
 fn list(client: &Polylatch) -> Snapshot {
     block_on(client.inspect().list(&Query::default())).unwrap()
@@ -124,8 +124,7 @@ pub fn names_and_labels_come_back_as_they_were_given(store: &impl Store) {
     let waiting = other.lock(name).label(label).wait(millis(10_000));
     let future = waiting.acquire();
     let mut future = std::pin::pin!(future);
-    let _ = poll_at_most(4, future.as_mut());
-    eventually("it waits", || !seen(&client, name).waiters.is_empty());
+    stands_in_line(future.as_mut(), &client, name, 1);
     let snapshot = list(&client);
     assert_eq!(snapshot.locks[0].name, name);
     assert_eq!(snapshot.locks[0].holders[0].label, label);

@@ -6,7 +6,7 @@ use std::thread;
 
 use polylatch::{ErrorKind, Guard, GuardSet, Lock, LockAll, Polylatch};
 
-use super::{Store, block_on, eventually, millis, poll_at_most, seen};
+use super::{Store, block_on, eventually, millis, poll_at_most, seen, stands_in_line};
 
 fn names(set: &GuardSet) -> Vec<&str> {
     set.guards().iter().map(Guard::name).collect()
@@ -176,8 +176,7 @@ pub fn a_set_does_not_overtake_who_waits_for_one_of_its_locks(store: &impl Store
     let first = block_on(holder.rw_lock("b").read().acquire()).unwrap();
     let writing = others.rw_lock("b").write().wait(millis(10_000));
     let mut writer = std::pin::pin!(writing.acquire());
-    let _ = poll_at_most(4, writer.as_mut());
-    eventually("the writer waits", || seen(&holder, "b").waiters.len() == 1);
+    stands_in_line(writer.as_mut(), &holder, "b", 1);
     let set = |lock: Lock| LockAll::of([holder.lock("a"), lock]);
     let reader = holder.rw_lock("b").read();
     assert!(block_on(set(reader.clone()).try_acquire()).unwrap().is_none(), "a writer waits before it");

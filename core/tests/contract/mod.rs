@@ -208,6 +208,19 @@ pub fn poll_at_most<F: Future>(times: usize, future: F) -> Option<F::Output> {
     None
 }
 
+/// Begins an acquisition that has to wait, and polls it until so many stand in line.
+pub fn stands_in_line<F: Future + ?Sized>(
+    mut acquiring: std::pin::Pin<&mut F>,
+    looks: &Polylatch,
+    name: &str,
+    waiters: usize,
+) {
+    eventually("it stands in line", || {
+        assert!(poll_at_most(1, acquiring.as_mut()).is_none(), "it has to wait");
+        seen(looks, name).waiters.len() == waiters
+    });
+}
+
 /// Waits until something is so; panics with `what` after ten seconds.
 pub fn eventually(what: &str, so: impl FnMut() -> bool) {
     eventually_within(what, Duration::from_secs(10), so);

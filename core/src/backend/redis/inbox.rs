@@ -95,25 +95,23 @@ impl Inner {
 
     /// Says whether this client hears on the caller's runtime already, or on its own one in place of that.
     pub(super) fn hears_here(&self) -> bool {
-        let id = Handle::try_current().map_or_else(|_| self.runtime.id(), |runtime| runtime.id());
         let inboxes = unpoisoned(&self.inboxes.at);
-        let id = if self.may_hear_on(&inboxes, id) { id } else { self.runtime.id() };
-        inboxes.contains_key(&id)
+        inboxes.contains_key(&self.hearing(&inboxes).id())
     }
 
-    fn may_hear_on(&self, inboxes: &HashMap<runtime::Id, Inbox>, id: runtime::Id) -> bool {
+    /// Where pushes to the caller are heard.
+    fn hearing(&self, inboxes: &HashMap<runtime::Id, Inbox>) -> Handle {
         let others = inboxes.keys().filter(|id| **id != self.runtime.id()).count();
-        inboxes.contains_key(&id) || others < RUNTIMES
+        let here = Handle::try_current().ok();
+        here.filter(|here| inboxes.contains_key(&here.id()) || others < RUNTIMES)
+            .unwrap_or_else(|| self.runtime.clone())
     }
 
     fn inbox_here(self: &Arc<Self>, waits: Duration) -> Arc<watch::Sender<State>> {
         let used_until = Instant::now() + waits.max(UNUSED);
-        let mut runtime = Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
-        let (id, inbox) = {
+        let (runtime, inbox) = {
             let mut inboxes = unpoisoned(&self.inboxes.at);
-            if !self.may_hear_on(&inboxes, runtime.id()) {
-                runtime = self.runtime.clone();
-            }
+            let runtime = self.hearing(&inboxes);
             let id = runtime.id();
             if let Some(inbox) = inboxes.get_mut(&id) {
                 inbox.used_until = inbox.used_until.max(used_until);
@@ -121,13 +119,14 @@ impl Inner {
             }
             let state = Arc::new(watch::Sender::new(State::Opening));
             inboxes.insert(id, Inbox { state: Arc::clone(&state), used_until });
-            (id, state)
+            (runtime, state)
         };
+        let id = runtime.id();
         let (weak, told) = (Arc::downgrade(self), Arc::clone(&inbox));
         let channel = self.inbox().1;
         // There are as many as shards, and most are not waited for most of the time.
         if self.port.pushes() == Pushes::InSlot {
-            self.runtime.spawn(leave_when_unused(Arc::downgrade(self), id));
+            self.runtime.spawn(leave_when_unused(Arc::downgrade(self), id, Arc::downgrade(&inbox)));
         }
         let _context = runtime.enter();
         self.port.subscribe(
@@ -144,6 +143,12 @@ impl Inner {
     fn heard(&self, event: ChannelEvent, id: runtime::Id, inbox: &watch::Sender<State>) {
         match event {
             ChannelEvent::Subscribed => {
+                let inboxes = unpoisoned(&self.inboxes.at);
+                if !inboxes.contains_key(&id) {
+                    // Given up while it was on its way. Before anybody can subscribe anew.
+                    return self.port.unsubscribe(self.inbox().1, id);
+                }
+                drop(inboxes);
                 inbox.send_replace(State::Open);
                 // Whatever was pushed before now is lost: everybody asks.
                 self.wakeups.hint_all();
@@ -191,13 +196,17 @@ impl Inner {
     }
 }
 
-/// Unsubscribes once nobody has waited for a while.
-async fn leave_when_unused(inner: Weak<Inner>, id: runtime::Id) {
+/// Unsubscribes this inbox, not one that came after it, once nobody has waited for a while. A refusal stays.
+async fn leave_when_unused(inner: Weak<Inner>, id: runtime::Id, this: Weak<watch::Sender<State>>) {
     loop {
         let left = {
             let Some(inner) = inner.upgrade() else { return };
             let mut inboxes = unpoisoned(&inner.inboxes.at);
-            let Some(inbox) = inboxes.get(&id) else { return };
+            let is_this = |present: &&Inbox| std::ptr::eq(Arc::as_ptr(&present.state), this.as_ptr());
+            let Some(inbox) = inboxes.get(&id).filter(is_this) else { return };
+            if !inner.inboxes.may_listen() {
+                return;
+            }
             let left = inbox.used_until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 inboxes.remove(&id);

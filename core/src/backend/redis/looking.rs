@@ -135,9 +135,9 @@ pub(crate) async fn look(
 
 /// Glances at the names that are asked for.
 async fn glance(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Glance> {
-    let mut glance = Glance { at_ms: 0, marks: BTreeMap::new(), pages: 0 };
+    let (mut at_ms, mut marks, mut pages) = (0, Vec::new(), 0);
     loop {
-        let first = glance.pages * NAMES_PER_PAGE;
+        let first = pages * NAMES_PER_PAGE;
         let mut args = vec![first.to_string(), (first + NAMES_PER_PAGE - 1).to_string()];
         args.extend(keys.around_names());
         let call = Call { script: &scripts::GLANCE, keys: vec![keys.index()], args };
@@ -146,17 +146,18 @@ async fn glance(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Glance> {
             let text = "the script glance answered nothing; please report this";
             return Err(Error::new(ErrorKind::Internal, text));
         };
-        if glance.pages == 0 {
-            glance.at_ms = now_ms.uint()?;
+        if pages == 0 {
+            at_ms = now_ms.uint()?;
         }
         for pair in page.chunks_exact(2) {
             if let Some(name) = reading::listed(&pair[0].text()?, query) {
-                glance.marks.insert(name, Mark::of(&pair[1].text()?));
+                marks.push((name, Mark::of(&pair[1].text()?)));
             }
         }
-        glance.pages += 1;
+        pages += 1;
         if page.len() < 2 * NAMES_PER_PAGE {
-            return Ok(glance);
+            // At once: they come in order, so that hardly any is compared with more than its neighbour.
+            return Ok(Glance { at_ms, marks: marks.into_iter().collect(), pages });
         }
     }
 }

@@ -72,16 +72,20 @@ impl Inner {
         let Ask::Wait { near_heartbeat, far_heartbeat } = ask else {
             return self.poll_as(&contender, ask, 0).await;
         };
-        let pushes = self.port.pushes();
-        if pushes == Pushes::InSlot && !self.hears_here() {
-            // Most locks are free, and every shard would be one more to listen in.
-            let answer = self.poll_as(&contender, Ask::Try, 0).await?;
+        if self.port.pushes() == Pushes::InSlot && !self.hears_here() {
+            // Most locks are free, and every shard would be one more to listen in. It may stand in line already.
+            let answer = self.poll_as(&contender, Ask::Try, self.listening_code()).await?;
             if !matches!(answer, Answer::Wait { .. }) {
                 return Ok(answer);
             }
         }
-        let listens = self.listens(near_heartbeat.max(far_heartbeat)).await;
-        self.poll_as(&contender, ask, if listens { pushes.code() } else { 0 }).await
+        self.listens(near_heartbeat.max(far_heartbeat)).await;
+        self.poll_as(&contender, ask, self.listening_code()).await
+    }
+
+    /// As whom a waiter of this client stands in line: how it hears of its grant is part of its record.
+    fn listening_code(&self) -> u8 {
+        if self.inboxes.may_listen() { self.port.pushes().code() } else { 0 }
     }
 
     async fn poll_as(&self, contender: &Contender, ask: Ask, listens: u8) -> Result<Answer> {
@@ -260,8 +264,7 @@ impl Inner {
     }
 
     pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
-        let listens = if self.inboxes.may_listen() { self.port.pushes().code() } else { 0 };
-        let args = [contender.owner.to_hex(), waiter_record(&contender, listens)];
+        let args = [contender.owner.to_hex(), waiter_record(&contender, self.listening_code())];
         let script = one_of(&contender, (&scripts::CANCEL, More::Holders), &scripts::SHARED_CANCEL);
         self.granting(script, &contender.name, args, None).await?;
         self.unlisted.remove(&contender);

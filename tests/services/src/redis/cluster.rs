@@ -1,6 +1,6 @@
 //! A cluster: three masters, with a replica each if wanted.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{RedisBuilder, RedisServer};
 use crate::port::ReservedPort;
@@ -153,7 +153,17 @@ impl Cluster {
     /// Lets a replica take the place of its master, which becomes its replica; nothing is lost.
     #[track_caller]
     pub fn take_over(&self, replica: usize) {
-        self.say(replica, &["CLUSTER", "FAILOVER"]);
+        let mut asked: Option<Instant> = None;
+        wait_until("the replica to take over", PATIENCE, || {
+            let role = self.nodes[replica].command(&["ROLE"]);
+            let is_master = role.items().first().and_then(|role| role.text()) == Some("master");
+            // It is given up after 5 s if the others have not agreed by then, and nothing says so.
+            if !is_master && asked.is_none_or(|at| at.elapsed() > Duration::from_secs(6)) {
+                self.say(replica, &["CLUSTER", "FAILOVER"]);
+                asked = Some(Instant::now());
+            }
+            is_master
+        });
         self.wait_until_master(replica);
     }
 

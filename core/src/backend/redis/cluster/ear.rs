@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::nodes::Nodes;
-use super::spoken::{Said, command, take};
+use super::spoken::{Said, take};
 use crate::backend::redis::config::Address;
 use crate::backend::redis::native::NativePort;
 use crate::backend::redis::port::{ChannelEvent, Listener};
@@ -46,9 +46,16 @@ pub(super) enum Order {
 }
 
 /// A command that was not answered yet.
-enum Asked {
-    Subscribe { channel: String, slot: u16 },
-    Unsubscribe { channel: String, slot: u16 },
+struct Asked {
+    subscribes: bool,
+    channel: String,
+    slot: u16,
+}
+
+impl Asked {
+    fn of(one: &Listening, subscribes: bool) -> Self {
+        Self { subscribes, channel: one.channel.clone(), slot: one.slot }
+    }
 }
 
 /// One connection, while there is something to hear.
@@ -60,6 +67,8 @@ pub(super) struct Ear {
     pub runtime: Handle,
     pub orders: UnboundedReceiver<Order>,
     pub heard: HashMap<String, Listening>,
+    /// A subscription has stood since the connection was lost last.
+    pub confirmed: bool,
 }
 
 /// Why an ear stops to listen.
@@ -77,12 +86,12 @@ impl Ear {
         let mut backoff = new_backoff();
         loop {
             let error = match self.connected().await {
-                Ok(stream) => {
-                    backoff = new_backoff();
-                    self.listens(stream).await
-                }
+                Ok(stream) => self.listens(stream).await,
                 Err(error) => Err(error),
             };
+            if std::mem::take(&mut self.confirmed) {
+                backoff = new_backoff();
+            }
             match error {
                 Ok(End::Closed) => return,
                 Ok(End::Unused) => {
@@ -148,13 +157,13 @@ impl Ear {
     fn obey(&mut self, order: Order) -> Option<Asked> {
         match order {
             Order::Hear(one) => {
-                let asked = Asked::Subscribe { channel: one.channel.clone(), slot: one.slot };
+                let asked = Asked::of(&one, true);
                 self.heard.insert(one.channel.clone(), one);
                 Some(asked)
             }
             Order::Leave(channel) => {
                 let one = self.heard.remove(&channel)?;
-                Some(Asked::Unsubscribe { channel, slot: one.slot })
+                Some(Asked::of(&one, false))
             }
             Order::Look => {
                 let nodes = self.nodes.upgrade()?;
@@ -179,15 +188,11 @@ impl Ear {
         };
         let mut asked: Vec<Asked> = Vec::new();
         let mut buffer = Vec::new();
-        let all = self.heard.values();
-        let mut asks: Vec<_> =
-            all.map(|one| Asked::Subscribe { channel: one.channel.clone(), slot: one.slot }).collect();
+        let mut asks: Vec<_> = self.heard.values().map(|one| Asked::of(one, true)).collect();
         loop {
             for ask in asks.drain(..) {
-                let words = match &ask {
-                    Asked::Subscribe { channel, .. } => command(&["SSUBSCRIBE", channel]),
-                    Asked::Unsubscribe { channel, .. } => command(&["SUNSUBSCRIBE", channel]),
-                };
+                let verb = if ask.subscribes { "SSUBSCRIBE" } else { "SUNSUBSCRIBE" };
+                let words = redis::cmd(verb).arg(&ask.channel).get_packed_command();
                 stream.write_all(&words).await.map_err(broken)?;
                 asked.push(ask);
             }
@@ -219,12 +224,9 @@ impl Ear {
         };
         let [kind, channel, rest @ ..] = &words[..] else { return Ok(()) };
         let channel = String::from_utf8_lossy(channel);
-        let answers = |subscribes: bool| {
-            let channel = &*channel;
-            move |one: &Asked| match one {
-                Asked::Subscribe { channel: of, .. } => subscribes && of == channel,
-                Asked::Unsubscribe { channel: of, .. } => !subscribes && of == channel,
-            }
+        let mut answered = |subscribes: bool| {
+            let at = asked.iter().position(|one| one.subscribes == subscribes && one.channel == *channel)?;
+            Some(asked.remove(at))
         };
         match (&kind[..], self.heard.get_mut(&*channel)) {
             (b"smessage", Some(one)) => {
@@ -232,17 +234,20 @@ impl Ear {
                 (one.listener)(ChannelEvent::Message(message));
             }
             (b"ssubscribe", one) => {
-                asked.iter().position(answers(true)).map(|at| asked.remove(at));
+                answered(true);
+                self.confirmed = true;
                 if let Some(one) = one {
                     one.hops = 0;
                     (one.listener)(ChannelEvent::Subscribed);
                 }
             }
-            (b"sunsubscribe", _) => match asked.iter().position(answers(false)) {
-                Some(at) => drop(asked.remove(at)),
-                // The slot has gone to another node.
-                None => self.goes_on(&channel),
-            },
+            (b"sunsubscribe", _) => {
+                let was_asked_for = answered(false).is_some();
+                // Otherwise the slot has gone to another node.
+                if !was_asked_for {
+                    self.goes_on(&channel);
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -257,12 +262,11 @@ impl Ear {
         };
         let slot = detail.split(' ').next().and_then(|slot| slot.parse::<u16>().ok());
         let at = match (&moved, slot) {
-            (Some(_), Some(slot)) => asked.iter().position(|one| match one {
-                Asked::Subscribe { slot: of, .. } | Asked::Unsubscribe { slot: of, .. } => *of == slot,
-            }),
+            (Some(_), Some(slot)) => asked.iter().position(|one| one.slot == slot),
             _ => (!asked.is_empty()).then_some(0),
         };
-        let Some(Asked::Subscribe { channel, slot }) = at.map(|at| asked.remove(at)) else { return Ok(()) };
+        let refused = at.map(|at| asked.remove(at));
+        let Some(Asked { channel, slot, .. }) = refused.filter(|one| one.subscribes) else { return Ok(()) };
         match (moved, self.nodes.upgrade()) {
             (Some((host, port)), Some(nodes)) => {
                 let host = if host.is_empty() { self.at.host().to_owned() } else { host };
@@ -270,13 +274,20 @@ impl Ear {
                 self.goes_on(&channel);
                 Ok(())
             }
-            _ => {
+            (_, nodes) => {
                 let error = refusal(Some(code), Some(detail));
-                if error.kind() != ErrorKind::BackendRejected {
-                    return Err(error);
-                }
-                if let Some(one) = self.heard.remove(&channel) {
-                    (one.listener)(ChannelEvent::Refused(error.to_string()));
+                match nodes {
+                    _ if error.kind() == ErrorKind::BackendRejected => {
+                        if let Some(one) = self.heard.remove(&channel) {
+                            (one.listener)(ChannelEvent::Refused(error.to_string()));
+                        }
+                    }
+                    // Such as a slot that nobody serves. The others are heard on.
+                    Some(nodes) => {
+                        nodes.doubt();
+                        self.goes_on(&channel);
+                    }
+                    None => return Err(error),
                 }
                 Ok(())
             }

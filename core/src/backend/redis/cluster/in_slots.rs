@@ -71,7 +71,7 @@ impl Nodes {
         drop(ears);
         let heard = HashMap::from([(one.channel.clone(), one)]);
         let nodes = Arc::downgrade(self);
-        let ear = Ear { nodes, port, at, runtime: runtime.clone(), orders: taken, heard };
+        let ear = Ear { nodes, port, at, runtime: runtime.clone(), orders: taken, heard, confirmed: false };
         runtime.spawn(ear.run());
     }
 }

@@ -79,15 +79,6 @@ fn number(line: &[u8]) -> io::Result<usize> {
     number.filter(|number| *number <= LONGEST).ok_or_else(unreadable)
 }
 
-/// A command as a node reads it.
-pub(super) fn command(words: &[&str]) -> Vec<u8> {
-    let mut text = format!("*{}\r\n", words.len());
-    for word in words {
-        text.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-    }
-    text.into_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

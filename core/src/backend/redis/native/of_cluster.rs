@@ -46,6 +46,7 @@ async fn log_in(stream: &mut Box<dyn Stream>, words: &[&str]) -> redis::RedisRes
     let mut command = Cmd::new();
     command.arg(words);
     stream.write_all(&command.get_packed_command()).await?;
+    stream.flush().await?;
     // The answer is one line, and nothing can follow it before the next question.
     let mut line = Vec::new();
     while !line.ends_with(b"\r\n") {
