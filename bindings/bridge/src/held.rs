@@ -1,13 +1,12 @@
 //! A held lock as a handle for languages whose objects do not move: it stays the same handle when a
 //! step between reading and writing makes another guard of it.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 
-use polylatch::{Converted, Guard, GuardSet, LostReason};
+use polylatch::{Converted, Guard, LostReason};
 use tokio::sync::watch;
 
 use crate::failure::Failure;
@@ -205,23 +204,6 @@ impl Drop for Step<'_> {
             unfinished
         });
     }
-}
-
-/// Completes with the reason when one of the leases is lost, with `None` when all were given back. It
-/// does not keep the locks held.
-pub fn one_ended(set: &GuardSet) -> impl Future<Output = Option<LostReason>> + Send + 'static {
-    let mut leases: Vec<_> = set.guards().iter().map(|guard| Box::pin(guard.ended())).collect();
-    poll_fn(move |context| {
-        let mut lost = None;
-        leases.retain_mut(|lease| match lease.as_mut().poll(context) {
-            Poll::Ready(reason) => {
-                lost = lost.or(reason);
-                false
-            }
-            Poll::Pending => true,
-        });
-        if lost.is_some() || leases.is_empty() { Poll::Ready(lost) } else { Poll::Pending }
-    })
 }
 
 #[cfg(test)]

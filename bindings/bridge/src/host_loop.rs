@@ -197,6 +197,9 @@ impl<D: Send + 'static> Drop for HostLoop<D> {
         for running in calls.into_iter().filter_map(|running| running.upgrade()) {
             running.end();
         }
+        // Those that were woken and not looked at stand here, and hold what they stand in.
+        let woken = std::mem::take(&mut *unpoisoned(&self.woken.calls));
+        drop(woken);
     }
 }
 
@@ -385,6 +388,52 @@ mod tests {
         }
         waiting.cancel();
         assert!(guard.unwrap().is_held());
+    }
+
+    /// Pending once, and woken by then.
+    async fn once_more() {
+        let mut is_first = true;
+        std::future::poll_fn(|context| {
+            if !std::mem::take(&mut is_first) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    #[test]
+    fn of_what_a_start_has_woken_the_host_is_told_when_it_asks() {
+        let (tell, told) = mpsc::channel();
+        let host_loop = HostLoop::new(move || tell.send(()).unwrap());
+        let Started::UnderWay(_call) = host_loop.start(once_more(), |done| done.is_ok()) else {
+            panic!("it waits");
+        };
+        assert!(host_loop.is_due());
+        assert!(!host_loop.is_due(), "it is said once");
+        let mut done = Vec::new();
+        host_loop.turn(|ended| done.push(ended));
+        assert_eq!(done, [true]);
+        assert!(told.try_recv().is_err(), "nobody else was told");
+    }
+
+    #[test]
+    fn a_loop_that_ends_with_woken_calls_keeps_nothing() {
+        let kept = Arc::new(());
+        let notify = Arc::clone(&kept);
+        let host_loop = HostLoop::new(move || drop(Arc::clone(&notify)));
+        let in_call = Arc::clone(&kept);
+        let call = async move {
+            once_more().await;
+            drop(in_call);
+        };
+        let Started::UnderWay(under_way) = host_loop.start(call, |done| done.is_ok()) else {
+            panic!("it waits")
+        };
+        drop(under_way);
+        drop(host_loop);
+        assert_eq!(Arc::strong_count(&kept), 1);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod blocking;
 pub mod border;
 #[cfg(not(target_family = "wasm"))]
 pub mod client;
+pub mod ended;
 #[cfg(target_os = "linux")]
 mod event_queue;
 pub mod failure;
@@ -36,9 +37,10 @@ pub mod units;
 pub use blocking::{Interrupted, run_at_most, run_interruptible};
 #[cfg(not(target_family = "wasm"))]
 pub use client::Client;
+pub use ended::one_ended;
 pub use failure::{Context, Details, Failure};
 #[cfg(not(target_family = "wasm"))]
-pub use held::{Held, one_ended};
+pub use held::Held;
 #[cfg(not(target_family = "wasm"))]
 pub use host_loop::{HostLoop, Started, UnderWay};
 pub use options::{ConnectOptions, LockOptions, LockSpec, OptionValue, Way};

@@ -75,7 +75,10 @@ const had = (number, token, held) => {
 /** @type {Make} */
 const givenBack = (_, renewals, held) => held.givenBack(renewals);
 
-/** Of the call that is just being begun. @type {Make | undefined} */
+/**
+ * Of the call that is just being begun, and no longer: a guard that is forgotten has to be collected.
+ * @type {Make | undefined}
+ */
 let make;
 /** @type {Held | undefined} */
 let about;
@@ -114,8 +117,6 @@ const hub = {
    * @param {Record<string, any> | undefined} options
    */
   acquire(call, client, waits, name, way, count, capacity, options) {
-    make = had;
-    about = new Held(client, name, way, count);
     let lease;
     let wait;
     let all;
@@ -125,7 +126,10 @@ const hub = {
       else if (key === 'wait') wait = options[key];
       else all = options;
     }
-    return native.acquire(call, client, waits, name, way, count, capacity, lease, wait, all);
+    const reply = native.acquire(call, client, waits, name, way, count, capacity, lease, wait, all);
+    make = had;
+    about = new Held(client, name, way, count);
+    return reply;
   },
 
   /**
@@ -136,9 +140,10 @@ const hub = {
     const number = held.number();
     // It was given back before.
     if (number === undefined) return undefined;
+    const reply = native.release(call, number);
     make = givenBack;
     about = held;
-    return native.release(call, number);
+    return reply;
   },
 
   /**
@@ -149,9 +154,10 @@ const hub = {
   convert(call, held, up) {
     const number = held.number();
     if (number === undefined) return held.check();
+    const reply = native.convert(call, number, up);
     make = had;
     about = held;
-    return native.convert(call, number, up);
+    return reply;
   },
 
   /**
@@ -175,16 +181,23 @@ const hub = {
 
 function turn() {
   const ended = native.turn();
-  // Taken out before anything is told: those who hear of it may make calls, under the same numbers.
+  // Everything is noted before anything is told: those who hear of it may make calls, and those get the
+  // numbers that are free now, of calls and of locks that were given back.
   const entries = [];
-  for (let index = 0; index < ended.length; index += 3) entries.push(take(ended[index]));
-  for (let index = 0; index < entries.length; index += 1) {
-    const entry = entries[index];
+  const values = [];
+  for (let index = 0; index < ended.length; index += 3) {
+    const entry = take(ended[index]);
     if (entry === undefined) continue;
     if (entry.holds) letGo();
-    const value = ended[3 * index + 1];
+    const value = ended[index + 1];
+    entries.push(entry);
+    values.push(isFault(value) ? value : made(entry.make, value, ended[index + 2], entry.held));
+  }
+  for (let index = 0; index < entries.length; index += 1) {
+    const entry = /** @type {Waiting} */ (entries[index]);
+    const value = values[index];
     if (isFault(value)) entry.reject(errorOf(value));
-    else entry.resolve(made(entry.make, value, ended[3 * index + 2], entry.held));
+    else entry.resolve(value);
   }
 }
 
@@ -262,18 +275,20 @@ function call(begin, signal) {
   return new Promise((resolve, reject) => {
     signal?.throwIfAborted();
     const number = nextNumber();
+    const reply = begin(number);
+    const making = make;
+    const held = about;
     make = undefined;
     about = undefined;
-    const reply = begin(number);
     if (typeof reply !== 'boolean') {
       if (isFault(reply)) throw errorOf(reply);
-      resolve(made(make, reply, make === undefined ? 0 : native.beside(), about));
+      resolve(made(making, reply, making === undefined ? 0 : native.beside(), held));
       return;
     }
     hold();
     /** @param {unknown} error */
     const failed = (error) => resolve(told(error));
-    const entry = { resolve, reject: failed, holds: true, make, held: about };
+    const entry = { resolve, reject: failed, holds: true, make: making, held };
     put(number, entry);
     goOn(reply);
     if (signal !== undefined) undoneBy(signal, number, entry, reject);

@@ -47,6 +47,8 @@ class Guard {
   #state = { givenBack: false, converting: false };
   /** @type {(() => void)[]} */
   #stop = [];
+  /** @type {Promise<void> | undefined} The end of a step that is under way. */
+  #step;
 
   /** @param {NativeGuard} native */
   constructor(native) {
@@ -126,6 +128,12 @@ class Guard {
 
   release() {
     this.#state.givenBack = true;
+    // A step that is under way comes to its end first.
+    if (this.#step !== undefined) return this.#step.then(() => this.#giveBack());
+    return this.#giveBack();
+  }
+
+  #giveBack() {
     return call((number) => hub.release(number, this.#native));
   }
 
@@ -140,12 +148,18 @@ class Guard {
   /** @param {boolean} up */
   async #convert(up) {
     const state = this.#state;
+    // Refused there, and nothing to this one.
+    if (this.#step !== undefined) return call((number) => hub.convert(number, this.#native, up));
     state.converting = true;
+    const step = call((number) => hub.convert(number, this.#native, up));
+    const ended = () => {};
+    this.#step = step.then(ended, ended);
     try {
-      this.#native = await call((number) => hub.convert(number, this.#native, up));
+      this.#native = await step;
       return this.#native.mode();
     } finally {
       state.converting = false;
+      this.#step = undefined;
       for (const stop of this.#stop.splice(0)) stop();
       // After a failed step the guard is gone, and whoever follows it is told so.
       if (this.#lost !== undefined) this.#follow();

@@ -11,15 +11,28 @@ use crate::failure::Fault;
 
 /// One held lock. Dropping it releases the lock in the background.
 pub struct HeldGuard {
-    /// Empty after a step from reading to writing or back that failed, or while it is made.
-    guard: Option<Arc<Guard>>,
+    place: Place,
     /// Only to be held, so that it can be closed as long as a guard is left.
     _client: Arc<Polylatch>,
 }
 
+enum Place {
+    Here(Arc<Guard>),
+    /// A step between reading and writing has it.
+    Stepping,
+    /// A step failed.
+    Gone,
+}
+
 impl HeldGuard {
     fn get(&self) -> Result<&Arc<Guard>, Failure> {
-        self.guard.as_ref().ok_or_else(gone)
+        match &self.place {
+            Place::Here(guard) => Ok(guard),
+            Place::Stepping => Err(Failure::invalid_argument(
+                "a step of this guard between reading and writing is under way; let it end first",
+            )),
+            Place::Gone => Err(gone()),
+        }
     }
 }
 
@@ -39,7 +52,7 @@ pub struct Guards {
 
 impl Guards {
     pub fn add(&mut self, guard: Guard, client: Arc<Polylatch>) -> usize {
-        let held = Some(HeldGuard { guard: Some(Arc::new(guard)), _client: client });
+        let held = Some(HeldGuard { place: Place::Here(Arc::new(guard)), _client: client });
         match self.free.pop() {
             Some(number) => {
                 self.held[number] = held;
@@ -59,9 +72,12 @@ impl Guards {
     /// Takes the guard out for a step that consumes it; the number stays its own.
     pub fn take(&mut self, number: usize) -> Result<Guard, Failure> {
         let held = self.held.get_mut(number).and_then(Option::as_mut).ok_or_else(gone)?;
-        let guard = held.guard.take().ok_or_else(gone)?;
+        held.get()?;
+        let Place::Here(guard) = std::mem::replace(&mut held.place, Place::Stepping) else {
+            return Err(gone());
+        };
         Arc::try_unwrap(guard).map_err(|guard| {
-            held.guard = Some(guard);
+            held.place = Place::Here(guard);
             Failure::invalid_argument(
                 "the guard is just being released; a lock that is given back cannot change its way",
             )
@@ -71,7 +87,14 @@ impl Guards {
     /// Puts it in again. If nobody knows its number any more, the lock is given back.
     pub fn put_back(&mut self, number: usize, guard: Guard) {
         if let Some(held) = self.held.get_mut(number).and_then(Option::as_mut) {
-            held.guard = Some(Arc::new(guard));
+            held.place = Place::Here(Arc::new(guard));
+        }
+    }
+
+    /// Its step failed: there is no guard any more, and nothing to give back.
+    pub fn given_up(&mut self, number: usize) {
+        if let Some(held) = self.held.get_mut(number).and_then(Option::as_mut) {
+            held.place = Place::Gone;
         }
     }
 
@@ -80,6 +103,15 @@ impl Guards {
         if self.get(number).is_ok_and(|held| Arc::ptr_eq(held, guard)) {
             self.remove(number);
         }
+    }
+
+    /// Frees the number of a guard that a step has given up; says whether it was one.
+    pub fn leave_given_up(&mut self, number: usize) -> bool {
+        let is_one = matches!(self.held.get(number), Some(Some(HeldGuard { place: Place::Gone, .. })));
+        if is_one {
+            self.remove(number);
+        }
+        is_one
     }
 
     pub fn remove(&mut self, number: usize) {

@@ -44,6 +44,8 @@ enum Value {
     Guard(polylatch::Guard, Arc<Polylatch>),
     /// A guard that goes on under its number.
     Converted(usize, polylatch::Guard),
+    /// A number whose guard was lost by a step that failed.
+    GivenUp(usize, Failure),
     /// A guard, under its number, that was given back.
     Released(usize, Arc<polylatch::Guard>),
     Set(GuardSet, Arc<Polylatch>),
@@ -216,6 +218,9 @@ impl Hub {
     #[napi(catch_unwind)]
     pub fn release(&self, call: f64, guard: u32) -> Reply {
         let number = guard as usize;
+        if self.calls.borrow_mut().as_mut().is_some_and(|calls| calls.guards.leave_given_up(number)) {
+            return Either::B(Either7::A(()));
+        }
         match self.guard(number) {
             Ok(guard) => self.start(call, async move {
                 guard.release().await?;
@@ -252,13 +257,17 @@ impl Hub {
             taken
         };
         self.start(call, async move {
-            if !up {
-                return Ok(Value::Converted(number, taken.downgrade().await?));
-            }
-            Ok(match taken.try_upgrade().await? {
-                Converted::Done(guard) => Value::Converted(number, guard),
-                // Still held, in the old way: `js/guard.cjs` sees that by its mode.
-                Converted::Refused(guard) => Value::Converted(number, guard),
+            let stepped = match up {
+                false => taken.downgrade().await,
+                // Held either way: `js/guard.cjs` sees by its mode in which.
+                true => taken
+                    .try_upgrade()
+                    .await
+                    .map(|(Converted::Done(guard) | Converted::Refused(guard))| guard),
+            };
+            Ok(match stepped {
+                Ok(guard) => Value::Converted(number, guard),
+                Err(error) => Value::GivenUp(number, error.into()),
             })
         })
     }
@@ -531,6 +540,10 @@ fn payload(value: Value, guards: &mut Guards, clients: &mut Vec<Weak<Polylatch>>
             let token = guard.fencing_token().get() as f64;
             guards.put_back(number, guard);
             return (Either7::D(number as u32), token);
+        }
+        Value::GivenUp(number, failure) => {
+            guards.given_up(number);
+            Either7::C(failure.into())
         }
         Value::Released(number, guard) => {
             guards.given_back(number, &guard);

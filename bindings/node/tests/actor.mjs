@@ -5,6 +5,8 @@ import { parentPort } from 'node:worker_threads';
 
 import { connect } from 'polylatch';
 
+import { block } from './stores.mjs';
+
 const [story, url, name] = process.argv.slice(2);
 const client = await connect(url);
 // Kept here: a guard that nobody has is given back when it is collected.
@@ -65,6 +67,48 @@ switch (story) {
       await sleep(10);
     }
     console.log('given back');
+    break;
+  }
+  case 'forget-and-do-nothing': {
+    await (async () => {
+      const guard = await client.lock(name, { lease: 60_000 });
+      guard.check();
+      console.log('held');
+    })();
+    // Nothing is called any more: that it is given back is seen by others.
+    for (;;) {
+      globalThis.gc();
+      await sleep(10);
+    }
+  }
+  case 'same-turn': {
+    // A lock is given back in the turn in which another lease ends, whose listener acquires: what it gets may
+    // have the number that the first one had, and whoever gets that number later must not suffer for it.
+    const memory = await connect('memory:');
+    // Whoever only listens for a loss does not keep the process.
+    setInterval(() => {}, 60_000);
+    for (let round = 0; round < 3; round += 1) {
+      const guard = await client.lock(name, { lease: 60_000 });
+      for (let times = 0; times < 5; times += 1) {
+        globalThis.gc();
+        await sleep(2);
+      }
+      guard.check();
+      const short = await client.lock(`${name}/short`, { lease: 300, renew: false });
+      const lost = new Promise((resolve) => {
+        short.signal.addEventListener('abort', () => resolve(memory.tryLock(name)));
+      });
+      await sleep(250);
+      const released = guard.release();
+      // Until both have come to their ends.
+      block(100);
+      const inner = await lost;
+      await released;
+      inner.check();
+      await inner.release();
+    }
+    console.log('kept');
+    process.exit(0);
     break;
   }
   case 'worker-end':

@@ -149,6 +149,16 @@ for (const [store, url] of await stores()) {
         await assert.rejects(writer.downgrade(), InvalidArgumentError);
       }));
 
+    test('a release waits for a step that is under way, and another step is refused', () =>
+      two(async (one, other, name) => {
+        const writer = await one.rwLock(name).write();
+        const step = writer.downgrade();
+        const again = assert.rejects(writer.downgrade(), InvalidArgumentError);
+        await Promise.all([step, again, writer.release()]);
+        assert.ok(!writer.isHeld);
+        await (await other.rwLock(name).tryWrite()).release();
+      }));
+
     test('permits are had up to their number', () =>
       two(async (one, other, name) => {
         const semaphore = one.semaphore(name, 3);

@@ -7,12 +7,7 @@ import { describe, test } from 'node:test';
 
 import { connect, LeaseLostError } from 'polylatch';
 
-import { stores, unique } from './stores.mjs';
-
-/** Keeps the loop from running. */
-function block(millis) {
-  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, millis);
-}
+import { block, stores, unique } from './stores.mjs';
 
 for (const [store, url] of await stores()) {
   describe(store, () => {

@@ -13,11 +13,15 @@ import { eventually, stores, unique } from './stores.mjs';
 
 const actor = fileURLToPath(new URL('./actor.mjs', import.meta.url));
 
-/** Runs the actor; answers with what it printed and its exit code. */
-async function run(story, url, name, { flags = [] } = {}) {
-  const child = spawn(process.execPath, [...flags, actor, story, url, name], {
+function start(story, url, name, { flags = [] } = {}) {
+  return spawn(process.execPath, [...flags, actor, story, url, name], {
     stdio: ['pipe', 'pipe', 'inherit'],
   });
+}
+
+/** Runs the actor; answers with what it printed and its exit code. */
+async function run(story, url, name, options) {
+  const child = start(story, url, name, options);
   let said = '';
   child.stdout.on('data', (data) => {
     said += data;
@@ -82,6 +86,27 @@ for (const [store, url] of await stores({ shared: true })) {
         assert.match(said, /given back/);
         assert.equal(code, 0);
         assert.notEqual(await client.tryLock(name), null);
+      }));
+
+    test('a guard that is forgotten by a program that makes no more calls is given back', () =>
+      one(async (client, name) => {
+        const child = start('forget-and-do-nothing', url, name, { flags: ['--expose-gc'] });
+        const gone = once(child, 'exit');
+        try {
+          await once(child.stdout, 'data');
+          const guard = await client.lock(name, { wait: 20_000 });
+          await guard.release();
+        } finally {
+          child.kill('SIGKILL');
+        }
+        await gone;
+      }));
+
+    test('a lock that is had while another is given back is kept', () =>
+      one(async (_, name) => {
+        const { said, code } = await run('same-turn', url, name, { flags: ['--expose-gc'] });
+        assert.match(said, /kept/);
+        assert.equal(code, 0);
       }));
 
     for (const end of ['end', 'exit', 'terminate']) {

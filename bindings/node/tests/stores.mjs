@@ -16,6 +16,11 @@ export function unique(name) {
   return `${name}-${process.pid}-${runs}`;
 }
 
+/** Keeps the loop from running. */
+export function block(millis) {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, millis);
+}
+
 /** Asks until something is so. */
 export async function eventually(what, so, within = 20_000) {
   const deadline = Date.now() + within;

@@ -2,17 +2,16 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 #[cfg(any(feature = "redis", feature = "consul"))]
 use std::sync::Arc;
-use std::task::Poll;
 
 use js_sys::{Array, Function};
 use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{Converted, FencingToken, GuardSet, LostReason, Polylatch};
-use polylatch_bridge::{Failure, LockSpec};
+use polylatch_bridge::{Failure, LockSpec, one_ended};
 use tokio::sync::oneshot;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
@@ -212,21 +211,10 @@ impl Hub {
     /// The same for a set: ends when one of its leases was lost, or all are over.
     #[wasm_bindgen(js_name = lostOne)]
     pub fn lost_one(&self, call: u32, set: &NativeSet) -> JsValue {
-        let mut ended: Vec<_> = set.set.guards().iter().map(|guard| Box::pin(guard.ended())).collect();
+        let ended = one_ended(&set.set);
         let set = Rc::downgrade(&set.set);
-        let one_was_lost = poll_fn(move |context| {
-            let mut lost = false;
-            ended.retain_mut(|ended| match ended.as_mut().poll(context) {
-                Poll::Ready(reason) => {
-                    lost |= reason.is_some();
-                    false
-                }
-                Poll::Pending => true,
-            });
-            if lost || ended.is_empty() { Poll::Ready(lost) } else { Poll::Pending }
-        });
         self.start(call, async move {
-            if one_was_lost.await
+            if ended.await.is_some()
                 && let Some(set) = set.upgrade()
             {
                 set.check()?;
@@ -315,7 +303,7 @@ impl Hub {
                 result = work => result,
             };
             under_way.borrow_mut().remove(&call);
-            // It resolves a promise, which runs nothing of the program before this returns.
+            // Whoever listens for a loss runs before this returns, and may make calls: nothing is borrowed.
             let _ = ended.call2(&JsValue::UNDEFINED, &call.into(), &payload(result));
         });
         false.into()
