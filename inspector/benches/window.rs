@@ -79,6 +79,9 @@ mod bench {
         let mut changes_seen = Vec::new();
         let mut probe = Probe::new(&redis.url());
         window.app.set_filter("lock:probe");
+        while window.app.shown().0 > 0 {
+            window.frame();
+        }
         while Instant::now() < end {
             changes_seen.push(probe.change(&mut window));
         }
@@ -107,6 +110,8 @@ mod bench {
             budgets.check("requests", cost.requests_per_sec, 3_000.0, "/s");
         }
         load.calm();
+        // They would count down in sight.
+        drop(probe);
         window.rest(Duration::from_secs(5));
         let (before, calm) = (processor_secs(), Duration::from_secs(10));
         let frames = window.rest(calm);
@@ -215,11 +220,11 @@ mod bench {
         }
     }
 
-    /// Takes and gives a lock, and looks when the window shows it.
+    /// Takes one lock after the other, and looks when the window shows it.
     struct Probe {
         runtime: tokio::runtime::Runtime,
         client: Polylatch,
-        guard: Option<polylatch::Guard>,
+        guards: Vec<polylatch::Guard>,
     }
 
     impl Probe {
@@ -227,21 +232,14 @@ mod bench {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             let client = runtime.block_on(Polylatch::connect(url)).expect("the server answers");
-            Self { runtime, client, guard: None }
+            Self { runtime, client, guards: Vec::new() }
         }
 
         fn change(&mut self, window: &mut Window) -> Duration {
-            if let Some(guard) = self.guard.take() {
-                self.runtime.block_on(guard.release()).expect("released");
-                // A row that went is shown for a moment more, so only a lock that comes is timed.
-                while window.app.shown().0 > 0 {
-                    window.frame();
-                }
-            }
-            let lock = self.client.lock("probe");
-            self.guard = Some(self.runtime.block_on(lock.acquire()).expect("acquired"));
+            let lock = self.client.lock(format!("probe/{}", self.guards.len()));
+            self.guards.push(self.runtime.block_on(lock.acquire()).expect("acquired"));
             let begun = Instant::now();
-            while window.app.shown().0 == 0 {
+            while window.app.shown().0 < self.guards.len() {
                 window.frame();
             }
             begun.elapsed()

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// While something changes, a store is read for at most this share of the time: one part in so many.
-const SHARE: u32 = 5;
+const SHARE: u32 = 4;
 
 /// While nothing changes. A reading is about as much work here as there, and both are to cost next to nothing.
 const CALM_SHARE: u32 = 60;
@@ -73,8 +73,12 @@ mod tests {
         assert_eq!(pace.next(start, ms(1), 1, true), ms(200));
         assert_eq!(pace.next(later, ms(1), 1, false), ms(200), "also while nothing happens");
         assert_eq!(pace.next(later, ms(30), 1, true), ms(200), "a reading of thousands of locks");
-        assert_eq!(pace.next(later, ms(100), 1, true), ms(500));
-        assert_eq!(pace.next(later, ms(900), 1, true), ms(4_500), "never for more than a fifth of the time");
+        assert_eq!(pace.next(later, ms(100), 1, true), ms(400));
+        assert_eq!(
+            pace.next(later, ms(900), 1, true),
+            ms(3_600),
+            "never for more than a quarter of the time"
+        );
     }
 
     #[test]
@@ -95,7 +99,11 @@ mod tests {
         let later = start + ms(60_000);
         let even = |every| Pace::new(every, every, start);
         assert_eq!(even(ms(10_000)).next(later, ms(1), 1, true), ms(10_000));
-        assert_eq!(even(ms(100)).next(later, ms(30), 1, false), ms(150), "a fifth of the time all the same");
+        assert_eq!(
+            even(ms(100)).next(later, ms(30), 1, false),
+            ms(120),
+            "a quarter of the time all the same"
+        );
         let wrong_way = Pace::new(ms(1_000), ms(200), start).next(later, ms(1), 1, true);
         assert_eq!(wrong_way, ms(200));
     }

@@ -38,7 +38,7 @@ pub struct Target {
     /// How often it is read if that costs next to nothing; at most `every`.
     pub quick: Duration,
     /// How often it is read if a reading is dear, 100 ms to 1 min; four times as rarely while nothing
-    /// happens, unless it is read evenly. No store is read for more than a fifth
+    /// happens, unless it is read evenly. No store is read for more than a quarter
     /// of the time, nor with more than 2 500 requests a second on the average.
     pub every: Duration,
     /// Only locks whose name starts with this.

@@ -311,13 +311,17 @@ impl Store {
         let taken_ms = new.taken_at_ms;
         let step = |old, new, events| Step { old, new, before_ms, taken_ms, gap, events };
         let mut still_here = 0;
-        for lock in &new.locks {
-            let known = self.places.get_key_value(lock.name.as_str()).map(|(name, at)| (name.clone(), *at));
-            still_here += usize::from(known.is_some());
-            let was = known.as_ref().and_then(|(_, at)| old?.locks.get(*at as usize));
-            let events = by_lock.get(lock.name.as_str()).map_or(&[][..], Vec::as_slice);
-            let name = known.map_or_else(|| lock.name.as_str().into(), |(name, _)| name);
-            let history = self.histories.entry(name).or_default();
+        for (index, lock) in new.locks.iter().enumerate() {
+            let name = lock.name.as_str();
+            // Mostly every lock stands where it stood.
+            let stays = old.and_then(|old| old.locks.get(index)).filter(|old| old.name == lock.name);
+            let was = stays.or_else(|| old?.locks.get(self.place(name)?));
+            still_here += usize::from(was.is_some());
+            let events = by_lock.get(name).map_or(&[][..], Vec::as_slice);
+            let history = match self.histories.get_mut(name) {
+                Some(history) => history,
+                None => self.histories.entry(name.into()).or_default(),
+            };
             history.quiet = false;
             history.observe(&step(was, Some(lock), events), limits);
         }
@@ -348,11 +352,15 @@ impl Store {
     pub(super) fn judge(&mut self, before: Option<&Snapshot>, evidence: &Evidence<'_>) {
         let Some(snapshot) = self.snapshot.clone() else { return };
         let mut old_rows: Vec<Option<Row>> = std::mem::take(&mut self.rows).into_iter().map(Some).collect();
-        let old_places = std::mem::take(&mut self.places);
+        // Mostly the same locks stand at the same places.
+        let all_stay = before.is_some_and(|before| {
+            let both = before.locks.iter().zip(&snapshot.locks);
+            before.locks.len() == snapshot.locks.len()
+                && both.into_iter().all(|(old, new)| old.name == new.name)
+        });
         let mut rows = Vec::with_capacity(snapshot.locks.len());
-        let mut places = HashMap::with_capacity(snapshot.locks.len());
         for (index, lock) in snapshot.locks.iter().enumerate() {
-            let at = old_places.get(lock.name.as_str()).map(|at| *at as usize);
+            let at = if all_stay { Some(index) } else { self.place(&lock.name) };
             let old_row = at.and_then(|at| old_rows.get_mut(at)?.take());
             let old_lock = at.and_then(|at| before?.locks.get(at));
             let history = self.histories.get(lock.name.as_str());
@@ -378,19 +386,22 @@ impl Store {
             };
             row.sampled_at_ms = self.sampled_at_ms;
             row.hand_offs = hand_offs;
-            places.insert(name, index as u32);
             rows.push(row);
+        }
+        if !all_stay {
+            let place = |(at, row): (usize, &Row)| (row.key.lock.clone(), at as u32);
+            self.places = rows.iter().enumerate().map(place).collect();
         }
         for mut row in old_rows.into_iter().flatten() {
             row.gone_at_ms = Some(self.sampled_at_ms);
             self.gone.push(row);
         }
         if !self.gone.is_empty() {
-            self.gone.retain(|row| !places.contains_key(&row.key.lock));
+            self.gone.retain(|row| !self.places.contains_key(&row.key.lock));
         }
         let look = self.look;
         self.standing.retain(|_, standing| standing.look == look);
-        (self.rows, self.places) = (rows, places);
+        self.rows = rows;
     }
 
     /// Keeps the verdicts that have stood long enough; the last one, that all is well, always does.
