@@ -237,7 +237,8 @@ fn a_slot_that_nobody_serves_disturbs_nobody_who_waits_in_another() {
     };
     // Of so many, two are at one node.
     let held: Vec<_> = (0..4).map(hold).collect();
-    let mut pairs = held.iter().enumerate().flat_map(|(at, one)| held[..at].iter().map(move |two| (one, two)));
+    let mut pairs =
+        held.iter().enumerate().flat_map(|(at, one)| held[..at].iter().map(move |two| (one, two)));
     let (lost, served) = pairs.find(|(one, two)| one.0.2 == two.0.2).unwrap();
     let ((shard, slot, at), ..) = lost;
     assert_ne!(*slot, served.0.1);
