@@ -19,6 +19,17 @@ const MODULES = {
   },
 };
 
+/** @type {Partial<Record<Kind, unknown>>} */
+let compiled = {};
+
+/**
+ * Takes modules that are compiled already; see `workerd.mjs`.
+ * @param {Record<Kind, unknown>} modules
+ */
+function provide(modules) {
+  compiled = modules;
+}
+
 /** @type {Map<Kind, Promise<any>>} */
 const loaded = new Map();
 
@@ -34,7 +45,7 @@ async function source(file) {
 /** @param {Kind} kind */
 async function start(kind) {
   const { glue, file } = MODULES[kind];
-  const [module, bytes] = await Promise.all([glue(), source(file())]);
+  const [module, bytes] = await Promise.all([glue(), compiled[kind] ?? source(file())]);
   await module.default({ module_or_path: bytes });
   return module;
 }
@@ -64,4 +75,4 @@ function kindOf(url) {
   return /^redis/.test(url) ? 'redis' : 'memory';
 }
 
-export { kindOf, load };
+export { kindOf, load, provide };

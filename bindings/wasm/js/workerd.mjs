@@ -1,0 +1,10 @@
+// The package for workerd, which neither reads files nor compiles while a program runs: there, modules come compiled.
+
+import consul from './consul_bg.wasm';
+import { provide } from './load.mjs';
+import memory from './memory_bg.wasm';
+import redis from './redis_bg.wasm';
+
+provide({ memory, redis, consul });
+
+export * from './index.mjs';
