@@ -16,8 +16,10 @@ const SOON: Duration = Duration::from_secs(30);
 /// Far less than the time after which a waiter asks by itself, see [`client`].
 const PROMPTLY: Duration = Duration::from_secs(5);
 
+/// One that neither asks nor renews by itself while a test runs: what a holder does not know of the cluster, it
+/// learns by its release.
 fn client(cluster: &Cluster) -> Polylatch {
-    let url = format!("{}?poll=20s&provisional=50s&lease=60s", cluster.url());
+    let url = format!("{}?poll=20s&provisional=50s&lease=300s", cluster.url());
     block_on(Polylatch::connect(&url)).unwrap_or_else(|error| panic!("{error:?}"))
 }
 

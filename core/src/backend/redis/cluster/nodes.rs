@@ -1,7 +1,7 @@
 //! The masters of a cluster: which of them has which slot, and a connection to each.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,8 +30,9 @@ pub(super) struct Nodes {
     map: Mutex<Map>,
     refreshing: tokio::sync::Mutex<()>,
     will_refresh: AtomicBool,
-    /// A node has failed somebody since the map was read.
-    doubted: AtomicBool,
+    /// How often a node has failed somebody, and of how many of these the map knows.
+    doubts: AtomicU64,
+    settled: AtomicU64,
     /// Who hears messages at the inbox of the client.
     pub(super) ears: Ears,
     /// Who hears messages in the slots.
@@ -81,7 +82,8 @@ impl Nodes {
             map: Mutex::default(),
             refreshing: tokio::sync::Mutex::default(),
             will_refresh: AtomicBool::new(false),
-            doubted: AtomicBool::new(false),
+            doubts: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
             ears: Ears::default(),
             in_slots: InSlots::default(),
             publishes_in_slots: AtomicBool::new(false),
@@ -113,10 +115,11 @@ impl Nodes {
     ///
     /// Errors: `backend_unavailable` if nobody has it, which is so for a while after a master has failed.
     pub(super) async fn owner(&self, slot: u16) -> Result<Address> {
-        if self.doubted.load(Ordering::SeqCst) {
+        if self.is_doubted() {
+            // Whoever reads it already may have begun since the doubt.
             let _one = self.refreshing.lock().await;
-            // Another caller may have looked meanwhile. Where nobody answers, what was known before is tried again.
-            if self.doubted.load(Ordering::SeqCst) {
+            // Where nobody answers, what was known before is tried again.
+            if self.is_doubted() {
                 let _ = self.read_map().await;
             }
         }
@@ -162,8 +165,13 @@ impl Nodes {
 
     /// A node has failed somebody: whoever asks next wants to know first who has what.
     pub(super) fn doubt(self: &Arc<Self>) {
-        self.doubted.store(true, Ordering::SeqCst);
+        self.doubts.fetch_add(1, Ordering::SeqCst);
         self.refresh_soon();
+    }
+
+    /// A node has failed somebody since the reading began by which the map is.
+    fn is_doubted(&self) -> bool {
+        self.settled.load(Ordering::SeqCst) < self.doubts.load(Ordering::SeqCst)
     }
 
     /// Asks in the background who has what; once for all who wish it now.
@@ -191,7 +199,14 @@ impl Nodes {
     }
 
     async fn read_map(&self) -> Result<()> {
-        self.doubted.store(false, Ordering::SeqCst);
+        let doubts = self.doubts.load(Ordering::SeqCst);
+        let read = self.ask_all().await;
+        // Not before: who asks meanwhile would take the map for one that was read since.
+        self.settled.fetch_max(doubts, Ordering::SeqCst);
+        read
+    }
+
+    async fn ask_all(&self) -> Result<()> {
         let mut known: Vec<_> = self.masters().into_iter().map(|(address, ..)| address).collect();
         known.extend(self.seeds.iter().filter(|seed| !known.contains(seed)).cloned().collect::<Vec<_>>());
         let mut asking: FuturesUnordered<_> = known.iter().map(|address| self.ask(address)).collect();
