@@ -1,6 +1,8 @@
 //! What is remembered of a lock: its beats, who held it when, who waited. Bounded.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use polylatch::ClientId;
 use polylatch::inspect::{Event, EventKind, HolderView, LockView, WaiterView};
@@ -67,19 +69,26 @@ pub enum PulseKind {
     Ended,
 }
 
-/// One hold on the timeline.
+/// Who held a lock, and for what. Many holds of a lock share one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hold {
-    /// Who held it; `None` for another program.
+pub struct HeldBy {
+    /// `None` for another program.
     pub client: Option<ClientId>,
     /// What it said it was doing.
     pub label: String,
+}
+
+/// One hold on the timeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// Who held it.
+    pub by: Arc<HeldBy>,
     /// `mutex`, `read`, `write` or `permits`.
-    pub mode: String,
+    pub mode: Cow<'static, str>,
     /// The fencing token.
     pub fencing_token: Option<u64>,
     /// Tells two acquisitions apart.
-    pub owner_digest: String,
+    pub owner_digest: Box<str>,
     /// From when, on the store's clock.
     pub from_ms: u64,
     /// It was held already when the picture began, so `from_ms` may be too late.
@@ -223,7 +232,7 @@ impl LockHistory {
                     // A converted lease goes on in another way, under another token.
                     hold.fencing_token = holder.fencing_token.map(|token| token.get());
                     if hold.mode != holder.mode {
-                        hold.mode = holder.mode.clone().into_owned();
+                        hold.mode = holder.mode.clone();
                     }
                 }
                 None => {
@@ -271,12 +280,16 @@ impl LockHistory {
             self.told_missed = 0;
             self.pulse(from_ms, PulseKind::Granted, limits);
         }
+        let is_same = |by: &HeldBy| by.client == holder.client && by.label == holder.label;
+        let known = self.holds.iter().rev().map(|hold| &hold.by).find(|by| is_same(by));
+        let by = known.cloned().unwrap_or_else(|| {
+            Arc::new(HeldBy { client: holder.client.clone(), label: holder.label.clone() })
+        });
         let hold = Hold {
-            client: holder.client.clone(),
-            label: holder.label.clone(),
-            mode: holder.mode.clone().into_owned(),
+            by,
+            mode: holder.mode.clone(),
             fencing_token: token,
-            owner_digest: holder.owner_digest.clone(),
+            owner_digest: holder.owner_digest.as_str().into(),
             from_ms,
             began_unseen,
             to_ms: None,
@@ -360,7 +373,7 @@ impl Hold {
 
     fn is(&self, holder: &HolderView) -> bool {
         let shared = |mode: &str| matches!(mode, "read" | "write");
-        self.owner_digest == holder.owner_digest
+        *self.owner_digest == *holder.owner_digest
             && (self.fencing_token == holder.fencing_token.map(|token| token.get())
                 || (shared(&self.mode) && shared(&holder.mode)))
     }
@@ -370,7 +383,7 @@ fn ending(hold: &Hold, step: &Step<'_>) -> HoldEnd {
     if step.gap {
         return HoldEnd::Unseen;
     }
-    let of_it = step.events.iter().filter(|event| event.client == hold.client);
+    let of_it = step.events.iter().filter(|event| event.client == hold.by.client);
     of_it
         .filter_map(|event| match event.kind {
             EventKind::Released => Some(HoldEnd::Released),
@@ -386,6 +399,9 @@ fn ending(hold: &Hold, step: &Step<'_>) -> HoldEnd {
 pub(super) fn push<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
     if queue.len() >= most {
         queue.pop_front();
+    } else if queue.len() == queue.capacity() {
+        // There are several for each lock, and together they are most of what is remembered.
+        queue.reserve_exact((queue.len() / 2 + 1).min(most - queue.len()));
     }
     queue.push_back(item);
 }

@@ -109,9 +109,9 @@ impl Timeline<'_> {
         let holds = self.history.holds.iter().filter(|hold| seen(hold.from_ms, hold.to_ms));
         let waits = self.history.waits.iter().filter(|wait| seen(wait.from_ms, wait.to_ms));
         for hold in holds {
-            let key = hold.client.as_ref().map(|id| id.as_str());
+            let key = hold.by.client.as_ref().map(|id| id.as_str());
             let place = *places.entry(key).or_insert_with(|| {
-                lanes.push(Lane { name: (self.who)(hold.client.as_ref()), holds: vec![], waits: vec![] });
+                lanes.push(Lane { name: (self.who)(hold.by.client.as_ref()), holds: vec![], waits: vec![] });
                 lanes.len() - 1
             });
             lanes[place].holds.push(hold);
@@ -166,7 +166,8 @@ impl Timeline<'_> {
             painter.rect_filled(bar, 2.0, palette.held.gamma_multiply(0.45));
             painter.rect_stroke(bar, 2.0, Stroke::new(1.0, palette.held), StrokeKind::Inside);
             end_mark(&painter, bar, hold.end, palette);
-            let text = hold.fencing_token.map_or_else(|| harmless(&hold.label), |token| format!("{token}"));
+            let text =
+                hold.fencing_token.map_or_else(|| harmless(&hold.by.label), |token| format!("{token}"));
             let visible = bar.intersect(rect);
             if visible.width() > 40.0 {
                 let font = FontId::monospace(theme::SMALL - 1.5);
@@ -203,8 +204,11 @@ impl Timeline<'_> {
             Some(HoldEnd::Broken) => "broken by an operator",
             Some(HoldEnd::Unseen) => "over after a time without data",
         };
-        let label =
-            if hold.label.is_empty() { String::new() } else { format!(" \"{}\"", harmless(&hold.label)) };
+        let label = if hold.by.label.is_empty() {
+            String::new()
+        } else {
+            format!(" \"{}\"", harmless(&hold.by.label))
+        };
         let token = hold.fencing_token.map(|token| format!("\ntoken {token}")).unwrap_or_default();
         let from = clock_time(hold.from_ms, self.now_ms);
         format!("{}{label}\nheld {length} from {from}, {end}{token}", lane.name)
