@@ -219,6 +219,7 @@ impl Hub {
     pub fn release(&self, call: f64, guard: u32) -> Reply {
         let number = guard as usize;
         if self.calls.borrow_mut().as_mut().is_some_and(|calls| calls.guards.leave_given_up(number)) {
+            self.beside.set(0.0);
             return Either::B(Either7::A(()));
         }
         match self.guard(number) {

@@ -173,6 +173,50 @@ fn beats_holds_and_waits_are_remembered_with_how_they_ended() {
 }
 
 #[test]
+fn every_hold_says_whose_it_was_and_for_what() {
+    let [a, b] = clients();
+    let mut scene = Scene::new();
+    let start = 1_000_000;
+    for (at, (client, label)) in [(a, "mail"), (b, "mail"), (a, "mail"), (a, "print")].into_iter().enumerate()
+    {
+        let at = at as u64;
+        let mut holder = granted(client, 7 + at, start + at * 1_000, start + at * 1_000);
+        (holder.label, holder.owner_digest) = (label.into(), format!("{at}"));
+        scene.look(1_000, vec![lock("x", vec![holder], vec![])]);
+    }
+    let holds = &scene.fleet.history(&key("x")).unwrap().holds;
+    let told: Vec<_> = holds.iter().map(|hold| (hold.by.client.as_ref(), &*hold.by.label)).collect();
+    assert_eq!(told, [(Some(a), "mail"), (Some(b), "mail"), (Some(a), "mail"), (Some(a), "print")]);
+    assert!(Arc::ptr_eq(&holds[0].by, &holds[2].by), "said once");
+}
+
+#[test]
+fn locks_that_come_and_go_between_others_leave_those_what_they_are() {
+    let [a, b] = clients();
+    let mut scene = Scene::new();
+    let start = 1_000_000;
+    let names = |names: &[&str], now: u64| -> Vec<LockView> {
+        let one =
+            |name: &&str| lock(name, vec![granted(if *name == "d" { b } else { a }, 7, start, now)], vec![]);
+        names.iter().map(one).collect()
+    };
+    for (at, present) in
+        [&["b", "d"][..], &["a", "b", "c", "d"], &["b", "d"], &["d"], &["b", "d"]].iter().enumerate()
+    {
+        scene.look(1_000, names(present, start + at as u64 * 1_000));
+        for name in *present {
+            let key = key(name);
+            assert_eq!((&*scene.row(name).key.lock, &*scene.fleet.lock(&key).unwrap().name), (*name, *name));
+            let whose = if *name == "d" { b } else { a };
+            assert_eq!(scene.fleet.history(&key).unwrap().holds[0].by.client.as_ref(), Some(whose));
+        }
+    }
+    assert_eq!(scene.row("d").changed_at_ms, 1_000, "nothing happened to it");
+    assert!(scene.row("b").changed_at_ms > 1_000, "it was away");
+    assert_eq!(scene.fleet.history(&key("d")).unwrap().holds.len(), 1);
+}
+
+#[test]
 fn a_time_without_data_is_a_gap_and_not_a_guess() {
     let [a, b] = clients();
     let mut scene = Scene::new();
