@@ -198,7 +198,6 @@ fn plan(
     sections: u64,
     faults: u64,
 ) -> Plan<'static> {
-    let seed = size("POLYLATCH_ROBUSTNESS_SEED", seed);
     Plan {
         sections: size("POLYLATCH_CLUSTER_SECTIONS", sections),
         faults: size("POLYLATCH_CLUSTER_FAULTS", faults),
@@ -212,6 +211,7 @@ fn plan(
 /// Slots move and nothing else happens: no lease may be lost.
 #[track_caller]
 fn while_slots_move(family: Family, seed: u64) {
+    let seed = size("POLYLATCH_ROBUSTNESS_SEED", seed);
     let hurting = Hurting::start(&[]);
     let evidence = Evidence::new(Some(seed));
     let guards = steady(&hurting);
@@ -236,6 +236,7 @@ fn while_slots_move(family: Family, seed: u64) {
 /// Slots move, masters fail, and workers are killed.
 #[track_caller]
 fn while_masters_fail(family: Family, is_strict: bool, seed: u64, sections: u64, faults: u64) {
+    let seed = size("POLYLATCH_ROBUSTNESS_SEED", seed);
     let settings: &[&str] = if is_strict { &["min-replicas-to-write 1"] } else { &[] };
     let (hurting, options) = (Hurting::start(settings), if is_strict { STRICT } else { SHORT });
     let evidence = Evidence::new(Some(seed));
