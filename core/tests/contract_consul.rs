@@ -87,6 +87,13 @@ fn a_set_with_a_lock_under_lock_delay_says_so() {
 
 type Acquiring<'lock> = Pin<Box<dyn Future<Output = polylatch::Result<Guard>> + 'lock>>;
 
+/// So many clients, with the same lock each.
+fn contenders(store: &impl Store, count: usize) -> (Vec<Polylatch>, Vec<polylatch::Lock>) {
+    let clients: Vec<_> = (0..count).map(|_| store.connect()).collect();
+    let locks = clients.iter().map(|client| client.lock("x").wait(millis(20_000))).collect();
+    (clients, locks)
+}
+
 /// Starts to wait; returns when so many stand in line.
 fn join<'lock>(lock: &'lock polylatch::Lock, looks: &Polylatch, waiters: usize) -> Acquiring<'lock> {
     let mut acquire: Acquiring<'lock> = Box::pin(lock.acquire());
@@ -108,8 +115,7 @@ fn passes_over(second: &Guard, third: Acquiring<'_>, fourth: Acquiring<'_>, look
 #[test]
 fn who_left_the_line_is_passed_over_by_a_holder_that_knew_of_it() {
     let store = fresh("");
-    let clients: Vec<_> = (0..4).map(|_| store.connect()).collect();
-    let locks: Vec<_> = clients.iter().map(|client| client.lock("x").wait(millis(20_000))).collect();
+    let (clients, locks) = contenders(&store, 4);
     let first = block_on(locks[0].acquire()).unwrap();
     let second = join(&locks[1], &clients[0], 1);
     let third = join(&locks[2], &clients[0], 2);
@@ -122,8 +128,7 @@ fn who_left_the_line_is_passed_over_by_a_holder_that_knew_of_it() {
 #[test]
 fn who_joined_during_a_section_and_left_again_is_passed_over() {
     let store = fresh("");
-    let clients: Vec<_> = (0..4).map(|_| store.connect()).collect();
-    let locks: Vec<_> = clients.iter().map(|client| client.lock("x").wait(millis(20_000))).collect();
+    let (clients, locks) = contenders(&store, 4);
     let first = block_on(locks[0].acquire()).unwrap();
     let second = join(&locks[1], &clients[0], 1);
     block_on(first.release()).unwrap();
@@ -139,8 +144,7 @@ fn who_joined_during_a_section_and_left_again_is_passed_over() {
 #[test]
 fn letters_that_are_over_are_removed() {
     let store = fresh("");
-    let clients: Vec<_> = (0..3).map(|_| store.connect()).collect();
-    let locks: Vec<_> = clients.iter().map(|client| client.lock("x").wait(millis(20_000))).collect();
+    let (clients, locks) = contenders(&store, 3);
     let mut guard = block_on(locks[0].acquire()).unwrap();
     for turn in 1..=30 {
         let next = join(&locks[turn % 3], &clients[0], 1);
