@@ -2,14 +2,14 @@
 //! step between reading and writing makes another guard of it.
 
 use std::future::Future;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use polylatch::{Converted, Guard, LostReason};
+use polylatch::{Guard, LostReason};
 use tokio::sync::watch;
 
 use crate::failure::Failure;
+use crate::place::{Place, step};
 use crate::process::Homed;
 
 /// A held lock. A forked child does not hold what its parent holds.
@@ -21,24 +21,13 @@ pub struct Held {
     fencing_token: AtomicU64,
 }
 
-/// Where the guard is.
-#[derive(Debug)]
-enum Place {
-    /// Shared only with a release.
-    Here(Arc<Guard>),
-    /// A step between reading and writing has it.
-    Stepping,
-    /// A step failed or was given up, or nobody has the handle any more.
-    Gone,
-}
-
 impl Held {
     /// Makes the handle of a guard.
     pub fn new(guard: Guard) -> Self {
         Self {
             name: guard.name().to_owned(),
             fencing_token: AtomicU64::new(guard.fencing_token().get()),
-            place: Homed::new(watch::Sender::new(Place::Here(Arc::new(guard)))),
+            place: Homed::new(watch::Sender::new(Place::of(guard))),
         }
     }
 
@@ -57,10 +46,7 @@ impl Held {
     /// Errors: `lease_lost` in a forked child; `invalid_argument` while a step between reading and
     /// writing is under way, and after one that failed.
     pub fn with<T>(&self, ask: impl FnOnce(&Guard) -> T) -> Result<T, Failure> {
-        match &*self.place()?.borrow() {
-            Place::Here(guard) => Ok(ask(guard)),
-            other => Err(self.not_here(other)),
-        }
+        self.place()?.borrow().guard(&self.name).map(|guard| ask(guard))
     }
 
     /// Gives the lock back; see [`Guard::release`]. A step that is under way comes to its end first.
@@ -78,21 +64,20 @@ impl Held {
     /// as it is, with an error.
     /// Cancellation: the lock is given up.
     pub async fn downgrade(&self) -> Result<(), Failure> {
-        let (guard, step) = self.take("write")?;
-        step.end(guard.downgrade().await?);
-        Ok(())
+        self.step(false).await.map(drop)
     }
 
     /// Steps up from reading to writing, if nobody else reads; see [`Guard::try_upgrade`]. A guard that
     /// does not read stays as it is, with an error.
     /// Cancellation: the lock is given up.
     pub async fn try_upgrade(&self) -> Result<bool, Failure> {
-        let (guard, step) = self.take("read")?;
-        let (guard, done) = match guard.try_upgrade().await? {
-            Converted::Done(guard) => (guard, true),
-            Converted::Refused(guard) => (guard, false),
-        };
-        step.end(guard);
+        self.step(true).await
+    }
+
+    async fn step(&self, up: bool) -> Result<bool, Failure> {
+        let (guard, under_way) = self.take(up)?;
+        let (guard, done) = step(guard, up).await?;
+        under_way.end(guard);
         Ok(done)
     }
 
@@ -123,52 +108,16 @@ impl Held {
         self.place.get().ok_or_else(|| Failure::inherited(&self.name))
     }
 
-    /// Takes the guard out for a step. What stands in its way leaves it where it is.
-    fn take(&self, from: &str) -> Result<(Guard, Step<'_>), Failure> {
+    /// Takes the guard out for a step.
+    fn take(&self, up: bool) -> Result<(Guard, Step<'_>), Failure> {
         let place = self.place()?;
-        let mut taken = Err(None);
+        let mut taken = Err(Failure::internal("the guard was not looked for"));
         place.send_if_modified(|place| {
-            let guard = match mem::replace(place, Place::Stepping) {
-                // Asked before the guard is given away: the core drops one that is held in another way.
-                Place::Here(guard) if guard.mode().code() != from => {
-                    let text = format!("{:?} is held by {}, not by {from}", self.name, guard.mode().code());
-                    taken = Err(Some(Failure::invalid_argument(text)));
-                    Err(Place::Here(guard))
-                }
-                Place::Here(guard) => Arc::try_unwrap(guard).map_err(Place::Here),
-                other => {
-                    taken = Err(Some(self.not_here(&other)));
-                    Err(other)
-                }
-            };
-            match guard {
-                Ok(guard) => taken = Ok(guard),
-                Err(before) => *place = before,
-            }
+            taken = place.take(&self.name, up);
             taken.is_ok()
         });
-        let guard = taken.map_err(|failure| failure.unwrap_or_else(|| self.being_given_back()))?;
+        let guard = taken?;
         Ok((guard, Step { held: self, place }))
-    }
-
-    fn being_given_back(&self) -> Failure {
-        Failure::invalid_argument(format!(
-            "{:?} is being given back; acquire it anew in the way that you want",
-            self.name
-        ))
-    }
-
-    fn not_here(&self, place: &Place) -> Failure {
-        Failure::invalid_argument(match place {
-            Place::Stepping => format!(
-                "a step between reading and writing of {:?} is under way; let it end first",
-                self.name
-            ),
-            _ => format!(
-                "the lease of {:?} was given up by a step between reading and writing; acquire the lock anew",
-                self.name
-            ),
-        })
     }
 }
 
@@ -190,7 +139,7 @@ struct Step<'held> {
 impl Step<'_> {
     fn end(self, guard: Guard) {
         self.held.fencing_token.store(guard.fencing_token().get(), Ordering::SeqCst);
-        self.place.send_replace(Place::Here(Arc::new(guard)));
+        self.place.send_replace(Place::of(guard));
     }
 }
 
@@ -251,7 +200,7 @@ mod tests {
             let held = Held::new(lock.acquire().await.unwrap());
             let mut before = pin!(held.ended());
             assert!(pending(before.as_mut()));
-            let (guard, step) = held.take("write").unwrap();
+            let (guard, step) = held.take(false).unwrap();
             let mut during = pin!(held.ended());
             assert!(pending(during.as_mut()));
             assert!(held.with(Guard::is_held).unwrap_err().message.contains("is under way"));
@@ -268,7 +217,7 @@ mod tests {
         run(async {
             let client = Polylatch::connect("memory:held-release").await.unwrap();
             let held = Held::new(client.rw_lock("page").write().acquire().await.unwrap());
-            let (guard, step) = held.take("write").unwrap();
+            let (guard, step) = held.take(false).unwrap();
             let mut release = pin!(held.release());
             assert!(pending(release.as_mut()));
             step.end(guard.downgrade().await.unwrap());
@@ -285,7 +234,7 @@ mod tests {
             let client = Polylatch::connect("memory:held-given-up").await.unwrap();
             let held = Held::new(client.rw_lock("page").write().acquire().await.unwrap());
             let ended = held.ended();
-            drop(held.take("write").unwrap());
+            drop(held.take(false).unwrap());
             assert_eq!(ended.await, None);
             assert!(held.with(Guard::is_held).unwrap_err().message.contains("acquire the lock anew"));
             held.release().await.unwrap();

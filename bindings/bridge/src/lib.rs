@@ -25,6 +25,7 @@ pub mod held;
 #[cfg(not(target_family = "wasm"))]
 pub mod host_loop;
 pub mod options;
+pub mod place;
 #[cfg(not(target_family = "wasm"))]
 mod places;
 #[cfg(not(target_family = "wasm"))]
@@ -44,5 +45,6 @@ pub use held::Held;
 #[cfg(not(target_family = "wasm"))]
 pub use host_loop::{HostLoop, Started, UnderWay};
 pub use options::{ConnectOptions, LockOptions, LockSpec, OptionValue, Way};
+pub use place::{Place, step};
 #[cfg(not(target_family = "wasm"))]
 pub use process::Homed;

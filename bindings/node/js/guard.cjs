@@ -7,7 +7,11 @@ const { errorOf, canceled } = require('./errors.cjs');
 /** @typedef {import('./native').NativeGuard} NativeGuard */
 /** @typedef {import('./native').NativeSet} NativeSet */
 
-/** @typedef {{ givenBack: boolean, converting: boolean }} State */
+/**
+ * @typedef {object} State
+ * @property {boolean} givenBack
+ * @property {Promise<void> | undefined} step the end of a step between reading and writing that is under way
+ */
 
 /**
  * @param {AbortController} controller
@@ -17,7 +21,7 @@ const { errorOf, canceled } = require('./errors.cjs');
 function whenLost(controller, state) {
   return (_, error) => {
     // Giving back is no loss, and a step between reading and writing goes on with another lease.
-    if (state.converting || (error === undefined && state.givenBack)) return;
+    if (state.step !== undefined || (error === undefined && state.givenBack)) return;
     controller.abort(
       error ?? canceled('the lock was given back because its client was closed or its guard forgotten'),
     );
@@ -31,7 +35,7 @@ function whenLost(controller, state) {
  */
 function whenEndangered(controller, state) {
   return (value) => {
-    if (value === null && !state.converting) controller.abort(canceled('the lease is in danger'));
+    if (value === null && state.step === undefined) controller.abort(canceled('the lease is in danger'));
   };
 }
 
@@ -43,12 +47,10 @@ class Guard {
   #lost;
   /** @type {AbortController | undefined} */
   #endangered;
-  /** Shared with those who follow the lease, so that they do not keep the guard. */
-  #state = { givenBack: false, converting: false };
+  /** @type {State} Shared with those who follow the lease, so that they do not keep the guard. */
+  #state = { givenBack: false, step: undefined };
   /** @type {(() => void)[]} */
   #stop = [];
-  /** @type {Promise<void> | undefined} The end of a step that is under way. */
-  #step;
 
   /** @param {NativeGuard} native */
   constructor(native) {
@@ -127,14 +129,11 @@ class Guard {
   }
 
   release() {
-    this.#state.givenBack = true;
+    const state = this.#state;
+    state.givenBack = true;
+    const giveBack = () => call((number) => hub.release(number, this.#native));
     // A step that is under way comes to its end first.
-    if (this.#step !== undefined) return this.#step.then(() => this.#giveBack());
-    return this.#giveBack();
-  }
-
-  #giveBack() {
-    return call((number) => hub.release(number, this.#native));
+    return state.step === undefined ? giveBack() : state.step.then(giveBack);
   }
 
   async downgrade() {
@@ -148,18 +147,16 @@ class Guard {
   /** @param {boolean} up */
   async #convert(up) {
     const state = this.#state;
-    // Refused there, and nothing to this one.
-    if (this.#step !== undefined) return call((number) => hub.convert(number, this.#native, up));
-    state.converting = true;
     const step = call((number) => hub.convert(number, this.#native, up));
+    // Refused there, and nothing to the one that is under way.
+    if (state.step !== undefined) return step;
     const ended = () => {};
-    this.#step = step.then(ended, ended);
+    state.step = step.then(ended, ended);
     try {
       this.#native = await step;
       return this.#native.mode();
     } finally {
-      state.converting = false;
-      this.#step = undefined;
+      state.step = undefined;
       for (const stop of this.#stop.splice(0)) stop();
       // After a failed step the guard is gone, and whoever follows it is told so.
       if (this.#lost !== undefined) this.#follow();
@@ -177,7 +174,8 @@ class GuardSet {
   #native;
   /** @type {AbortController | undefined} */
   #lost;
-  #state = { givenBack: false, converting: false };
+  /** @type {State} */
+  #state = { givenBack: false, step: undefined };
 
   /** @param {NativeSet} native */
   constructor(native) {

@@ -5,41 +5,20 @@ use std::sync::Arc;
 use napi::bindgen_prelude::Either;
 use napi_derive::napi;
 use polylatch::{Guard, GuardSet, Polylatch};
-use polylatch_bridge::Failure;
+use polylatch_bridge::{Failure, Place};
 
 use crate::failure::Fault;
 
 /// One held lock. Dropping it releases the lock in the background.
 pub struct HeldGuard {
+    name: String,
     place: Place,
     /// Only to be held, so that it can be closed as long as a guard is left.
     _client: Arc<Polylatch>,
 }
 
-enum Place {
-    Here(Arc<Guard>),
-    /// A step between reading and writing has it.
-    Stepping,
-    /// A step failed.
-    Gone,
-}
-
-impl HeldGuard {
-    fn get(&self) -> Result<&Arc<Guard>, Failure> {
-        match &self.place {
-            Place::Here(guard) => Ok(guard),
-            Place::Stepping => Err(Failure::invalid_argument(
-                "a step of this guard between reading and writing is under way; let it end first",
-            )),
-            Place::Gone => Err(gone()),
-        }
-    }
-}
-
 fn gone() -> Failure {
-    Failure::invalid_argument(
-        "this guard was given up by a step between reading and writing that failed; acquire the lock anew",
-    )
+    Failure::invalid_argument("this guard was given back; acquire the lock anew")
 }
 
 /// The held locks of one environment, by small numbers that are given again. A number is free again when
@@ -52,7 +31,8 @@ pub struct Guards {
 
 impl Guards {
     pub fn add(&mut self, guard: Guard, client: Arc<Polylatch>) -> usize {
-        let held = Some(HeldGuard { place: Place::Here(Arc::new(guard)), _client: client });
+        let name = guard.name().to_owned();
+        let held = Some(HeldGuard { name, place: Place::of(guard), _client: client });
         match self.free.pop() {
             Some(number) => {
                 self.held[number] = held;
@@ -66,28 +46,20 @@ impl Guards {
     }
 
     pub fn get(&self, number: usize) -> Result<&Arc<Guard>, Failure> {
-        self.held.get(number).and_then(Option::as_ref).ok_or_else(gone)?.get()
+        let held = self.held.get(number).and_then(Option::as_ref).ok_or_else(gone)?;
+        held.place.guard(&held.name)
     }
 
     /// Takes the guard out for a step that consumes it; the number stays its own.
-    pub fn take(&mut self, number: usize) -> Result<Guard, Failure> {
+    pub fn take(&mut self, number: usize, up: bool) -> Result<Guard, Failure> {
         let held = self.held.get_mut(number).and_then(Option::as_mut).ok_or_else(gone)?;
-        held.get()?;
-        let Place::Here(guard) = std::mem::replace(&mut held.place, Place::Stepping) else {
-            return Err(gone());
-        };
-        Arc::try_unwrap(guard).map_err(|guard| {
-            held.place = Place::Here(guard);
-            Failure::invalid_argument(
-                "the guard is just being released; a lock that is given back cannot change its way",
-            )
-        })
+        held.place.take(&held.name, up)
     }
 
     /// Puts it in again. If nobody knows its number any more, the lock is given back.
     pub fn put_back(&mut self, number: usize, guard: Guard) {
         if let Some(held) = self.held.get_mut(number).and_then(Option::as_mut) {
-            held.place = Place::Here(Arc::new(guard));
+            held.place = Place::of(guard);
         }
     }
 

@@ -11,8 +11,8 @@ use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status};
 use napi_derive::napi;
 use polylatch::inspect::{BreakRequest, Query};
-use polylatch::{Converted, FencingToken, GuardSet, Lock, LostReason, Polylatch};
-use polylatch_bridge::{Failure, HostLoop, LockSpec, Started, UnderWay, one_ended, run_interruptible};
+use polylatch::{FencingToken, GuardSet, Lock, LostReason, Polylatch};
+use polylatch_bridge::{Failure, HostLoop, LockSpec, Started, UnderWay, one_ended, run_interruptible, step};
 
 use crate::client::NativeClient;
 use crate::failure::Fault;
@@ -244,31 +244,16 @@ impl Hub {
         let taken = {
             let mut place = self.calls.borrow_mut();
             let Some(calls) = place.as_mut() else { return failed(ending()) };
-            let taken = match calls.guards.take(number) {
+            match calls.guards.take(number, up) {
                 Ok(taken) => taken,
                 Err(failure) => return failed(failure),
-            };
-            // Said here, so that a guard that cannot be converted is not lost by the attempt.
-            let from = if up { "read" } else { "write" };
-            if taken.mode().code() != from {
-                let text = format!("{} is held by {}, not by {from}", taken.name(), taken.mode().code());
-                calls.guards.put_back(number, taken);
-                return failed(Failure::invalid_argument(text));
             }
-            taken
         };
+        // Held whether it is done or not: `js/guard.cjs` sees by its mode in which way.
         self.start(call, async move {
-            let stepped = match up {
-                false => taken.downgrade().await,
-                // Held either way: `js/guard.cjs` sees by its mode in which.
-                true => taken
-                    .try_upgrade()
-                    .await
-                    .map(|(Converted::Done(guard) | Converted::Refused(guard))| guard),
-            };
-            Ok(match stepped {
-                Ok(guard) => Value::Converted(number, guard),
-                Err(error) => Value::GivenUp(number, error.into()),
+            Ok(match step(taken, up).await {
+                Ok((guard, _)) => Value::Converted(number, guard),
+                Err(failure) => Value::GivenUp(number, failure),
             })
         })
     }

@@ -1,6 +1,7 @@
 // Taking locks and giving them back, on every store.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { describe, test } from 'node:test';
 
 import {
@@ -157,6 +158,18 @@ for (const [store, url] of await stores()) {
         await Promise.all([step, again, writer.release()]);
         assert.ok(!writer.isHeld);
         await (await other.rwLock(name).tryWrite()).release();
+      }));
+
+    test('a step that fails leaves nothing to give back', () =>
+      two(async (client, _, name) => {
+        const writer = await client.rwLock(name).write({ lease: 300, renew: false });
+        if (!writer.signal.aborted) await once(writer.signal, 'abort');
+        await assert.rejects(writer.downgrade(), LeaseLostError);
+        assert.throws(() => writer.check(), { code: 'invalid_argument' });
+        await writer.release();
+        await writer.release();
+        assert.ok(!writer.isHeld);
+        await (await client.rwLock(name).write({ wait: 20_000 })).release();
       }));
 
     test('permits are had up to their number', () =>

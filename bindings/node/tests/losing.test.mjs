@@ -49,18 +49,6 @@ for (const [store, url] of await stores()) {
         await next.release();
       }));
 
-    test('a step that fails leaves nothing to give back', () =>
-      client(async (client, name) => {
-        const writer = await client.rwLock(name).write({ lease: 300, renew: false });
-        if (!writer.signal.aborted) await once(writer.signal, 'abort');
-        await assert.rejects(writer.downgrade(), LeaseLostError);
-        assert.throws(() => writer.check(), { code: 'invalid_argument' });
-        await writer.release();
-        await writer.release();
-        assert.ok(!writer.isHeld);
-        await (await client.rwLock(name).write({ wait: 20_000 })).release();
-      }));
-
     test('a lease that is not renewed ends, and aborts what it was handed to', () =>
       client(async (client, name) => {
         const guard = await client.lock(name, { lease: 300, renew: false });

@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use js_sys::Array;
 use polylatch::{Guard, GuardSet, Polylatch};
-use polylatch_bridge::Failure;
+use polylatch_bridge::{Failure, Place};
 use wasm_bindgen::prelude::*;
 
 use crate::failure::fault;
@@ -38,40 +39,31 @@ impl NativeClient {
 /// One held lock. When JavaScript forgets it, it is released in the background.
 #[wasm_bindgen]
 pub struct NativeGuard {
-    /// Empty after a step from reading to writing or back, which makes another guard of it.
-    guard: RefCell<Option<Rc<Guard>>>,
+    name: String,
+    /// Shared with a step between reading and writing, which makes another guard of it.
+    place: Rc<RefCell<Place>>,
     pub(crate) client: Rc<Polylatch>,
 }
 
 impl NativeGuard {
     pub(crate) fn new(guard: Guard, client: Rc<Polylatch>) -> Self {
-        Self { guard: RefCell::new(Some(Rc::new(guard))), client }
+        Self { name: guard.name().to_owned(), place: Rc::new(RefCell::new(Place::of(guard))), client }
     }
 
-    pub(crate) fn get(&self) -> Result<Rc<Guard>, Failure> {
-        self.guard.borrow().clone().ok_or_else(gone)
+    pub(crate) fn get(&self) -> Result<Arc<Guard>, Failure> {
+        self.place.borrow().guard(&self.name).cloned()
+    }
+
+    /// A step of it failed: there is nothing to give back.
+    pub(crate) fn is_given_up(&self) -> bool {
+        matches!(*self.place.borrow(), Place::Gone)
     }
 
     /// Takes the guard out for a step that consumes it.
-    pub(crate) fn take(&self) -> Result<Guard, Failure> {
-        let guard = self.guard.take().ok_or_else(gone)?;
-        Rc::try_unwrap(guard).map_err(|guard| {
-            *self.guard.borrow_mut() = Some(guard);
-            Failure::invalid_argument(
-                "the guard is just being released; a lock that is given back cannot change its way",
-            )
-        })
+    pub(crate) fn take(&self, up: bool) -> Result<(Guard, Rc<RefCell<Place>>), Failure> {
+        let guard = self.place.borrow_mut().take(&self.name, up)?;
+        Ok((guard, Rc::clone(&self.place)))
     }
-
-    pub(crate) fn put_back(&self, guard: Guard) {
-        *self.guard.borrow_mut() = Some(Rc::new(guard));
-    }
-}
-
-fn gone() -> Failure {
-    Failure::invalid_argument(
-        "this guard was given up by a step between reading and writing that failed; acquire the lock anew",
-    )
 }
 
 #[wasm_bindgen]

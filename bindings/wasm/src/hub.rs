@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-#[cfg(any(feature = "redis", feature = "consul"))]
 use std::sync::Arc;
 
 use js_sys::{Array, Function};
 use polylatch::inspect::{BreakRequest, Query};
-use polylatch::{Converted, FencingToken, GuardSet, LostReason, Polylatch};
-use polylatch_bridge::{Failure, LockSpec, one_ended};
+use polylatch::{FencingToken, GuardSet, LostReason, Polylatch};
+use polylatch_bridge::{Failure, LockSpec, Place, one_ended, step};
 use tokio::sync::oneshot;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
@@ -154,6 +153,7 @@ impl Hub {
 
     pub fn release(&self, call: u32, guard: &NativeGuard) -> JsValue {
         match guard.get() {
+            Err(_) if guard.is_given_up() => JsValue::UNDEFINED,
             Ok(guard) => self.start(call, async move { Ok(guard.release().await.map(|()| Value::Nothing)?) }),
             Err(failure) => fault(&failure),
         }
@@ -168,25 +168,15 @@ impl Hub {
     /// Steps down from writing to reading, or up. The guard becomes another.
     pub fn convert(&self, call: u32, guard: &NativeGuard, up: bool) -> JsValue {
         let client = Rc::clone(&guard.client);
-        let taken = match guard.take() {
+        let (taken, place) = match guard.take(up) {
             Ok(taken) => taken,
             Err(failure) => return fault(&failure),
         };
-        // Said here, so that a guard that cannot be converted is not lost by the attempt.
-        let from = if up { "read" } else { "write" };
-        if taken.mode().code() != from {
-            let text = format!("{} is held by {}, not by {from}", taken.name(), taken.mode().code());
-            guard.put_back(taken);
-            return fault(&Failure::invalid_argument(text));
-        }
         self.start(call, async move {
-            if !up {
-                return Ok(Value::Guard(taken.downgrade().await?, client));
-            }
-            Ok(match taken.try_upgrade().await? {
-                // Refused: still held, in the old way; `guard.mjs` sees that by its mode.
-                Converted::Done(guard) | Converted::Refused(guard) => Value::Guard(guard, client),
-            })
+            let stepped = step(taken, up).await;
+            place.replace(Place::Gone);
+            // Held whether it is done or not: `guard.mjs` sees by its mode in which way.
+            stepped.map(|(guard, _)| Value::Guard(guard, client))
         })
     }
 
@@ -198,7 +188,7 @@ impl Hub {
         };
         let ended = guard.ended();
         // Not kept alive by this call: a guard that is forgotten is given back.
-        let guard = Rc::downgrade(&guard);
+        let guard = Arc::downgrade(&guard);
         self.start(call, async move {
             let lost: Option<LostReason> = ended.await;
             if let (Some(_), Some(guard)) = (lost, guard.upgrade()) {
