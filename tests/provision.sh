@@ -107,6 +107,64 @@ need_ruby() {
   [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
 }
 
+# need_swift: a Swift compiler, 5.9 or newer; returns 1 where there is none to be had. Debian has one from release 13 on;
+# on an older one, a whole Debian 13 is unpacked into the tests' cache (2.6 GB). Sets SWIFT_ROOT, for swift_in, to where.
+need_swift() {
+  local found log
+  SWIFT_ROOT=
+  found=$(swift --version 2>/dev/null | sed -n 's/.*Swift version \([0-9.]*\).*/\1/p') || found=
+  [ -z "$found" ] || ! at_least "$found" 5.9 || return 0
+  if apt_has swiftlang 5.9; then
+    install_packages swiftlang g++
+    return
+  fi
+  have apt-get && [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null || return 1
+  SWIFT_ROOT=${XDG_CACHE_HOME:-$HOME/.cache}/polylatch-tests/debian-13
+  [ ! -e "$SWIFT_ROOT/is-ready" ] || return 0
+  need_commands debootstrap=debootstrap
+  say "Unpacking Debian 13 with Swift into $SWIFT_ROOT"
+  rm -rf "$SWIFT_ROOT"
+  mkdir -p "$SWIFT_ROOT"
+  log=$(mktemp -d)
+  debootstrap --variant=minbase --include=ca-certificates trixie "$SWIFT_ROOT" >"$log/log" 2>&1 &&
+    swift_in "$log" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+      swiftlang g++ libc6-dev >>"$log/log" 2>&1 &&
+    swift_in "$log" apt-get clean || { tail -n 20 "$log/log"; rm -rf "$log"; die 'Debian 13 with Swift could not be unpacked'; }
+  rm -rf "$log"
+  touch "$SWIFT_ROOT/is-ready"
+}
+
+# swift_in FOLDER COMMAND...: runs it there, where the compiler is. Of the rest of this machine it sees only FOLDER.
+swift_in() {
+  local folder=$1
+  shift
+  if [ -z "$SWIFT_ROOT" ]; then
+    env -C "$folder" "$@"
+    return
+  fi
+  mkdir -p "$SWIFT_ROOT$folder"
+  # What is mounted goes with the process.
+  # shellcheck disable=SC2016 # the inner shell expands these
+  unshare --mount sh -c '
+    root=$1 folder=$2
+    shift 2
+    mount -t proc proc "$root/proc" && mount --bind /dev "$root/dev" && mount --bind "$folder" "$root$folder" &&
+      exec chroot "$root" env -C "$folder" HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin "TMPDIR=$folder" "$@"
+  ' sh "$SWIFT_ROOT" "$folder" "$@"
+}
+
+# swift_program LIBRARIES PROGRAM: prints, a word a line, what runs a program that Swift has built as any other of this
+# system's, with the libraries in that folder.
+swift_program() {
+  if [ -z "$SWIFT_ROOT" ]; then
+    printf '%s\n' "$(command -v env)" "LD_LIBRARY_PATH=$1" "$2"
+    return
+  fi
+  # It needs libraries that are newer than this system's.
+  printf '%s\n' "$(echo "$SWIFT_ROOT"/lib*/ld-linux-*.so.*)" --library-path \
+    "$(echo "$SWIFT_ROOT"/usr/lib/*-linux-gnu):$SWIFT_ROOT/usr/libexec/swift/lib/swift/linux:$1" "$2"
+}
+
 # The oldest Python that the package runs on: `requires-python` in its pyproject.toml.
 readonly MIN_PYTHON=3.9
 
@@ -260,20 +318,47 @@ install_packages() {
   hash -r
 }
 
-# need_wasm: makes Rust compile for JavaScript hosts. Sets WASM_CARGO (the cargo for that), WASM_FLAGS (what else
-# `build` needs) and WASM_FOLDER (below the target folder: two compilers must not share one): rustup's target
-# where there is rustup, otherwise Debian's sources of the standard library.
-need_wasm() {
-  local target=wasm32-unknown-unknown
-  WASM_CARGO=(cargo)
-  WASM_FLAGS=() WASM_FOLDER=
-  has_wasm "$target" && return
-  if have rustup && rustup target add "$target" >/dev/null 2>&1 && has_wasm "$target"; then return; fi
-  install_packages rustc-web cargo-web rust-web-src rust-web-llvm lld
-  # Debian's own compiler builds the standard library with it, which only unstable options can ask for.
-  WASM_CARGO=(env RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc RUSTC_BOOTSTRAP=1
-    CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld /usr/bin/cargo)
-  # shellcheck disable=SC2034 # whoever sources this uses them
-  WASM_FLAGS=(-Zbuild-std=std,panic_abort) WASM_FOLDER=/debian
+# cargo_target: prints the folder in which cargo builds.
+cargo_target() {
+  cargo metadata --locked --no-deps --format-version 1 | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'
 }
-has_wasm() { [ -e "$("${RUSTC:-rustc}" --print sysroot)/lib/rustlib/$1/lib" ]; }
+
+# workspace_version: prints the version that all packages have; from the top folder.
+workspace_version() { sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"$/\1/p' Cargo.toml; }
+
+# start_redis FOLDER [PREFIX...]: a Redis on FOLDER/redis.sock that keeps nothing, run by PREFIX if there is one. Sets redis to
+# its process id: whoever starts it ends it.
+start_redis() {
+  local folder=$1
+  shift
+  "$@" redis-server --port 0 --unixsocket "$folder/redis.sock" --save '' --dir "$folder" >"$folder/redis.log" 2>&1 &
+  redis=$!
+  until [ -S "$folder/redis.sock" ]; do
+    kill -0 "$redis" 2>/dev/null || die "no Redis: $(tail -n3 "$folder/redis.log")"
+    sleep 0.05
+  done
+}
+
+# need_wasm: makes Rust compile for JavaScript hosts, with a standard library that is built along: small, and without
+# the words of panics, which nobody would read there; that is a seventh of what a page loads. Sets WASM_CARGO (the cargo
+# for that), WASM_FLAGS (what else `build` needs) and WASM_FOLDER (below the target folder: two compilers must not share
+# one): rustup's compiler and sources where there is rustup, otherwise Debian's.
+need_wasm() {
+  # Only unstable options can ask for it. RUSTFLAGS would take the place of those of the target.
+  local build=(env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS RUSTC_BOOTSTRAP=1
+    "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS=-Zunstable-options -Cpanic=immediate-abort")
+  # shellcheck disable=SC2034 # whoever sources this uses them
+  WASM_FLAGS=(-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size)
+  WASM_CARGO=("${build[@]}" cargo) WASM_FOLDER=/web
+  has_rust_sources && return
+  if have rustup && rustup component add rust-src >/dev/null 2>&1 && has_rust_sources; then return; fi
+  install_packages rustc-web cargo-web rust-web-src rust-web-llvm lld
+  WASM_CARGO=("${build[@]}" RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc
+    CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld /usr/bin/cargo)
+  WASM_FOLDER=/web-debian
+}
+has_rust_sources() {
+  local rustc=${RUSTC:-rustc}
+  [ -e "$("$rustc" --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock" ] &&
+    RUSTC_BOOTSTRAP=1 "$rustc" -Zunstable-options -Cpanic=immediate-abort --print cfg >/dev/null 2>&1
+}

@@ -29,7 +29,7 @@ impl TlsFiles {
     pub(crate) fn from_params(params: &mut Params, is_tls: bool, with_tls: &str) -> Result<Self> {
         let mut path = |option| params.text(option).map(PathBuf::from);
         let files = Self { ca: path("ca"), certificate: path("cert"), key: path("key") };
-        if !is_tls && files != Self::default() {
+        if !is_tls && [&files.ca, &files.certificate, &files.key].into_iter().any(Option::is_some) {
             let message = format!("ca, cert and key need TLS; write {with_tls}");
             return Err(Error::new(ErrorKind::InvalidConfig, message));
         }

@@ -62,6 +62,19 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Returns the whole milliseconds of a duration.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    duration.as_secs().saturating_mul(1000).saturating_add(u64::from(duration.subsec_millis()))
+}
+
+/// Shows a duration as seconds with one digit after the point.
+///
+/// In whole numbers, as `parse_duration` reads it, for the same reason.
+pub(crate) fn seconds(duration: Duration) -> String {
+    let tenths = millis(duration).saturating_add(50) / 100;
+    format!("{}.{} s", tenths / 10, tenths % 10)
+}
+
 /// A source of suspend-aware monotonic time.
 pub trait Clock: Send + Sync + fmt::Debug + 'static {
     /// Returns the present instant. It never goes back.
@@ -135,6 +148,15 @@ mod tests {
         let second = SystemClock.now();
         assert!(second >= first);
         assert!(first.as_nanos() > 0);
+    }
+
+    #[test]
+    fn seconds_are_shown_rounded_to_tenths() {
+        for (millis, shown) in
+            [(0, "0.0 s"), (49, "0.0 s"), (50, "0.1 s"), (1_960, "2.0 s"), (75_250, "75.3 s")]
+        {
+            assert_eq!(seconds(Duration::from_millis(millis)), shown);
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn sessions_have_the_options_of_the_url() {
     let _guard = block_on(client.lock("a").lease(millis(12_000)).acquire()).unwrap();
     let facts =
         ["session TTL", "lock-delay", "behavior", "node", "checks"].map(|what| detail(&client, "a", what));
-    assert_eq!(facts, ["12s", "7 s", "delete", "test-node", "serfHealth"]);
+    assert_eq!(facts, ["12s", "7s", "delete", "test-node", "serfHealth"]);
 }
 
 #[test]

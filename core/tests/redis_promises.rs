@@ -6,7 +6,7 @@
 mod contract;
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Instant, UNIX_EPOCH};
 
 use contract::{block_on, eventually, millis, seen};
 use polylatch::inspect::{BreakRequest, Query};
@@ -276,6 +276,34 @@ fn scripts_forgotten_by_the_server_are_sent_again() {
     };
     block_on(client.inspect().break_lease(&order)).unwrap();
     eventually("it is lost", || !next.is_held());
+}
+
+#[test]
+fn breaks_are_read_as_they_were_written_and_what_is_no_break_hides_none() {
+    let server = RedisServer::start();
+    let client = connect(&server.url());
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    let order = BreakRequest {
+        name: "a".into(),
+        expected: guard.fencing_token(),
+        by: "ann@desk \u{fc}".into(),
+        reason: "it \"hangs\" {1} \\".into(),
+    };
+    // The server has this machine's clock.
+    let now_ms = || UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+    let before = now_ms();
+    block_on(client.inspect().break_lease(&order)).unwrap();
+    for rubbish in
+        ["", "no JSON", "7", "null", "[1,2]", "{}", r#"{"at_ms":"x","name":{},"fencing_token":null}"#]
+    {
+        assert_eq!(server.command(&["LPUSH", "polylatch:audit", rubbish]).error(), None);
+    }
+    let audit = block_on(client.inspect().list(&Query::default())).unwrap().audit;
+    let [entry] = audit.as_slice() else { panic!("one break was expected: {audit:?}") };
+    assert_eq!((&*entry.name, entry.fencing_token), ("a", order.expected));
+    assert_eq!((&entry.by, &entry.reason), (&order.by, &order.reason));
+    assert_eq!(entry.holder, *client.id());
+    assert!((before..=now_ms()).contains(&entry.at_ms), "{entry:?}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-// The page in a real browser, against a real Consul and a real Redis behind a bridge.
+// The page in real browsers, against a real Consul and a real Redis behind a bridge.
 
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 
-import { chromium } from 'playwright-core';
 import { connect } from 'polylatch-wasm';
 
+import { ENGINES } from '../tests/browsers.mjs';
 import { startConsul } from '../tests/consul.mjs';
 import { respConnection } from '../tests/resp.mjs';
 import { stores } from '../tests/stores.mjs';
@@ -17,32 +17,21 @@ const [, [, redisUrl]] = await stores();
 const dial = () => respConnection('127.0.0.1', Number(new URL(redisUrl).port));
 const agent = await startConsul();
 const { server, origin } = await serve({ redis: dial() });
-const browser = await chromium.launch({
-  executablePath: process.env.POLYLATCH_CHROMIUM ?? '/usr/bin/chromium',
-  args: ['--no-sandbox'],
-});
-after(async () => {
-  await browser.close();
+after(() => {
   agent.stop();
   server.close();
   server.closeAllConnections();
 });
 
-const state = (page, wanted, timeout = 20_000) =>
-  page.locator(`#state[data-state="${wanted}"]`).waitFor({ timeout });
+const text = (page, id) => page.read(`document.getElementById('${id}').textContent`);
+const state = (page, wanted) => page.until(`document.getElementById('state').dataset.state === '${wanted}'`);
+const listed = (page, words) =>
+  page.until(`[...document.querySelectorAll('#people tr')].some((row) => ${words}.test(row.textContent))`);
 
-async function open(query) {
-  const page = await browser.newPage({ viewport: { width: 640, height: 640 } });
-  const complaints = [];
-  page.on('pageerror', (error) => complaints.push(String(error)));
-  page.on('console', (message) => {
-    // The browser complains of every status above 399, with which Consul and this server only answer.
-    const isStatus = message.text().startsWith('Failed to load resource: the server responded');
-    if (message.type() === 'error' && !isStatus) complaints.push(message.text());
-  });
-  await page.goto(`${origin}/?${query}`);
+async function open(browser, query) {
+  const page = await browser.open(`${origin}/?${query}`);
   await state(page, 'free');
-  return { page, complaints };
+  return page;
 }
 
 const cases = [
@@ -56,71 +45,68 @@ const cases = [
   ['redis over an HTTP bridge', 'redis=/redis', () => connect({ redis: dial() }), 'superseded'],
 ];
 
-for (const [store, query, connected, reason] of cases) {
-  describe(store, () => {
-    test('a page takes a lock, waits for it, shows it and loses it', async (t) => {
-      const { page, complaints } = await open(query);
-      const ready = Number(await page.locator('#state').getAttribute('data-ready-after'));
-      t.diagnostic(`interactive with the lock after ${ready} ms`);
-      assert.ok(ready < 5_000, `${ready} ms`);
+async function aLife(browser, t, [store, query, connected, reason]) {
+  const page = await open(browser, query);
+  const shoot = async (what) => {
+    const folder = process.env.POLYLATCH_SCREENSHOTS;
+    const name = `${browser.version.split('/')[0]}-${store.split(' ')[0]}-${what}.png`.toLowerCase();
+    if (folder) await page.screenshot(`${folder}/${name}`);
+  };
+  const ready = Number(await page.read("document.getElementById('state').dataset.readyAfter"));
+  t.diagnostic(`${browser.version}, ${store}: interactive with the lock after ${ready} ms`);
+  assert.ok(ready < 5_000, `${ready} ms`);
 
-      // Somebody in Node holds it: the page waits, and enters when it is given back.
-      const client = await connected();
-      const held = await client.lock(NAME, { label: 'a process' });
+  // Somebody in Node holds it: the page waits, and enters when it is given back.
+  const client = await connected();
+  const held = await client.lock(NAME, { label: 'a process' });
+  await page.click('#take');
+  await state(page, 'waiting');
+  await listed(page, /waits/);
+  await held.release();
+  await state(page, 'held');
+  const token = BigInt(await text(page, 'token'));
+  assert.ok(token > held.fencingToken);
+  await listed(page, /this page.*holds/);
+  assert.equal(await client.tryLock(NAME), null);
+  await shoot('held');
+
+  // An operator breaks it: the page is told.
+  const order = { name: NAME, expected: token, by: 'ann@desk', reason: 'a test' };
+  assert.equal((await client.breakLease(order)).outcome, 'broken');
+  await state(page, 'lost');
+  assert.equal(await text(page, 'state'), `lost: ${reason}`);
+  await shoot('lost');
+
+  // It takes it again and gives it back.
+  await page.click('#take');
+  await state(page, 'held');
+  await page.click('#give');
+  await state(page, 'free');
+  await (await client.lock(NAME, { wait: 0 })).release();
+  await client.close();
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+}
+
+for (const [engine, start] of Object.entries(ENGINES)) {
+  describe(engine, async () => {
+    const browser = await start();
+    after(() => browser.close());
+
+    for (const one of cases) {
+      test(`a page takes a lock, waits for it, shows it and loses it: ${one[0]}`, (t) =>
+        aLife(browser, t, one));
+    }
+
+    test('a page whose timers stand still does not believe in its lease', async () => {
+      const page = await open(browser, '');
       await page.click('#take');
-      await state(page, 'waiting');
-      await page.locator('#people tr', { hasText: 'waits' }).waitFor();
-      await held.release();
       await state(page, 'held');
-      const token = BigInt(await page.locator('#token').textContent());
-      assert.ok(token > held.fencingToken);
-      await page.locator('#people tr', { hasText: /this page.*holds/ }).waitFor();
-      assert.equal(await client.tryLock(NAME), null);
-      if (process.env.POLYLATCH_SCREENSHOTS) {
-        await page.screenshot({
-          path: `${process.env.POLYLATCH_SCREENSHOTS}/${store.split(' ')[0]}-held.png`,
-        });
-      }
-
-      // An operator breaks it: the page is told.
-      const outcome = await client.breakLease({
-        name: NAME,
-        expected: token,
-        by: 'ann@desk',
-        reason: 'a test',
-      });
-      assert.equal(outcome.outcome, 'broken');
+      // As after a sleep: the wall clock has gone on, the monotonic one and the timers have not.
+      await page.read('(() => { const real = Date.now; Date.now = () => real() + 60_000; })()');
       await state(page, 'lost');
-      assert.equal(await page.locator('#state').textContent(), `lost: ${reason}`);
-      if (process.env.POLYLATCH_SCREENSHOTS) {
-        await page.screenshot({
-          path: `${process.env.POLYLATCH_SCREENSHOTS}/${store.split(' ')[0]}-lost.png`,
-        });
-      }
-
-      // It takes it again and gives it back; a page that is closed does, too.
-      await page.click('#take');
-      await state(page, 'held');
-      await page.click('#give');
-      await state(page, 'free');
-      await (await client.lock(NAME, { wait: 0 })).release();
-      await client.close();
-      assert.deepEqual(complaints, []);
+      assert.equal(await text(page, 'state'), 'lost: expired');
       await page.close();
     });
   });
 }
-
-test('a hidden page whose timers stand still does not believe in its lease', async () => {
-  const { page } = await open('');
-  await page.click('#take');
-  await state(page, 'held');
-  // As after a sleep: the wall clock has gone on, the monotonic one and the timers have not.
-  await page.evaluate(() => {
-    const real = Date.now;
-    Date.now = () => real() + 60_000;
-  });
-  await state(page, 'lost');
-  assert.equal(await page.locator('#state').textContent(), 'lost: expired');
-  await page.close();
-});

@@ -11,26 +11,34 @@ const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 ///
 /// Errors: `invalid_argument` that names the option, for a negative, infinite, undefined or huge number.
 pub fn seconds(option: &str, value: f64) -> Result<Duration, Failure> {
-    duration(option, value, 1.0, "seconds")
+    length(value, 1.0).map_err(|rule| refused(option, &format!("{value} seconds"), rule))
 }
 
 /// Reads milliseconds; see [`seconds`].
 pub fn millis(option: &str, value: f64) -> Result<Duration, Failure> {
-    duration(option, value, 1e-3, "milliseconds")
+    millis_shown(option, value, |value| value.to_string())
 }
 
-fn duration(option: &str, value: f64, unit_secs: f64, unit: &str) -> Result<Duration, Failure> {
-    let refuse =
-        |rule: &str| Failure::invalid_argument(format!("{option} is {value} {unit}; it must be {rule}"));
+/// The same for a host that writes numbers by itself: code for that would be a part of what a page loads.
+pub fn millis_shown(option: &str, value: f64, shown: fn(f64) -> String) -> Result<Duration, Failure> {
+    length(value, 1e-3).map_err(|rule| refused(option, &format!("{} milliseconds", shown(value)), rule))
+}
+
+fn refused(option: &str, given: &str, rule: &str) -> Failure {
+    Failure::invalid_argument(format!("{option} is {given}; it must be {rule}"))
+}
+
+/// Errors: the rule that is broken.
+fn length(value: f64, unit_secs: f64) -> Result<Duration, &'static str> {
     if !value.is_finite() {
-        return Err(refuse("a finite number"));
+        return Err("a finite number");
     }
     if value < 0.0 {
-        return Err(refuse("zero or more"));
+        return Err("zero or more");
     }
     match Duration::try_from_secs_f64(value * unit_secs) {
         Ok(duration) if duration <= LONGEST => Ok(duration),
-        _ => Err(refuse("at most a hundred years")),
+        _ => Err("at most a hundred years"),
     }
 }
 

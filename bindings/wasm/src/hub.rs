@@ -301,7 +301,7 @@ impl Hub {
 }
 
 fn json(text: Result<String, serde_json::Error>) -> Result<Value, Failure> {
-    text.map(Value::Json).map_err(|error| Failure::internal(format!("what was read is no JSON: {error}")))
+    text.map(Value::Json).map_err(|_| Failure::internal("what was read cannot be written as JSON"))
 }
 
 fn payload(result: Result<Value, Failure>) -> JsValue {

@@ -1,9 +1,21 @@
 //! Options as JavaScript has them: numbers are milliseconds. `options.mjs` has checked names and types.
 
+use std::time::Duration;
+
 use js_sys::{Array, Reflect};
-use polylatch_bridge::units::millis;
+use polylatch_bridge::units::millis_shown;
 use polylatch_bridge::{ConnectOptions, Failure, LockOptions, OptionValue, Way};
-use wasm_bindgen::JsValue;
+use wasm_bindgen::prelude::*;
+
+#[wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(js_name = String)]
+    fn shown(number: f64) -> String;
+}
+
+fn millis(option: &str, value: f64) -> Result<Duration, Failure> {
+    millis_shown(option, value, shown)
+}
 
 /// Reads the options of one acquisition; what is missing is the core's to say.
 pub fn lock_options(given: &JsValue) -> Result<LockOptions, Failure> {
@@ -41,7 +53,10 @@ fn whole(what: &str, value: f64) -> Result<u32, Failure> {
     if value.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&value) {
         Ok(value as u32)
     } else {
-        Err(Failure::invalid_argument(format!("{what} is {value}; it must be a whole number, zero or more")))
+        Err(Failure::invalid_argument(format!(
+            "{what} is {}; it must be a whole number, zero or more",
+            shown(value)
+        )))
     }
 }
 
@@ -62,7 +77,12 @@ pub fn connect_options(
                     Failure::invalid_config(failure.message.clone())
                 })?)
             }
-            (Some(number), _) => OptionValue::Number(number),
+            (Some(number), _) if number.is_finite() => OptionValue::Text(shown(number)),
+            (Some(number), _) => {
+                let number = shown(number);
+                let rule = format!("the option {key} is {number}; it must be a finite number");
+                return Err(Failure::invalid_config(rule));
+            }
             (_, Some(flag)) => OptionValue::Flag(flag),
             _ => OptionValue::Text(value.as_string().unwrap_or_default()),
         };

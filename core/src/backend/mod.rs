@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client_info::ClientInfo;
+use crate::clock::{millis, seconds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Examination, Look, Query, Snapshot};
 use crate::mode::{Kind, Mode};
@@ -64,7 +65,7 @@ pub struct Capability {
 }
 
 pub(crate) fn as_millis<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    to.serialize_u64(millis(*duration))
 }
 
 /// Whether a lease's client renews it, as far as a store can tell: a first lease that is shorter than
@@ -122,10 +123,10 @@ impl fmt::Display for HolderHint {
             write!(f, " ({})", self.label)?;
         }
         if let Some(held) = self.held_for {
-            write!(f, " for {:.1} s", held.as_secs_f64())?;
+            write!(f, " for {}", seconds(held))?;
         }
         if let Some(left) = self.left {
-            write!(f, ", lease ends in {:.1} s unless renewed", left.as_secs_f64())?;
+            write!(f, ", lease ends in {} unless renewed", seconds(left))?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Answer, Ask, Contender, HolderHint, LIST_WITHIN};
-use crate::clock::BootInstant;
+use crate::clock::{BootInstant, seconds};
 use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::{Error, ErrorKind, Result, Retry};
@@ -288,7 +288,7 @@ impl Acquisition {
             return self.in_context(Error::new(ErrorKind::WaitTimeout, error.message().to_owned()));
         }
         let waited = self.core.clock.now().since(self.started);
-        let mut message = format!("{} was not free within {:.1} s", self.options.name, waited.as_secs_f64());
+        let mut message = format!("{} was not free within {}", self.options.name, seconds(waited));
         if let Some(holder) = last.holder {
             message.push_str(&format!(": {holder}"));
         }
@@ -336,15 +336,15 @@ pub(super) fn withheld(left: Duration) -> Error {
         ErrorKind::BackendUnavailable,
         format!(
             "the store was restarted, promoted or emptied, so under guarantee=strict it grants nothing for \
-             another {:.1} s, until every lease from before has ended; wait that long",
-            left.as_secs_f64()
+             another {}, until every lease from before has ended; wait that long",
+            seconds(left)
         ),
     )
 }
 
 pub(super) fn lock_delay(left: Option<Duration>) -> Error {
     let left = match left {
-        Some(left) => format!("for at most another {:.1} s", left.as_secs_f64()),
+        Some(left) => format!("for at most another {}", seconds(left)),
         None => "for a while".to_owned(),
     };
     Error::new(

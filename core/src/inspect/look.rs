@@ -71,7 +71,7 @@ impl Snapshot {
         if self.locks.iter().any(|lock| !lock.waiters.is_empty()) {
             return None;
         }
-        let most_ms = u64::try_from(ANNOUNCE_TTL.as_millis()).unwrap_or(u64::MAX);
+        let most_ms = crate::clock::millis(ANNOUNCE_TTL);
         self.older(passed_ms).filter(|later| later.clients.iter().all(|client| client.seen_ago_ms < most_ms))
     }
 

@@ -81,8 +81,8 @@ mod tests {
         let key = lock_key("polylatch", "orders/42").unwrap();
         let body = conditional_put(&key, FencingToken::new(35), "stock/9", b"150");
         let wanted = concat!(
-            r#"[{"KV":{"Index":35,"Key":"polylatch/orders/42/.lock","Verb":"check-index"}},"#,
-            r#"{"KV":{"Flags":0,"Key":"stock/9","Value":"MTUw","Verb":"set"}}]"#
+            r#"[{"KV":{"Verb":"check-index","Key":"polylatch/orders/42/.lock","Index":35}},"#,
+            r#"{"KV":{"Verb":"set","Key":"stock/9","Value":"MTUw","Flags":0}}]"#
         );
         assert_eq!(body, wanted);
         assert_eq!(lock_key("polylatch", "").unwrap_err().kind(), ErrorKind::InvalidArgument);

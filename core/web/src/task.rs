@@ -14,6 +14,11 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
+    joined(Box::pin(work))
+}
+
+/// Generic by what comes of the work and not by the work, of which there are many more kinds.
+fn joined<T: 'static>(work: Pin<Box<dyn Future<Output = T>>>) -> JoinHandle<T> {
     let (tell, told) = oneshot::channel();
     let abort = start(Box::pin(async move { drop(tell.send(work.await)) }));
     JoinHandle { told, abort }

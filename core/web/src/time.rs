@@ -4,7 +4,6 @@
 //! that is waited for already is only an entry in the queue.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -31,7 +30,8 @@ type Place = (u64, u64);
 
 #[derive(Default)]
 struct Queue {
-    entries: BTreeMap<Place, Waker>,
+    /// In the order of their places; new ones mostly come last.
+    entries: Vec<(Place, Waker)>,
     last_id: u64,
     /// The deadline that the host was asked to call for.
     armed: Option<(u64, JsValue)>,
@@ -49,7 +49,7 @@ fn now_micros() -> u64 {
 impl Queue {
     /// Has the host call when the earliest deadline is there.
     fn arm(&mut self) {
-        let Some((&(due, _), _)) = self.entries.first_key_value() else { return };
+        let Some(&((due, _), _)) = self.entries.first() else { return };
         if let Some((armed, timer)) = &self.armed {
             if *armed <= due {
                 return;
@@ -61,6 +61,28 @@ impl Queue {
         let timer = set_timeout(callback, millis);
         unref(&timer);
         self.armed = Some((due, timer));
+    }
+
+    /// How many places come before this one.
+    fn before(&self, place: Place) -> usize {
+        self.entries.partition_point(|(other, _)| *other < place)
+    }
+
+    /// Puts a waker at a place and returns the one that was there.
+    fn put(&mut self, place: Place, waker: Waker) -> Option<Waker> {
+        let at = self.before(place);
+        match self.entries.get_mut(at) {
+            Some((there, before)) if *there == place => Some(std::mem::replace(before, waker)),
+            _ => {
+                self.entries.insert(at, (place, waker));
+                None
+            }
+        }
+    }
+
+    fn take(&mut self, place: Place) -> Option<Waker> {
+        let at = self.before(place);
+        self.entries.get(at).is_some_and(|(there, _)| *there == place).then(|| self.entries.remove(at).1)
     }
 }
 
@@ -78,10 +100,10 @@ fn unref(timer: &JsValue) {
 fn fire() {
     let due = QUEUE.with_borrow_mut(|queue| {
         queue.armed = None;
-        let later = queue.entries.split_off(&(now_micros() + 1, 0));
+        let later = queue.entries.split_off(queue.before((now_micros() + 1, 0)));
         std::mem::replace(&mut queue.entries, later)
     });
-    for waker in due.into_values() {
+    for (_, waker) in due {
         waker.wake();
     }
     QUEUE.with_borrow_mut(Queue::arm);
@@ -103,7 +125,8 @@ pub fn sleep(duration: Duration) -> Sleep {
 impl Sleep {
     fn leave(&mut self) {
         if let Some(place) = self.place.take() {
-            QUEUE.with_borrow_mut(|queue| queue.entries.remove(&place));
+            // Dropped outside: dropping a waker may drop its task, and with it another timer.
+            drop(QUEUE.with_borrow_mut(|queue| queue.take(place)));
         }
     }
 }
@@ -121,11 +144,11 @@ impl Future for Sleep {
                 queue.last_id += 1;
                 (due, queue.last_id)
             });
-            let before = queue.entries.insert(place, context.waker().clone());
+            let before = queue.put(place, context.waker().clone());
             queue.arm();
             (place, before)
         });
-        // Outside: dropping a waker may drop its task, and with it another timer.
+        // Outside, too.
         drop(before);
         self.place = Some(place);
         Poll::Pending

@@ -6,11 +6,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Value, json};
 
 use crate::address::Secret;
 use crate::backend::consul::errors::{refusal, unreadable};
 use crate::backend::consul::port::{Port, Request, Response};
+use crate::clock::millis;
 use crate::error::{Effect, Error, Result};
 
 /// Most operations of one transaction (Consul, "Transactions").
@@ -81,10 +81,6 @@ impl Op {
             | Self::CheckMissing(key)
             | Self::Tree(key) => key,
         }
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        json!(self)
     }
 }
 
@@ -183,6 +179,22 @@ struct TxnResult {
 struct TxnError {
     op_index: usize,
     what: String,
+}
+
+/// A session to be made.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct NewSession<'a> {
+    pub name: String,
+    /// A duration as Go writes it, as is the next.
+    #[serde(rename = "TTL")]
+    pub ttl: String,
+    pub lock_delay: String,
+    /// What becomes of its keys when it ends.
+    pub behavior: &'static str,
+    pub node_checks: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
@@ -307,7 +319,7 @@ impl Api {
         wait: Duration,
     ) -> Result<(u64, Vec<Entry>)> {
         let recurse = if recurse { "recurse&" } else { "" };
-        let query = format!("{recurse}consistent&index={index}&wait={}ms", wait.as_millis());
+        let query = format!("{recurse}consistent&index={index}&wait={}ms", millis(wait));
         // The server adds up to a sixteenth to the wait (Consul, "Blocking Queries").
         let limit = wait + wait / 8 + self.timeout;
         let response = self.ask("GET", &format!("/v1/kv/{path}"), &query, Vec::new(), limit).await?;
@@ -316,8 +328,8 @@ impl Api {
     }
 
     /// Makes a session. Returns its id.
-    pub(crate) async fn create_session(&self, session: &Value) -> Result<String> {
-        let body = session.to_string().into_bytes();
+    pub(crate) async fn create_session(&self, session: &NewSession<'_>) -> Result<String> {
+        let body = serde_json::to_vec(session).unwrap_or_default();
         let response = self.ask("PUT", "/v1/session/create", "", body, self.timeout).await?;
         if response.status != 200 {
             return Err(refusal(&response, "session", &self.place()));
@@ -371,6 +383,8 @@ fn refusal_or_unreadable(response: &Response, place: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -378,9 +392,9 @@ mod tests {
         let lock =
             Op::Lock { key: "a/.lock".into(), value: b"hello".to_vec(), flags: 7, session: "s".into() };
         let wanted = json!({"KV": {"Verb": "lock", "Key": "a/.lock", "Value": "aGVsbG8=", "Flags": 7, "Session": "s"}});
-        assert_eq!(lock.json(), wanted);
+        assert_eq!(json!(lock), wanted);
         assert_eq!(
-            Op::CheckMissing("a".into()).json(),
+            json!(Op::CheckMissing("a".into())),
             json!({"KV": {"Verb": "check-not-exists", "Key": "a"}})
         );
     }

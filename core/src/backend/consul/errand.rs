@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::backend::Reply;
 use crate::clock::Instant;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::wakeups::unpoisoned;
@@ -25,6 +26,12 @@ const STEP_IN_AFTER: Duration = Duration::from_millis(25);
 const LOOKS_IN_VAIN: u32 = 40;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How work ended.
+enum End {
+    Done,
+    Panicked,
+}
 
 /// One piece of work; empty once it is done or the client's thread has taken it over.
 struct Errand {
@@ -74,23 +81,35 @@ impl Errands {
     pub(super) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         runtime: &Handle,
-        work: impl Future<Output = Result<T>> + Send + 'static,
+        work: Reply<T>,
     ) -> Result<T> {
+        // What comes of it goes by here, so that all else is there once and not for every kind of answer.
+        let answer = Arc::new(Mutex::new(None));
+        let answered = Arc::clone(&answer);
+        self.see_to(runtime, Box::pin(async move { *unpoisoned(&answered) = Some(work.await) })).await?;
+        let answer = unpoisoned(&answer).take();
+        answer.unwrap_or_else(|| Err(closed()))
+    }
+
+    async fn see_to(self: &Arc<Self>, runtime: &Handle, work: Work) -> Result<()> {
         let (tell, told) = oneshot::channel();
-        let work = async move {
-            let _ = tell.send(caught(work).await);
-        };
-        let errand = Arc::new(Errand { work: Mutex::new(Some(Box::pin(work))), began: Instant::now() });
+        let work = Box::pin(async move { drop(tell.send(caught(work).await)) });
+        let errand = Arc::new(Errand { work: Mutex::new(Some(work)), began: Instant::now() });
         self.look_after(&errand, runtime);
         let caller = Caller(errand, runtime);
         let mut told = pin!(told);
-        let done = poll_fn(|context| {
+        let end = poll_fn(|context| {
             caller.0.poll(runtime, context);
             told.as_mut().poll(context)
         });
-        done.await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Canceled, "this client was closed").with_effect(Effect::Maybe))
-        })
+        match end.await {
+            Ok(End::Done) => Ok(()),
+            Ok(End::Panicked) => {
+                let error = Error::new(ErrorKind::Internal, "a step at Consul panicked; please report this");
+                Err(error.with_effect(Effect::Maybe))
+            }
+            Err(_) => Err(closed()),
+        }
     }
 
     fn look_after(self: &Arc<Self>, errand: &Arc<Errand>, runtime: &Handle) {
@@ -138,14 +157,15 @@ async fn step_in(errands: Arc<Errands>) {
     }
 }
 
-/// A panic becomes an error: it must not unwind through whoever happens to do the work.
-async fn caught<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let mut work = pin!(work);
+fn closed() -> Error {
+    Error::new(ErrorKind::Canceled, "this client was closed").with_effect(Effect::Maybe)
+}
+
+/// A panic is told, and does not unwind through whoever happens to do the work.
+async fn caught(mut work: Work) -> End {
     poll_fn(|context| {
-        catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))).unwrap_or_else(|_| {
-            let error = Error::new(ErrorKind::Internal, "a step at Consul panicked; please report this");
-            Poll::Ready(Err(error.with_effect(Effect::Maybe)))
-        })
+        let step = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+        step.map_or(Poll::Ready(End::Panicked), |step| step.map(|()| End::Done))
     })
     .await
 }
@@ -162,7 +182,7 @@ mod tests {
             let _ = tell.send(());
             Ok(())
         };
-        let mut errand = Box::pin(errands.run(service.handle(), work));
+        let mut errand = Box::pin(errands.run(service.handle(), Box::pin(work)));
         let first = errand.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_ready();
         // A caller that does not get to run: never polled again, never dropped.
         std::mem::forget(errand);
@@ -186,7 +206,7 @@ mod tests {
             let _ = tell.send(());
             Ok(())
         };
-        let mut errand = Box::pin(errands.run(service.handle(), work));
+        let mut errand = Box::pin(errands.run(service.handle(), Box::pin(work)));
         assert!(errand.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
         drop(errand);
         pollster::block_on(told).expect("somebody finished it");
@@ -197,9 +217,9 @@ mod tests {
         let (errands, service) = (Arc::<Errands>::default(), Service::start().unwrap());
         let here = std::thread::current().id();
         let work = async move { Ok(std::thread::current().id() == here) };
-        assert!(pollster::block_on(errands.run(service.handle(), work)).unwrap());
+        assert!(pollster::block_on(errands.run(service.handle(), Box::pin(work))).unwrap());
         let work = async { if true { panic!("on purpose") } else { Ok(()) } };
-        let error = pollster::block_on(errands.run(service.handle(), work)).unwrap_err();
+        let error = pollster::block_on(errands.run(service.handle(), Box::pin(work))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal);
     }
 }

@@ -7,12 +7,12 @@ use crate::backend::consul::Inner;
 use crate::backend::consul::acquisition::{Acquisition, Place};
 use crate::backend::consul::api::{Entry, MOST_OPERATIONS, Op, Outcome, Refused};
 use crate::backend::consul::records::{
-    Beside, MUTEX_FLAGS, OWN_FLAGS, Record, SEMAPHORE_FLAGS, millis, never_written,
+    Beside, MUTEX_FLAGS, OWN_FLAGS, Record, SEMAPHORE_FLAGS, never_written,
 };
 use crate::backend::consul::sessions::{Session, busy, session_gone};
 use crate::backend::consul::view::{Change, Entrant, Use, View, lock_op};
 use crate::backend::{Answer, Ask, Contender};
-use crate::clock::{BootInstant, Clock, SystemClock};
+use crate::clock::{BootInstant, Clock, SystemClock, millis};
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;

@@ -175,9 +175,14 @@ impl ConsulBackend {
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let inner = Arc::clone(&self.inner);
-        let work = verb(Arc::clone(&inner));
-        Box::pin(async move { inner.errands.run(&inner.runtime, work).await })
+        let work = Box::pin(verb(Arc::clone(&inner)));
+        carried_out(inner, work)
     }
+}
+
+/// Generic by what comes of the work and not by the work, of which there are many more kinds.
+fn carried_out<T: Send + 'static>(inner: Arc<Inner>, work: Reply<T>) -> Reply<T> {
+    Box::pin(async move { inner.errands.run(&inner.runtime, work).await })
 }
 
 impl Inner {
@@ -281,5 +286,5 @@ impl Backend for ConsulBackend {
 pub(crate) fn write_if_unchanged(guard: &str, index: u64, key: &str, value: &[u8]) -> String {
     let check = api::Op::CheckIndex(guard.to_owned(), index);
     let write = api::Op::Set { key: key.to_owned(), value: value.to_vec(), flags: 0 };
-    serde_json::Value::Array(vec![check.json(), write.json()]).to_string()
+    serde_json::to_string(&[check, write]).unwrap_or_default()
 }

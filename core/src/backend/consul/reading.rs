@@ -1,6 +1,5 @@
 //! Looking, telling who a client is, and ending somebody's lease.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::backend::consul::sessions::busy;
 use crate::backend::consul::view::{Change, Holder, Use, View, Waiter, lock_op};
 use crate::backend::{AUDIT_LENGTH, is_renewed};
 use crate::client_info::ClientInfo;
-use crate::clock::{BootInstant, Clock, SystemClock};
+use crate::clock::{BootInstant, Clock, SystemClock, seconds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{
     AuditEntry, BreakOutcome, BreakRequest, ClientView, Detail, HolderView, LockView, Query, Snapshot,
@@ -75,7 +74,7 @@ impl Inner {
             );
         }
         let Outcome::Done(entries) = self.api.look(&ops).await? else { return Err(busy()) };
-        let mut names: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+        let mut found = Vec::new();
         let mut snapshot = Snapshot {
             backend: "consul".into(),
             taken_at_ms: wall_ms(),
@@ -92,14 +91,13 @@ impl Inner {
                 Some(Key::OfClient(id, what)) if what.starts_with("about-") && !entry.session.is_empty() => {
                     snapshot.clients.extend(client_view(id, &entry));
                 }
-                Some(Key::OfLock(name, _)) if query.wants(&name) => {
-                    names.entry(name).or_default().push(entry)
-                }
+                Some(Key::OfLock(name, _)) if query.wants(&name) => found.push((name, entry)),
                 _ => {}
             }
         }
-        if let Some(name) = &query.name {
-            names.entry(name.clone()).or_default();
+        let mut names = by_name(found);
+        if let Some(name) = query.name.as_ref().filter(|_| names.is_empty()) {
+            names.push((name.clone(), Vec::new()));
         }
         let mut views = Vec::new();
         for (name, entries) in names {
@@ -119,7 +117,7 @@ impl Inner {
                 requests += 1;
                 self.known_sessions().await
             }
-            false => BTreeMap::new(),
+            false => Vec::new(),
         };
         snapshot.requests = requests;
         snapshot.locks = views.iter().map(|view| self.lock_view(view, &sessions)).collect();
@@ -128,22 +126,23 @@ impl Inner {
         Ok(snapshot)
     }
 
-    /// What the servers say about sessions; nothing if the token may not ask.
-    async fn known_sessions(&self) -> BTreeMap<String, SessionInfo> {
+    /// What the servers say about sessions, in the order of their ids; nothing if the token may not ask.
+    async fn known_sessions(&self) -> Vec<SessionInfo> {
         let found = self.api.get("/v1/session/list", "").await.ok();
-        let found: Vec<SessionInfo> =
+        let mut found: Vec<SessionInfo> =
             found.and_then(|response| serde_json::from_slice(&response.body).ok()).unwrap_or_default();
-        found.into_iter().map(|session| (session.id.clone(), session)).collect()
+        found.sort_by(|one, other| one.id.cmp(&other.id));
+        found
     }
 
-    fn lock_view(&self, view: &View, sessions: &BTreeMap<String, SessionInfo>) -> LockView {
+    fn lock_view(&self, view: &View, sessions: &[SessionInfo]) -> LockView {
         let mode = match view.used {
             Use::Foreign => "foreign",
             _ => view.kind().map_or("mutex", Kind::code),
         };
         let mut details = vec![Detail::new("key", self.keys.lock(&view.name))];
         if let Some(left) = self.delays.seen(&view.name) {
-            details.push(Detail::new("lock-delay", format!("at most {:.1} s left", left.as_secs_f64())));
+            details.push(Detail::new("lock-delay", format!("at most {} left", seconds(left))));
         }
         LockView {
             name: view.name.as_str().to_owned(),
@@ -239,6 +238,20 @@ impl Inner {
     }
 }
 
+/// The entries of each lock, in the order of the names.
+fn by_name(mut found: Vec<(String, Entry)>) -> Vec<(String, Vec<Entry>)> {
+    // Stable: an entry that was read twice keeps its order.
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let mut names: Vec<(String, Vec<Entry>)> = Vec::new();
+    for (name, entry) in found {
+        match names.last_mut() {
+            Some((last, entries)) if *last == name => entries.push(entry),
+            _ => names.push((name, vec![entry])),
+        }
+    }
+    names
+}
+
 fn not_ours(name: &LockName, what: &str) -> Error {
     Error::new(ErrorKind::NameConflict, format!("{:?} {what}", name.as_str())).on_lock(name.as_str())
 }
@@ -277,8 +290,9 @@ fn client_view(id: ClientId, entry: &Entry) -> Option<ClientView> {
     })
 }
 
-fn holder_view(holder: &Holder, sessions: &BTreeMap<String, SessionInfo>) -> HolderView {
+fn holder_view(holder: &Holder, sessions: &[SessionInfo]) -> HolderView {
     let record = holder.record.as_ref();
+    let session = sessions.binary_search_by(|session| session.id.cmp(&holder.session)).ok();
     let now = wall_ms();
     let renewed = record.and_then(|record| {
         is_renewed(0, Duration::from_millis(record.first_ms), Duration::from_millis(record.lease_ms))
@@ -298,17 +312,16 @@ fn holder_view(holder: &Holder, sessions: &BTreeMap<String, SessionInfo>) -> Hol
         renewals: None,
         renewed_ago_ms: None,
         renewed,
-        details: session_details(&holder.session, sessions.get(&holder.session)),
+        details: session_details(&holder.session, session.map(|at| &sessions[at])),
     }
 }
 
 fn session_details(id: &str, info: Option<&SessionInfo>) -> Vec<Detail> {
     let mut details = vec![Detail::new("session", id)];
     if let Some(info) = info {
-        let seconds = Duration::from_nanos(info.lock_delay).as_secs_f64();
         details.push(Detail::new("session name", info.name.clone()));
         details.push(Detail::new("session TTL", if info.ttl.is_empty() { "none" } else { &info.ttl }));
-        details.push(Detail::new("lock-delay", format!("{seconds} s")));
+        details.push(Detail::new("lock-delay", format!("{:?}", Duration::from_nanos(info.lock_delay))));
         details.push(Detail::new("behavior", info.behavior.clone()));
         details.push(Detail::new("node", info.node.clone()));
         details.extend(

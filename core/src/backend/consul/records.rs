@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Contender, HolderHint};
 use crate::client_info::{ClientInfo, process_id};
-use crate::clock::{SystemTime, UNIX_EPOCH};
+use crate::clock::{SystemTime, UNIX_EPOCH, millis};
 use crate::mode::Mode;
 use crate::token::{ClientId, OwnerToken};
 
@@ -242,10 +242,6 @@ pub(crate) struct Broken {
     pub holder: String,
     pub by: String,
     pub reason: String,
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A value that nobody has written before.

@@ -10,14 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::json;
-
-use crate::backend::consul::api::{Api, Op, Outcome};
+use crate::backend::consul::api::{Api, NewSession, Op, Outcome};
 use crate::backend::consul::config::SessionOptions;
 use crate::backend::consul::keys::Keys;
 use crate::backend::consul::records::{OWN_FLAGS, never_written};
 use crate::backend::consul::view::lock_op;
-use crate::clock::{BootInstant, Clock, SystemClock};
+use crate::clock::{BootInstant, Clock, SystemClock, millis};
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::token::{ClientId, OwnerToken};
@@ -185,16 +183,14 @@ impl Sessions {
     async fn make(&self, ttl: Duration) -> Result<Session> {
         let options = &self.options;
         // Without health checks: a false alarm would free locks that are held (option `checks`).
-        let mut wanted = json!({
-            "Name": format!("polylatch {}", self.client),
-            "TTL": go_duration(ttl),
-            "LockDelay": go_duration(options.lock_delay),
-            "Behavior": "delete",
-            "NodeChecks": options.checks,
-        });
-        if let Some(node) = &options.node {
-            wanted["Node"] = node.as_str().into();
-        }
+        let wanted = NewSession {
+            name: format!("polylatch {}", self.client),
+            ttl: go_duration(ttl),
+            lock_delay: go_duration(options.lock_delay),
+            behavior: "delete",
+            node_checks: &options.checks,
+            node: options.node.as_deref(),
+        };
         let left = SystemClock.now();
         let id = self.api.create_session(&wanted).await?;
         let marker = self.keys.marker(&self.client, &id);
@@ -346,7 +342,7 @@ fn ttl_of(lease: Duration) -> Duration {
 fn go_duration(duration: Duration) -> String {
     match duration.subsec_millis() {
         0 => format!("{}s", duration.as_secs()),
-        _ => format!("{}ms", duration.as_millis()),
+        _ => format!("{}ms", millis(duration)),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::backend::{
     ANNOUNCE_TTL, AUDIT_LENGTH, Answer, AnswerAll, Ask, Contender, Conversion, Released, RenewItem, Renewal,
 };
 use crate::client_info::ClientInfo;
-use crate::clock::BootInstant;
+use crate::clock::{BootInstant, millis};
 use crate::inspect::{AuditEntry, BreakOutcome, BreakRequest, ClientView, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::policy::fencing::FencingToken;
@@ -19,8 +19,6 @@ use crate::policy::waiting::WaitAnswer;
 use crate::token::OwnerToken;
 
 mod view;
-
-use view::millis;
 
 /// How many silent waiters one step drops at most, so that no step is long.
 const REAPED_PER_STEP: usize = 64;
@@ -76,7 +74,7 @@ pub(crate) struct Store {
     locks: BTreeMap<String, Lock>,
     /// The largest number given out, as fence or as ticket. Outlives every lock.
     counter: u64,
-    clients: BTreeMap<String, (Arc<ClientInfo>, BootInstant)>,
+    clients: Vec<(Arc<ClientInfo>, BootInstant)>,
     audit: VecDeque<AuditEntry>,
 }
 
@@ -288,8 +286,8 @@ impl Store {
 
     /// Records who a client is.
     pub(crate) fn announce(&mut self, now: Now, client: &Arc<ClientInfo>) {
-        self.clients.retain(|_, (_, seen)| now.boot.since(*seen) < ANNOUNCE_TTL);
-        self.clients.insert(client.id.as_str().to_owned(), (Arc::clone(client), now.boot));
+        self.clients.retain(|(other, seen)| other.id != client.id && now.boot.since(*seen) < ANNOUNCE_TTL);
+        self.clients.push((Arc::clone(client), now.boot));
     }
 
     /// Reads everything that the query asks for.
@@ -309,8 +307,9 @@ impl Store {
         {
             locks.push(Lock::default().view(name, now));
         }
-        let clients = self.clients.values().filter(|(_, seen)| now.boot.since(*seen) < ANNOUNCE_TTL).map(
-            |(client, seen)| ClientView {
+        let present = self.clients.iter().filter(|(_, seen)| now.boot.since(*seen) < ANNOUNCE_TTL);
+        let mut clients: Vec<_> = present
+            .map(|(client, seen)| ClientView {
                 id: client.id.clone(),
                 host: client.host.clone(),
                 pid: client.pid,
@@ -321,8 +320,9 @@ impl Store {
                 language: client.language.clone(),
                 version: client.version.clone(),
                 seen_ago_ms: millis(now.boot.since(*seen)),
-            },
-        );
+            })
+            .collect();
+        clients.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
         Snapshot {
             backend: "memory".into(),
             taken_at_ms: now.wall_us / 1000,
@@ -330,7 +330,7 @@ impl Store {
             requests: 0,
             truncated: wanted().count() > query.limit(),
             locks,
-            clients: clients.collect(),
+            clients,
             audit: self.audit.iter().filter(|entry| query.wants(&entry.name)).cloned().collect(),
         }
     }

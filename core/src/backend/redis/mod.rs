@@ -11,7 +11,7 @@ use crate::backend::{
     Released, RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
-use crate::clock::Instant;
+use crate::clock::{Instant, millis};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::RedisConnection;
 use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
@@ -219,7 +219,7 @@ impl RedisBackend {
             packed_args: format!(
                 "{} {} {}",
                 config.keys.inbox_before(),
-                config.max_lease.as_millis(),
+                millis(config.max_lease),
                 if config.guarantee == Guarantee::Strict { 's' } else { '-' }
             ),
             port: Arc::from(port),
@@ -259,7 +259,7 @@ impl Inner {
         args.push(self.keys.inbox_before());
         args.push(escaped);
         args.push(if self.guarantee == Guarantee::Strict { "strict".into() } else { String::new() });
-        args.push(self.max_lease.as_millis().to_string());
+        args.push(millis(self.max_lease).to_string());
         args
     }
 
@@ -299,7 +299,7 @@ pub(crate) fn announcement(keys: &Keys, client: &ClientInfo) -> Call {
         ("language", client.language.clone()),
         ("version", client.version.clone()),
     ];
-    let mut args = vec![client.id.to_string(), ANNOUNCE_TTL.as_millis().to_string()];
+    let mut args = vec![client.id.to_string(), millis(ANNOUNCE_TTL).to_string()];
     args.extend(keys.around_names());
     args.extend(record.into_iter().flat_map(|(field, value)| [field.to_owned(), value]));
     let keys = vec![format!("{}{}", keys.client_before(), client.id), keys.clients(), keys.index()];

@@ -1,6 +1,6 @@
 //! Reads locks, waiters, clients and breaks for people. Pages through large stores.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[cfg(not(target_family = "wasm"))]
@@ -220,48 +220,42 @@ pub(super) async fn people(port: &dyn Port, keys: &Keys) -> Result<(u64, Vec<Cli
     let answer = one(port, call).await?.list()?;
     let [now, Data::List(clients), Data::List(audit)] = answer.as_slice() else { return Err(short()) };
     let now_ms = now.uint()? / 1000;
-    let mut views = BTreeMap::new();
+    let mut views = Vec::new();
     for entry in clients {
         let Data::List(entry) = entry else { return Err(short()) };
         let [id, Data::List(record)] = entry.as_slice() else { return Err(short()) };
-        let mut fields = BTreeMap::new();
-        for pair in record.chunks_exact(2) {
-            fields.insert(pair[0].text()?, pair[1].text()?);
-        }
-        let id = id.text()?;
-        let mut take = |field: &str| fields.remove(field).unwrap_or_default();
+        let take = |field: &str| {
+            let pair = record.chunks_exact(2).find(|pair| pair[0].text().is_ok_and(|name| name == field));
+            pair.and_then(|pair| pair[1].text().ok()).unwrap_or_default()
+        };
         let seen_ms: u64 = take("seen_ms").parse().unwrap_or(0);
-        views.insert(
-            id.clone(),
-            ClientView {
-                id: ClientId::from_stored(&id),
-                host: take("host"),
-                pid: take("pid").parse().unwrap_or(0),
-                process_started_at_ms: take("started_ms").parse().ok(),
-                boot: Some(take("boot")).filter(|text| !text.is_empty()),
-                pid_namespace: Some(take("pid_ns")).filter(|text| !text.is_empty()),
-                program: take("program"),
-                language: take("language"),
-                version: take("version"),
-                seen_ago_ms: now_ms.saturating_sub(seen_ms),
-            },
-        );
+        views.push(ClientView {
+            id: ClientId::from_stored(&id.text()?),
+            host: take("host"),
+            pid: take("pid").parse().unwrap_or(0),
+            process_started_at_ms: take("started_ms").parse().ok(),
+            boot: Some(take("boot")).filter(|text| !text.is_empty()),
+            pid_namespace: Some(take("pid_ns")).filter(|text| !text.is_empty()),
+            program: take("program"),
+            language: take("language"),
+            version: take("version"),
+            seen_ago_ms: now_ms.saturating_sub(seen_ms),
+        });
     }
-    let audit = audit.iter().filter_map(|entry| audit_entry(&entry.text().ok()?)).collect();
-    Ok((now_ms, views.into_values().collect(), audit))
+    views.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
+    Ok((now_ms, views, audit.iter().filter_map(audit_entry).collect()))
 }
 
-pub(super) fn audit_entry(json: &str) -> Option<AuditEntry> {
-    let entry: serde_json::Value = serde_json::from_str(json).ok()?;
-    let text = |field: &str| Some(entry.get(field)?.as_str()?.to_owned());
+fn audit_entry(entry: &Data) -> Option<AuditEntry> {
+    let Data::List(fields) = entry else { return None };
+    let [at_ms, name, fencing_token, holder, by, reason] = fields.as_slice() else { return None };
     Some(AuditEntry {
-        // The script's JSON encoder writes numbers as doubles.
-        at_ms: entry.get("at_ms")?.as_f64()? as u64,
-        name: text("name")?,
-        fencing_token: FencingToken::new(text("fencing_token")?.parse().ok()?),
-        holder: ClientId::from_stored(&text("holder")?),
-        by: text("by")?,
-        reason: text("reason")?,
+        at_ms: at_ms.uint().ok()?,
+        name: name.text().ok()?,
+        fencing_token: FencingToken::new(fencing_token.uint().ok()?),
+        holder: ClientId::from_stored(&holder.text().ok()?),
+        by: by.text().ok()?,
+        reason: reason.text().ok()?,
     })
 }
 
@@ -272,7 +266,12 @@ pub(super) async fn one(port: &dyn Port, call: Call) -> Result<Data> {
 /// A score: an integer, though Redis may write it as a double.
 fn number(data: &Data) -> Result<u64> {
     let text = data.text()?;
-    text.parse::<f64>().map(|number| number as u64).map_err(|_| short())
+    #[cfg(not(target_family = "wasm"))]
+    let number: Option<f64> = text.parse().ok();
+    // By the host: the standard library's tables for it would be a twentieth of what a page loads.
+    #[cfg(target_family = "wasm")]
+    let number = Some(js_sys::parse_float(&text)).filter(|number| number.is_finite());
+    number.map(|number| number as u64).ok_or_else(short)
 }
 
 fn short() -> Error {

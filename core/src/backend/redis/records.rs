@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::{Contender, HolderHint, is_renewed};
+use crate::clock::millis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{HolderView, WaiterView};
 use crate::mode::Mode;
@@ -216,8 +217,8 @@ pub(crate) fn waiter_record(contender: &Contender, listens: impl Into<u8>) -> St
         "{}|{}|{}|{}|{}|{}|{}",
         contender.owner.to_hex(),
         contender.client,
-        contender.first_lease.as_millis(),
-        contender.lease.as_millis(),
+        millis(contender.first_lease),
+        millis(contender.lease),
         listens.into(),
         mode_code(contender.mode),
         escape_field(&contender.label),
@@ -374,10 +375,6 @@ pub(crate) fn waiter_view(
         silent: silent_at_ms <= now_ms,
     };
     Some((mode, view))
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::records::{parse_mode, waiter_record};
 use super::scripts;
 use super::verbs::foreign_data;
 use crate::backend::{AnswerAll, Contender};
+use crate::clock::millis;
 use crate::error::Result;
 use crate::policy::fencing::FencingToken;
 
@@ -31,7 +32,7 @@ impl Inner {
                 escaped,
                 contender.owner.to_hex(),
                 waiter_record(contender, false),
-                contender.first_lease.as_millis().to_string(),
+                millis(contender.first_lease).to_string(),
                 u8::from(contender.barge).to_string(),
             ]);
         }

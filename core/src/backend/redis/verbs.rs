@@ -12,6 +12,7 @@ use super::scripts::{self, Script};
 use crate::backend::{
     AUDIT_LENGTH, Answer, Ask, Contender, Conversion, HolderHint, Released, RenewItem, Renewal,
 };
+use crate::clock::millis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{BreakOutcome, BreakRequest};
 use crate::mode::Mode;
@@ -95,7 +96,6 @@ impl Inner {
             Ask::Wait { near_heartbeat, far_heartbeat } => (near_heartbeat, far_heartbeat),
         };
         let (waits, barge) = (u8::from(waits), u8::from(contender.barge));
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let (near, far) = (millis(near), millis(far));
         let answer = if contender.mode == Mode::Mutex {
             let escaped = contender.name.escaped_for_redis();
@@ -116,7 +116,7 @@ impl Inner {
             let args = [
                 contender.owner.to_hex(),
                 waiter_record(contender, listens),
-                contender.first_lease.as_millis().to_string(),
+                millis(contender.first_lease).to_string(),
                 waits.to_string(),
                 barge.to_string(),
                 near.to_string(),
@@ -190,7 +190,7 @@ impl Inner {
                 call.args.push(format!("{owner}|pl1|"));
             }
             call.args.push(item.fence.get().to_string());
-            call.args.push(item.lease.as_millis().to_string());
+            call.args.push(millis(item.lease).to_string());
             call.args.push(format!("{:08}", item.renewals.min(99_999_999)));
             if !is_shared(item) {
                 let to_list = item.renewals == 1;
@@ -229,7 +229,7 @@ impl Inner {
             contender.owner.to_hex(),
             fence.get().to_string(),
             mode_code(to),
-            contender.first_lease.as_millis().to_string(),
+            millis(contender.first_lease).to_string(),
         ];
         let script = (&*scripts::CONVERT, More::HoldersAndDetails);
         let answer = self.granting(script, &contender.name, args, self.acknowledge).await?.list()?;

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::backend::consul::Inner;
-use crate::backend::consul::api::{Op, Outcome, SessionInfo};
+use crate::backend::consul::api::{NewSession, Op, Outcome, SessionInfo};
 use crate::backend::consul::config::Address;
 use crate::backend::consul::records::OWN_FLAGS;
 use crate::backend::consul::view::lock_op;
@@ -180,16 +180,14 @@ async fn try_locks(inner: &Inner, facts: &mut Facts) -> Result<()> {
 
 async fn make(inner: &Inner, lock_delay_ms: u128) -> Result<String> {
     let options = &inner.config.sessions;
-    let mut wanted = json!({
-        "Name": "polylatch doctor",
-        "TTL": format!("{}ms", inner.config.min_lease.as_millis()),
-        "LockDelay": format!("{lock_delay_ms}ms"),
-        "Behavior": "delete",
-        "NodeChecks": options.checks,
-    });
-    if let Some(node) = &options.node {
-        wanted["Node"] = node.as_str().into();
-    }
+    let wanted = NewSession {
+        name: "polylatch doctor".to_owned(),
+        ttl: format!("{}ms", inner.config.min_lease.as_millis()),
+        lock_delay: format!("{lock_delay_ms}ms"),
+        behavior: "delete",
+        node_checks: &options.checks,
+        node: options.node.as_deref(),
+    };
     inner.api.create_session(&wanted).await
 }
 

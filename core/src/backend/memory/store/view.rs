@@ -1,9 +1,8 @@
 //! What people see of the locks.
 
-use std::time::Duration;
-
 use super::{Holder, Lock, Now, Waiter};
 use crate::backend::{HolderHint, is_renewed};
+use crate::clock::millis;
 use crate::inspect::{HolderView, LockView, WaiterView};
 use crate::mode::Kind;
 use crate::policy::fencing::FencingToken;
@@ -66,8 +65,4 @@ impl Waiter {
             silent: now.boot >= self.silent_at,
         }
     }
-}
-
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -11,7 +11,7 @@ use crate::backend::redis::config::Guarantee;
 use crate::backend::redis::port::{AckRule, Data, Port};
 use crate::backend::redis::reading;
 use crate::backend::redis::sentinel::Word;
-use crate::clock::{Instant, SystemTime, UNIX_EPOCH};
+use crate::clock::{Instant, SystemTime, UNIX_EPOCH, millis};
 use crate::error::{ErrorKind, Result};
 use crate::inspect::Query;
 
@@ -264,7 +264,7 @@ async fn time(port: &dyn Port) -> Result<(Option<ServerClock>, Vec<Duration>)> {
         let clock = ServerClock {
             now_us,
             ahead_ms: i64::try_from(ahead_us / 1000).unwrap_or(i64::MAX),
-            within_ms: u64::try_from((trip / 2).as_millis()).unwrap_or(u64::MAX) + 1,
+            within_ms: millis(trip / 2) + 1,
         };
         if best.is_none_or(|(fastest, _)| trip < fastest) {
             best = Some((trip, clock));
