@@ -11,5 +11,6 @@ let package = Package(
         // Generated.
         .target(name: "PolylatchNative", dependencies: ["PolylatchNativeFFI"]),
         .target(name: "Polylatch", dependencies: ["PolylatchNative"]),
+        .testTarget(name: "PolylatchTests", dependencies: ["Polylatch"]),
     ]
 )

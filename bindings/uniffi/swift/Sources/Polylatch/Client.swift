@@ -1,0 +1,172 @@
+import PolylatchNative
+
+public typealias BreakResult = PolylatchNative.BreakResult
+public typealias Capability = PolylatchNative.Capability
+public typealias ClientView = PolylatchNative.ClientView
+public typealias HolderView = PolylatchNative.HolderView
+public typealias LockView = PolylatchNative.LockView
+public typealias Snapshot = PolylatchNative.Snapshot
+public typealias WaiterView = PolylatchNative.WaiterView
+
+/// The value of an option of a client: a literal, or a duration.
+public enum OptionValue: Sendable, Equatable, ExpressibleByStringLiteral, ExpressibleByIntegerLiteral,
+    ExpressibleByFloatLiteral, ExpressibleByBooleanLiteral
+{
+    case text(String)
+    case number(Double)
+    case flag(Bool)
+    case duration(Duration)
+
+    public init(stringLiteral value: String) { self = .text(value) }
+    public init(integerLiteral value: Int64) { self = .number(Double(value)) }
+    public init(floatLiteral value: Double) { self = .number(value) }
+    public init(booleanLiteral value: Bool) { self = .flag(value) }
+
+    var word: OptionWord {
+        switch self {
+        case .text(let text): .text(text: text)
+        case .number(let number): .number(number: number)
+        case .flag(let yes): .flag(yes: yes)
+        case .duration(let length): .seconds(seconds: seconds(length))
+        }
+    }
+}
+
+/// One client of one store of locks; one per process is enough. Everything may be called from any task and thread.
+///
+/// Leases are renewed by a native thread, whatever the program does meanwhile.
+public final class Client: Sendable {
+    let native: NativeClient
+
+    private init(_ native: NativeClient) {
+        self.native = native
+    }
+
+    /// Connects to the store at `url`, such as `redis://localhost` or `sqlite:locks.db`; without one, to what
+    /// `POLYLATCH_URL` says, or else to an embedded file.
+    ///
+    /// `program` is the name that people see beside held locks. `options` are those of the URL. The store is asked
+    /// once, so a wrong password is an error here.
+    ///
+    /// Throws `invalid_config`, `backend_unavailable`, `backend_rejected`, `name_conflict`.
+    public static func connect(
+        url: String? = nil, program: String? = nil, options: [String: OptionValue] = [:]
+    ) async throws -> Client {
+        let native = NativeClient()
+        let entries = options.map { OptionEntry(key: $0.key, word: $0.value.word) }
+        let with = ConnectWith(url: url, program: program, language: "swift", options: entries)
+        try await told { try await native.connect(with: with) }
+        return Client(native)
+    }
+
+    /// The id under which this client stands in the store.
+    public func id() throws -> String { try told { try native.id() } }
+
+    /// The store's URL without its secrets.
+    public func url() throws -> String { try told { try native.url() } }
+
+    /// What this store, as configured, can do.
+    public func capability() throws -> Capability { try told { try native.capability() } }
+
+    /// Names a lock, with how it is to be acquired. Nothing is sent before it is.
+    ///
+    /// - Parameters:
+    ///   - lease: how long the lease lasts unless renewed, 100 ms to a day. Shorter: a dead holder is noticed sooner.
+    ///     Longer: a slow network or a pause does not lose the lock.
+    ///   - wait: how long to wait for a lock that somebody else holds; without it, as long as it takes.
+    ///   - label: what it is wanted for, for people; no secrets.
+    ///   - owner: whoever acquires with the same id in this client while it is held enters at once.
+    ///   - maxHold: never hold it for longer.
+    ///   - beatEvery: renew only while ``Held/beat()`` is called at least this often.
+    ///   - fifo: false may take a free lock although others stand in line.
+    ///   - renew: false lets the lease end after its full length.
+    public func lock(
+        _ name: String, lease: Duration? = nil, wait: Duration? = nil, label: String? = nil, owner: String? = nil,
+        maxHold: Duration? = nil, beatEvery: Duration? = nil, fifo: Bool? = nil, renew: Bool? = nil
+    ) -> Lock {
+        one(name, .mutex, wanted(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
+    }
+
+    /// Names a lock that many may read or one may write; the options are those of ``lock(_:lease:wait:label:owner:maxHold:beatEvery:fifo:renew:)``.
+    public func rwLock(
+        _ name: String, lease: Duration? = nil, wait: Duration? = nil, label: String? = nil, owner: String? = nil,
+        maxHold: Duration? = nil, beatEvery: Duration? = nil, fifo: Bool? = nil, renew: Bool? = nil
+    ) -> RwLock {
+        let options = wanted(lease, wait, label, owner, maxHold, beatEvery, fifo, renew)
+        return RwLock(read: one(name, .read, options), write: one(name, .write, options))
+    }
+
+    /// Names a lock with this many `permits`, 1 to 1000, of which `count` are wanted, all or none; the other options are
+    /// those of ``lock(_:lease:wait:label:owner:maxHold:beatEvery:fifo:renew:)``.
+    public func semaphore(
+        _ name: String, permits: Int64, count: Int64 = 1, lease: Duration? = nil, wait: Duration? = nil,
+        label: String? = nil, owner: String? = nil, maxHold: Duration? = nil, beatEvery: Duration? = nil,
+        fifo: Bool? = nil, renew: Bool? = nil
+    ) -> Lock {
+        let options = wanted(lease, wait, label, owner, maxHold, beatEvery, fifo, renew)
+        return one(name, .permits, options, count: count, capacity: permits)
+    }
+
+    /// Names several locks that are had all together or not at all. `wait` is for all of them together; the other
+    /// options are those of ``lock(_:lease:wait:label:owner:maxHold:beatEvery:fifo:renew:)``, for each.
+    public func lockAll(
+        _ names: [String], lease: Duration? = nil, wait: Duration? = nil, label: String? = nil, owner: String? = nil,
+        maxHold: Duration? = nil, beatEvery: Duration? = nil, fifo: Bool? = nil, renew: Bool? = nil
+    ) -> LockAll {
+        let options = wanted(lease, wait, label, owner, maxHold, beatEvery, fifo, renew)
+        let wanted = Wanted(
+            names: names, together: true, way: .mutex, count: 0, capacity: 0, options: options
+        )
+        return LockAll(client: self, wanted: wanted, made: { GuardSet($0) })
+    }
+
+    /// Reads who holds and who waits. Changes nothing in the store.
+    ///
+    /// `name`: only this lock, also if it is free. `prefix`: only locks whose name starts so. `limit`: at most so
+    /// many. What a store cannot say is nil.
+    public func inspect(name: String? = nil, prefix: String? = nil, limit: Int64? = nil) async throws -> Snapshot {
+        try await told { try await native.inspectLocks(look: Look(name: name, prefix: prefix, limit: limit)) }
+    }
+
+    /// Ends somebody's lease, if it still has this `fencingToken`; what came of it is `broken`, `free` or
+    /// `changed_hands`. `by` and `reason` stay in the store for people to see.
+    public func breakLease(
+        _ name: String, fencingToken: Int64, by: String, reason: String
+    ) async throws -> BreakResult {
+        try await told {
+            try await native.breakLease(name: name, fencingToken: fencingToken, by: by, reason: reason)
+        }
+    }
+
+    /// Ends waiting, releases what is held, and waits (at most 5 s) until the store knows; also in a cancelled task.
+    /// Repeatable. Later acquisitions throw `canceled`.
+    public func close() async throws {
+        try await told { try await native.shutDown() }
+    }
+
+    private func one(
+        _ name: String, _ way: WantedWay, _ options: WantedOptions, count: Int64 = 0, capacity: Int64 = 0
+    ) -> Lock {
+        let wanted = Wanted(
+            names: [name], together: false, way: way, count: count, capacity: capacity, options: options
+        )
+        return Lock(client: self, wanted: wanted, made: { Guard($0) })
+    }
+}
+
+private func wanted(
+    _ lease: Duration?, _ wait: Duration?, _ label: String?, _ owner: String?, _ maxHold: Duration?,
+    _ beatEvery: Duration?, _ fifo: Bool?, _ renew: Bool?
+) -> WantedOptions {
+    WantedOptions(
+        lease: lease.map(seconds), wait: wait.map(seconds), label: label, owner: owner,
+        maxHold: maxHold.map(seconds), beatEvery: beatEvery.map(seconds), fifo: fifo, renew: renew
+    )
+}
+
+private func seconds(_ length: Duration) -> Double {
+    Double(length.components.seconds) + Double(length.components.attoseconds) / 1e18
+}
+
+/// The version of the native library.
+public func nativeVersion() -> String { PolylatchNative.nativeVersion() }

@@ -1,0 +1,53 @@
+import PolylatchNative
+
+/// What went wrong.
+///
+/// `code` is stable and the same in every language, such as `wait_timeout` or `lease_lost`; `retry` is `never`,
+/// `caller_decides`, `after_backoff` or `acquire_anew`; `effect` is `maybe` if the request may have been carried out,
+/// else `none`; `hint` says what to do about errors of this code.
+public struct PolylatchError: Error, Equatable, CustomStringConvertible {
+    public let code: String
+    public let retry: String
+    public let effect: String
+    public let hint: String
+    public let description: String
+    /// Why a lease was lost, such as `expired`; only with `lease_lost`.
+    public let reason: String?
+    /// Where it happened; what is not known is nil.
+    public let backend: String?
+    public let operation: String?
+    public let lock: String?
+    public let attempt: Int64?
+    public let elapsed: Duration?
+
+    init(_ fault: Fault) {
+        code = fault.code
+        retry = fault.again
+        effect = fault.effect
+        hint = fault.hint
+        description = fault.text
+        reason = fault.lostReason
+        backend = fault.backend
+        operation = fault.operation
+        lock = fault.lock
+        attempt = fault.attempt
+        elapsed = fault.elapsed.map { .seconds($0) }
+    }
+}
+
+/// Makes this library's errors of what the native half says.
+func told<T>(_ call: () async throws -> T) async throws -> T {
+    do {
+        return try await call()
+    } catch NativeError.Failed(let fault) {
+        throw PolylatchError(fault)
+    }
+}
+
+func told<T>(_ call: () throws -> T) throws -> T {
+    do {
+        return try call()
+    } catch NativeError.Failed(let fault) {
+        throw PolylatchError(fault)
+    }
+}
