@@ -10,15 +10,15 @@ import time
 import polylatch
 
 with polylatch.connect(os.environ.get("POLYLATCH_URL", "memory:")) as client:
-    with client.lock("report", lease=0.3) as guard:
+    with client.lock("report", lease=1) as guard:
         for _ in range(10):
-            time.sleep(0.1)
+            time.sleep(0.25)
             guard.check()
-        print(f"a second of work under a lease of 0.3 s, renewed {guard.renewals} times")
+        print(f"two and a half seconds of work under a lease of one, renewed {guard.renewals} times")
 
-    job = client.lock("report", lease=0.3, beat_every=0.5, max_hold=60).acquire()
+    job = client.lock("report", lease=1.2, beat_every=1, max_hold=60).acquire()
     for page in range(3):
-        time.sleep(0.1)
+        time.sleep(0.2)
         job.beat()
         print(f"page {page + 1} is done")
     # Here it hangs, and beats no more.

@@ -12,7 +12,7 @@ async def import_everything() -> None:
 
 async def main() -> None:
     async with polylatch.connect_async(os.environ.get("POLYLATCH_URL", "memory:")) as client:
-        guard = await client.lock("import", lease=0.6).acquire()
+        guard = await client.lock("import", lease=2).acquire()
 
         # Meanwhile an operator ends the lease, naming the token that was looked at.
         async def operator() -> None:

@@ -5,12 +5,12 @@
 require "polylatch"
 
 Polylatch.connect(ENV.fetch("POLYLATCH_URL", "memory:")) do |client|
-  report = client.lock("reports/nightly", label: "nightly report", lease: 0.4, beat_every: 0.3, max_hold: 60)
+  report = client.lock("reports/nightly", label: "nightly report", lease: 1.2, beat_every: 1, max_hold: 60)
   report.acquire do |guard|
     lost = Queue.new
     guard.on_lost { |reason| lost << reason }
     1.upto(8) do |page|
-      sleep 0.1
+      sleep 0.2
       guard.beat.check
       puts "page #{page} done, lease good for another #{(guard.remaining * 1000).round} ms"
     end

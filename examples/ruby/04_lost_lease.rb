@@ -5,7 +5,7 @@
 require "polylatch"
 
 Polylatch.connect(ENV.fetch("POLYLATCH_URL", "memory:")) do |client|
-  client.lock("import", lease: 0.6).acquire do |guard|
+  client.lock("import", lease: 2).acquire do |guard|
     import = Thread.new { sleep 3600 }
     guard.on_lost { import.kill }
 

@@ -13,13 +13,13 @@ async fn main() -> polylatch::Result<()> {
     let guard = client
         .lock("reports/nightly")
         .label("nightly report")
-        .lease(Duration::from_millis(400))
-        .beat_every(Duration::from_millis(300))
+        .lease(Duration::from_millis(1_200))
+        .beat_every(Duration::from_secs(1))
         .max_hold(Duration::from_secs(60))
         .acquire()
         .await?;
     for page in 1..=8 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
         guard.beat();
         guard.check()?;
         println!("page {page} done, lease good for another {:?}", guard.remaining());

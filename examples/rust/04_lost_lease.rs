@@ -9,7 +9,7 @@ use polylatch::inspect::BreakRequest;
 async fn main() -> polylatch::Result<()> {
     let url = std::env::var("POLYLATCH_URL").unwrap_or_else(|_| "memory:lost-lease".into());
     let client = Polylatch::connect(&url).await?;
-    let guard = client.lock("import").lease(Duration::from_millis(600)).acquire().await?;
+    let guard = client.lock("import").lease(Duration::from_secs(2)).acquire().await?;
 
     // Meanwhile an operator ends the lease, naming the token that was looked at.
     let operator = client.inspect();

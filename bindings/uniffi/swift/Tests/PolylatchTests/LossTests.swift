@@ -81,9 +81,9 @@ final class LossTests: XCTestCase {
 
     func testWorkThatStopsBeatingLosesItsLock() async throws {
         try await on("memory:beats") { client in
-            let guarded = try await client.lock("job", beatEvery: .milliseconds(200)).acquire()
+            let guarded = try await client.lock("job", beatEvery: .seconds(1)).acquire()
             for _ in 0..<5 {
-                try await Task.sleep(for: .milliseconds(50))
+                try await Task.sleep(for: .milliseconds(250))
                 try guarded.beat()
                 try guarded.check()
             }

@@ -13,14 +13,14 @@ suspend fun main() {
         val report = client.lock(
             "reports/nightly",
             label = "nightly report",
-            lease = 400.milliseconds,
-            beatEvery = 300.milliseconds,
+            lease = 1200.milliseconds,
+            beatEvery = 1.seconds,
             maxHold = 60.seconds,
         )
         try {
             report.withLease { guard ->
                 for (page in 1..8) {
-                    delay(100.milliseconds)
+                    delay(200.milliseconds)
                     guard.beat()
                     guard.check()
                     println("page $page done, lease good for another ${guard.remaining.inWholeMilliseconds} ms")

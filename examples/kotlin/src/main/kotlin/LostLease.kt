@@ -8,11 +8,12 @@ import polylatch.Client
 import polylatch.LeaseLostException
 import kotlin.time.Duration.Companion.hours
 import kotlin.time.Duration.Companion.milliseconds
+import kotlin.time.Duration.Companion.seconds
 
 suspend fun main() = Client.connect(System.getenv("POLYLATCH_URL") ?: "memory:").use { client ->
     coroutineScope {
         try {
-            client.withLock("import", lease = 600.milliseconds) { guard ->
+            client.withLock("import", lease = 2.seconds) { guard ->
                 // Meanwhile an operator ends the lease, naming the token that was looked at.
                 val token = guard.fencingToken
                 this@coroutineScope.launch {
