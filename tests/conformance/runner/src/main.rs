@@ -16,6 +16,7 @@ use polylatch_test_services::TempDir;
 mod judge;
 mod matrix;
 mod play;
+mod pressure;
 mod scenario;
 mod shim;
 mod skips;
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
 
 fn read_arguments(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
     let folder = words.next().ok_or("the folder of the scenarios is missing")?.into();
-    let mut asked = Asked { folder, targets: Vec::new(), stores: Vec::new(), only: None, jobs: 4 };
+    let mut asked = Asked { folder, targets: Vec::new(), stores: Vec::new(), only: None, jobs: 6 };
     while let Some(word) = words.next() {
         let value = words.next().ok_or(format!("{word} needs a value"))?;
         match word.as_str() {
@@ -108,6 +109,9 @@ fn run(asked: &Asked) -> Result<bool, String> {
     }
     if let Some(only) = &asked.only {
         scenarios.retain(|scenario| scenario.name.contains(only.as_str()));
+        if scenarios.is_empty() {
+            return Err(format!("--only {only}: no scenario has that in its name"));
+        }
     }
     let runs = matrix::runs(&scenarios, &stores, &asked.targets);
     let verdicts = matrix::play_all(&runs, asked.jobs, logs, &table);

@@ -8,6 +8,7 @@ use std::thread;
 
 use crate::judge::ErrorTable;
 use crate::play::{Stage, Verdict, play};
+use crate::pressure::Pressure;
 use crate::scenario::Scenario;
 use crate::shim::Target;
 use crate::skips::Skips;
@@ -61,7 +62,11 @@ pub fn play_all(runs: &[Run<'_>], jobs: usize, logs: &Path, table: &ErrorTable) 
                     let url = run.store.url(&prefix);
                     let one_process = run.store.one_process;
                     let stage = Stage { url: &url, prefix: &prefix, one_process, logs, table };
-                    let verdict = play(run.scenario, &run.cast, &stage);
+                    let pressure = Pressure::now();
+                    let verdict = match play(run.scenario, &run.cast, &stage) {
+                        Verdict::Failed(why) => Verdict::Failed(format!("{why}\n    ({pressure})")),
+                        other => other,
+                    };
                     let mut verdicts = verdicts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     verdicts.insert(index, verdict);
                 }

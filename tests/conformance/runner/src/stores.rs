@@ -15,6 +15,10 @@ const BY_NAME: [&str; 2] = ["sentinel", "cluster"];
 /// Scenarios are about locks; a machine that is busy should not cause promotions.
 const UNDISTURBED: Duration = Duration::from_secs(10);
 
+/// The same of processes that start, one after the other, on a busy machine: the first lease of a lock is not over
+/// before its holder gets to run.
+const PATIENT: &str = "provisional=10s";
+
 /// A kind of store, ready to give out places for runs.
 pub struct Store {
     pub name: String,
@@ -68,7 +72,7 @@ impl Store {
 
     /// The URL for one run; a file of its own where that costs nothing.
     pub fn url(&self, run: &str) -> String {
-        match &self.place {
+        let url = match &self.place {
             Place::Memory => format!("memory:{run}"),
             Place::Files(folder) => format!("sqlite:{}", folder.join(format!("{run}.db")).display()),
             Place::Redis(server) => server.url(),
@@ -80,7 +84,8 @@ impl Store {
             Place::Cluster(cluster) => cluster.url(),
             // The agent takes sessions of any length, so that scenarios with short leases can be played.
             Place::Consul(agent) => format!("{}?session_ttl_min=100ms&lock_delay=1s", agent.url()),
-            Place::Given(url) => url.clone(),
-        }
+            Place::Given(url) => return url.clone(),
+        };
+        format!("{url}{}{PATIENT}", if url.contains('?') { '&' } else { '?' })
     }
 }
