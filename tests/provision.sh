@@ -14,6 +14,13 @@ say() { printf '%s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
+# left_out WHAT WHY: says that a part of the tests cannot run here; tests/run repeats it at its end, so that nobody takes it
+# for one that passed.
+left_out() {
+  say "$1 is left out: $2"
+  [ -z "${POLYLATCH_LEFT_OUT:-}" ] || printf '%s: %s\n' "$1" "$2" >>"$POLYLATCH_LEFT_OUT"
+}
+
 # at_least VERSION MINIMUM: true if VERSION is not older.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n1)" = "$2" ]; }
 
@@ -108,7 +115,8 @@ need_ruby() {
 }
 
 # need_swift: a Swift compiler, 5.9 or newer; returns 1 where there is none to be had. Debian has one from release 13 on;
-# on an older one, a whole Debian 13 is unpacked into the tests' cache (2.6 GB). Sets SWIFT_ROOT, for swift_in, to where.
+# on an older one, a whole Debian 13 is unpacked into the tests' cache (2.6 GB). Sets SWIFT_ROOT, for swift_in, to where;
+# or SWIFT_MISSING to why there is none.
 need_swift() {
   local found log
   SWIFT_ROOT=
@@ -118,7 +126,10 @@ need_swift() {
     install_packages swiftlang g++
     return
   fi
-  have apt-get && [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null || return 1
+  # shellcheck disable=SC2034 # whoever sources this tells it
+  SWIFT_MISSING='there is no Swift 5.9 or newer, and only root can unpack a Debian 13 with one'
+  have apt-get && [ "$(id -u)" = 0 ] || return 1
+  SWIFT_MISSING=$(unshare --mount mount -t tmpfs none /mnt 2>&1) || return 1
   SWIFT_ROOT=${XDG_CACHE_HOME:-$HOME/.cache}/polylatch-tests/debian-13
   [ ! -e "$SWIFT_ROOT/is-ready" ] || return 0
   need_commands debootstrap=debootstrap
