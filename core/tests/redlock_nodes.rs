@@ -176,7 +176,7 @@ fn a_holder_whom_no_majority_remembers_is_told() {
     let nodes = Nodes::start(3);
     let client = nodes.connect("lease=4s&provisional=1s&poll=100ms");
     let guard = block_on(client.lock("a").acquire()).unwrap();
-    // A renewal between the two would give the first one its lease back, so they forget until that has not happened.
+    // A renewal between the two gives the first one its lease back; then they forget once more.
     wait_until("the holder is told", SOON, || {
         for server in &nodes.0[..2] {
             server.command(&["DEL", "polylatch:{a}:lock"]);

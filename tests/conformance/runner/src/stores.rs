@@ -15,8 +15,7 @@ const BY_NAME: [&str; 2] = ["sentinel", "cluster"];
 /// Scenarios are about locks; a machine that is busy should not cause promotions.
 const UNDISTURBED: Duration = Duration::from_secs(10);
 
-/// The same of processes that start, one after the other, on a busy machine: the first lease of a lock is not over
-/// before its holder gets to run.
+/// Nor should it cost a lock: a first lease lasts until its holder gets to run, however many processes start meanwhile.
 const PATIENT: &str = "provisional=10s";
 
 /// A kind of store, ready to give out places for runs.
