@@ -37,9 +37,28 @@ need_commands() {
   fi
 }
 
-# need_consul: leaves a `consul` program on PATH. Debian 12 has none; the package of the release before
+# packages_of RELEASE FOLDER [OPTION...]: reads the list of another Debian release into FOLDER, and leaves the options with
+# which apt-get uses it in the array `options`.
+packages_of() {
+  local release=$1 state=$2 archive keys=/usr/share/keyrings/debian-archive-keyring.gpg
+  shift 2
+  mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
+  # shellcheck disable=SC2016 # apt-get reads the variables
+  archive=$(apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
+    awk '$2 == "main" && $1 !~ /security/ { print $1; exit }')
+  printf 'deb [signed-by=%s] %s %s main\n' "$keys" "$archive" "$release" >"$state/sources.list"
+  options=(-o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=/dev/null
+    -o "Dir::State::lists=$state/lists" -o "Dir::Cache=$state/cache" "$@" -o APT::Sandbox::User=root)
+  apt-get "${options[@]}" -qq update
+}
+
+# need_consul: leaves a `consul` program on PATH, unless POLYLATCH_TEST_CONSUL names one. Debian 12 has none; the package of the release before
 # runs there as it is, so it is unpacked (not installed) into the tests' cache.
 need_consul() {
+  if [ -n "${POLYLATCH_TEST_CONSUL:-}" ]; then
+    have "$POLYLATCH_TEST_CONSUL" || die "POLYLATCH_TEST_CONSUL=$POLYLATCH_TEST_CONSUL is no program"
+    return
+  fi
   local cache="${XDG_CACHE_HOME:-${HOME:?}/.cache}/polylatch-tests"
   have consul && return
   case ":$PATH:" in
@@ -57,15 +76,7 @@ need_consul() {
     set -e
     state=$(mktemp -d)
     trap 'rm -rf "$state"' EXIT
-    mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
-    # shellcheck disable=SC2016 # apt-get reads the variables
-    archive=$(apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
-      awk '$2 == "main" && $1 !~ /security/ { print $1; exit }')
-    keys=/usr/share/keyrings/debian-archive-keyring.gpg
-    printf 'deb [signed-by=%s] %s bullseye main\n' "$keys" "$archive" >"$state/sources.list"
-    options=(-o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=/dev/null
-      -o "Dir::State::lists=$state/lists" -o "Dir::Cache=$state/cache" -o APT::Sandbox::User=root)
-    apt-get "${options[@]}" -qq update
+    packages_of bullseye "$state"
     cd "$state"
     apt-get "${options[@]}" -qq download consul
     dpkg-deb -x consul_*.deb unpacked
@@ -73,6 +84,45 @@ need_consul() {
   ) || die "consul could not be fetched from Debian's archive; put a consul program (1.8 or later) on PATH"
   hash -r
   have consul || die "there is no consul program after fetching it; put one on PATH"
+}
+
+# need_servers: other servers that speak as Redis does, Redis 8 and Valkey 8 of Debian 13, unpacked (not installed) into the
+# tests' cache with the libraries that they need. Sets OTHER_SERVERS to their programs; returns 1 where they cannot be
+# fetched, with the reason in OTHER_SERVERS_MISSING.
+need_servers() {
+  local cache="${XDG_CACHE_HOME:-${HOME:?}/.cache}/polylatch-tests/servers" log
+  # shellcheck disable=SC2034 # whoever sources this uses them
+  OTHER_SERVERS=("$cache/redis-8" "$cache/valkey-8") OTHER_SERVERS_MISSING='there is no apt-get to fetch them'
+  [ ! -e "$cache/is-ready" ] || return 0
+  have apt-get && have dpkg-deb || return 1
+  say 'Fetching: Redis 8 and Valkey 8'
+  rm -rf "$cache"
+  mkdir -p "$cache"
+  log=$(mktemp)
+  (
+    set -e
+    state=$(mktemp -d)
+    trap 'rm -rf "$state"' EXIT
+    packages_of trixie "$state" -o Dir::State::status=/dev/null
+    cd "$state"
+    apt-get "${options[@]}" -qq download redis-tools redis-server valkey-tools valkey-server libatomic1 libc6 libcap2 \
+      libgcc-s1 libjemalloc2 liblzf1 libssl3t64 libstdc++6 libsystemd0 libzstd1 zlib1g
+    for package in *.deb; do dpkg-deb -x "$package" "$cache"; done
+    for server in redis valkey; do
+      # Its own loader and libraries: they are newer than this system's.
+      printf '#!/bin/sh\nexec %s --library-path %s --argv0 %s %s "$@"\n' \
+        "'$(find "$cache"/usr/lib* -name 'ld-linux-*.so.*' | head -n 1)'" "'$(echo "$cache"/usr/lib/*-linux-gnu*)'" \
+        "$server-server" "'$cache/usr/bin/$server-server'" >"$cache/$server-8"
+      chmod 755 "$cache/$server-8"
+      "$cache/$server-8" --version
+    done
+    touch "$cache/is-ready"
+  ) >"$log" 2>&1 || {
+    OTHER_SERVERS_MISSING="they could not be fetched from Debian's archive ($(tail -n 1 "$log"))"
+    rm -f "$log"
+    return 1
+  }
+  rm -f "$log"
 }
 
 # need_compilers: a C compiler (SQLite and the cryptography are compiled from C) with its headers,

@@ -13,8 +13,12 @@
 #![cfg(unix)]
 
 mod child;
+#[cfg(target_os = "linux")]
+pub mod clock;
 pub mod consul;
 pub mod http;
+#[cfg(target_os = "linux")]
+pub mod netns;
 pub mod port;
 pub mod proc;
 pub mod proxy;

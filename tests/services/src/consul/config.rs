@@ -17,6 +17,7 @@ pub struct AgentBuilder {
     pub(super) expect: u32,
     pub(super) on_disk: bool,
     pub(super) is_client: bool,
+    pub(super) datacenter: String,
     needs_client_certificate: bool,
     session_ttl_min: Duration,
     connections: u32,
@@ -31,6 +32,7 @@ impl Default for AgentBuilder {
             expect: 1,
             on_disk: false,
             is_client: false,
+            datacenter: "dc1".into(),
             needs_client_certificate: false,
             session_ttl_min: Duration::from_millis(20),
             connections: 4_000,
@@ -43,6 +45,13 @@ impl AgentBuilder {
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// Puts it into a datacenter of this name.
+    #[must_use]
+    pub fn datacenter(mut self, name: &str) -> Self {
+        self.datacenter = name.into();
         self
     }
 
@@ -106,7 +115,7 @@ impl ConsulAgent {
         let settings = &self.settings;
         let socket = self.dir.join("http.sock");
         let mut lines = vec![
-            format!("\"node_name\":\"{}\"", settings.name),
+            format!("\"node_name\":\"{}\",\"datacenter\":\"{}\"", settings.name, settings.datacenter),
             format!(
                 "\"server\":{},\"bind_addr\":\"127.0.0.1\",\"client_addr\":\"127.0.0.1\"",
                 !settings.is_client
@@ -151,8 +160,11 @@ impl ConsulAgent {
     }
 }
 
-/// The `consul` program: on PATH, or in the tests' cache.
+/// The `consul` program: the one that `POLYLATCH_TEST_CONSUL` names, on PATH, or in the tests' cache.
 pub fn program() -> PathBuf {
+    if let Some(named) = std::env::var_os("POLYLATCH_TEST_CONSUL").filter(|named| !named.is_empty()) {
+        return PathBuf::from(named);
+    }
     let on_path = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("consul").is_file()));
     match cached_program() {

@@ -3,6 +3,7 @@
 //! The program is `consul` on PATH, or where `tests/provision.sh` puts it.
 
 mod config;
+mod intercept;
 
 use std::fs::{self, File};
 use std::io;
@@ -19,6 +20,7 @@ use crate::wait::{poll, wait_for, wait_until};
 use crate::{TempDir, proc};
 
 pub use config::{AgentBuilder, program};
+pub use intercept::{Fate, Interceptor};
 
 /// How long an agent may take to answer with a leader, and to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -178,6 +180,17 @@ impl ConsulAgent {
         let token = self.ask("PUT", "/v1/acl/token", &format!("{{\"Policies\":[{{\"Name\":\"{name}\"}}]}}"));
         assert!(token.is_ok(), "no token: {token:?}");
         field(&token.body, "SecretID").expect("a token has a secret")
+    }
+
+    /// Makes the datacenter of another server reachable by way of this one, and the other way round.
+    #[track_caller]
+    pub fn federate(&self, other: &ConsulAgent) {
+        let joined = self.ask("PUT", &format!("/v1/agent/join/{}?wan=1", other.serf[1].address()), "");
+        assert!(joined.is_ok(), "no way to the other datacenter: {joined:?}");
+        let there = format!("/v1/status/leader?dc={}", other.settings.datacenter);
+        wait_until("a way to the other datacenter", PATIENCE, || {
+            self.try_ask("GET", &there, "").is_ok_and(|answer| answer.is_ok() && answer.body.contains(':'))
+        });
     }
 
     /// The name of the agent's node.

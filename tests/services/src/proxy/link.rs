@@ -21,6 +21,8 @@ pub(super) struct Link {
     server: TcpStream,
     dead: AtomicBool,
     tainted: AtomicBool,
+    severed: AtomicBool,
+    delayed: AtomicBool,
     books: Mutex<Books>,
 }
 
@@ -91,6 +93,8 @@ impl Link {
             server,
             dead: AtomicBool::new(false),
             tainted: AtomicBool::new(false),
+            severed: AtomicBool::new(false),
+            delayed: AtomicBool::new(false),
             books: Mutex::default(),
         });
         shared.lock().links.push(Arc::downgrade(&link));
@@ -127,6 +131,24 @@ impl Link {
 
     pub fn is_tainted(&self) -> bool {
         self.tainted.load(Ordering::SeqCst)
+    }
+
+    /// Nothing passes any more, neither bytes nor the end.
+    pub fn sever(&self) {
+        self.severed.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_severed(&self) -> bool {
+        self.severed.load(Ordering::SeqCst)
+    }
+
+    /// What is on its way waits, or goes on.
+    pub fn delay(&self, delayed: bool) {
+        self.delayed.store(delayed, Ordering::SeqCst);
+    }
+
+    pub fn is_delayed(&self) -> bool {
+        self.delayed.load(Ordering::SeqCst)
     }
 
     /// Marks the connection for a reset: the client gets RST when the last thread lets go. The

@@ -132,6 +132,32 @@ impl Proxy {
         self.shared.announce();
     }
 
+    /// Drops the flow of all open connections for good, as a firewall or NAT does that has forgotten them: in both
+    /// directions nothing arrives any more, no end either, and nobody is notified. New connections work.
+    pub fn sever_all(&self) {
+        for link in self.shared.lock().live_links() {
+            link.sever();
+        }
+        self.shared.announce();
+    }
+
+    /// What the connections that are open now send waits here, while new ones work; see
+    /// [`deliver_late`](Proxy::deliver_late).
+    pub fn delay_all(&self) {
+        for link in self.shared.lock().live_links() {
+            link.delay(true);
+        }
+    }
+
+    /// Delivers what has waited since [`delay_all`](Proxy::delay_all), also of clients that have given the connection up
+    /// and asked again on another: old bytes arrive after new ones.
+    pub fn deliver_late(&self) {
+        for link in self.shared.lock().live_links() {
+            link.delay(false);
+        }
+        self.shared.announce();
+    }
+
     /// Refuses new connections, or accepts them again. Open ones stay; see
     /// [`reset_all`](Proxy::reset_all).
     #[track_caller]

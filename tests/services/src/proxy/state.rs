@@ -172,6 +172,9 @@ impl Shared {
             if link.is_dead() {
                 return Passage::Dead;
             }
+            if link.is_severed() {
+                return Passage::Lose;
+            }
             let now = Instant::now();
             let stalled = match state.hold {
                 Hold::Swallow => {
@@ -181,7 +184,7 @@ impl Shared {
                 }
                 Hold::Stall => true,
                 Hold::StallReplies => direction == Direction::ToClient,
-                Hold::Off => false,
+                Hold::Off => link.is_delayed(),
             };
             state = if stalled {
                 self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)

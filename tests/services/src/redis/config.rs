@@ -21,6 +21,7 @@ pub struct RedisBuilder {
     pub(super) append_only: bool,
     pub(super) data_dir: Option<PathBuf>,
     pub(super) is_sentinel: bool,
+    pub(super) environment: Vec<(&'static str, PathBuf)>,
     lines: Vec<String>,
 }
 
@@ -59,6 +60,14 @@ impl RedisBuilder {
     #[must_use]
     pub fn append_only(mut self) -> Self {
         self.append_only = true;
+        self
+    }
+
+    /// Has a wall clock that the test moves.
+    #[cfg(target_os = "linux")]
+    #[must_use]
+    pub fn clock(mut self, clock: &crate::clock::MovableClock) -> Self {
+        self.environment.extend(clock.environment());
         self
     }
 

@@ -278,6 +278,7 @@ impl RedisServer {
         command
             .arg(self.dir.join("redis.conf"))
             .args(self.settings.is_sentinel.then_some("--sentinel"))
+            .envs(self.settings.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
