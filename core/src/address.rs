@@ -46,7 +46,10 @@ pub(crate) fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// Takes `host[:port]` or `[address][:port]` apart. Errors: a sentence with the rule.
+const MAYBE_A_PASSWORD: &str = "if that is part of a password, percent-encode it, or use password_env=";
+
+/// Takes `host[:port]` or `[address][:port]` apart. Errors: a sentence with the rule, which repeats
+/// nothing: a password that is not percent-encoded can get here.
 pub(crate) fn host_and_port(place: &str, default_port: u16) -> std::result::Result<(String, u16), String> {
     let (host, port) = if let Some(rest) = place.strip_prefix('[') {
         let (host, after) =
@@ -66,8 +69,15 @@ pub(crate) fn host_and_port(place: &str, default_port: u16) -> std::result::Resu
         None => default_port,
         Some(text) => match text.parse::<u16>() {
             Ok(port @ 1..) => port,
-            _ => return Err(format!("the port {text:?} must be a number from 1 to 65535")),
+            _ => {
+                return Err(format!(
+                    "the port in the URL must be a number from 1 to 65535; {MAYBE_A_PASSWORD}"
+                ));
+            }
         },
     };
+    if host.chars().any(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && !"-._:%".contains(c)) {
+        return Err(format!("the host in the URL has a character that no host has; {MAYBE_A_PASSWORD}"));
+    }
     Ok((host.to_owned(), port))
 }

@@ -151,7 +151,7 @@ impl Lock {
     }
 }
 
-/// A held lock; see [`crate::Guard`].
+/// A held lock; see [`crate::Guard`], also for what a drop at the end of a program waits for.
 #[derive(Debug)]
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard(crate::Guard);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::backend::{Capability, Purpose};
 use crate::client_info::ClientInfo;
 use crate::clock::SystemClock;
-use crate::driver::Core;
+use crate::driver::{Core, Handle};
 use crate::error::Result;
 use crate::host::{Hosted, HttpClient, RedisConnection};
 use crate::inspect::{Examination, Inspector};
@@ -20,10 +20,11 @@ use crate::wakeups::Wakeups;
 /// One client of one store of locks. Cheap to clone; one per process is enough.
 ///
 /// It owns one native thread that renews leases and tells losses, whatever the host program does
-/// with its own threads. The thread ends after the last clone and the last guard are gone.
+/// with its own threads. The thread ends after the last clone and the last guard are gone; see
+/// [`crate::Guard`] for what the last drop waits for.
 #[derive(Clone)]
 pub struct Polylatch {
-    core: Arc<Core>,
+    core: Handle,
     url: Arc<str>,
 }
 
@@ -39,6 +40,9 @@ impl Polylatch {
     /// The store is asked once, so a wrong password or an unreachable host is an error here.
     /// Options are query parameters; unknown ones are errors.
     ///
+    /// A new SQLite file is readable and writable by its user only (mode 0600). Users of one host who are to
+    /// share it create it first, empty, with the rights that they want; Polylatch keeps them.
+    ///
     /// Errors: `invalid_config`, `backend_unavailable` within the time limit, `backend_rejected`,
     /// `name_conflict`.
     pub async fn connect(url: &str) -> Result<Self> {
@@ -53,17 +57,17 @@ impl Polylatch {
 
     /// Names a lock. Nothing is sent before it is acquired.
     pub fn lock(&self, name: impl Into<String>) -> Lock {
-        Lock::new(Arc::clone(&self.core), name.into(), Mode::Mutex)
+        Lock::new(self.core.clone(), name.into(), Mode::Mutex)
     }
 
     /// Names a lock that many may read or one may write.
     pub fn rw_lock(&self, name: impl Into<String>) -> RwLock {
-        RwLock::new(Arc::clone(&self.core), name.into())
+        RwLock::new(self.core.clone(), name.into())
     }
 
     /// Names a lock with this many permits, 1 to 1 000.
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Semaphore {
-        Semaphore::new(Arc::clone(&self.core), name.into(), permits)
+        Semaphore::new(self.core.clone(), name.into(), permits)
     }
 
     /// Names several locks that are had all together or not at all.
@@ -180,6 +184,14 @@ impl ClientBuilder {
         self.open(Purpose::Lock).await
     }
 
+    /// Connects only to look, also to a store of several nodes of which too few answer for a lock: what can be
+    /// read is shown.
+    ///
+    /// Errors: as [`Polylatch::connect`], if the store cannot be read at all.
+    pub async fn connect_to_look(self) -> Result<Polylatch> {
+        self.open(Purpose::Look).await
+    }
+
     /// Connects only to examine the store, also one that [`ClientBuilder::connect`] refuses because
     /// it is a replica or cannot keep the declared guarantee. Returns the store's URL without its
     /// secrets, and what was found.
@@ -211,11 +223,13 @@ impl ClientBuilder {
             Some((host, pid)) => client.at(host, *pid)?,
             None => client,
         };
+        // What is host-provided may be carried out by the very thread that would wait.
+        let lingers = !self.hosted.is_any();
         let service = Service::start()?;
         let wakeups = Arc::<Wakeups>::default();
         let Opened { backend, settings, display } =
             registry::open(&url, &service, &wakeups, &client.id, purpose, self.hosted).await?;
-        let core = Core::start(backend, Arc::new(SystemClock), service, wakeups, client, settings);
-        Ok(Polylatch { core, url: display.into() })
+        let core = Core::start(backend, Arc::new(SystemClock), service, wakeups, client, settings, purpose);
+        Ok(Polylatch { core: Handle::new(core, lingers), url: display.into() })
     }
 }

@@ -1,17 +1,17 @@
 //! A held lock.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::clock::BootInstant;
-use crate::driver::HeldLease;
+use crate::driver::{Handle, HeldLease};
 use crate::error::{Error, ErrorKind, LostReason, Result};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::lease::LeaseState;
 use crate::resource::Sequencer;
+use crate::wakeups::unpoisoned;
 
 /// A held lock: proof of a lease, and the way to give it back.
 ///
@@ -20,16 +20,43 @@ use crate::resource::Sequencer;
 ///
 /// Dropping the guard stops renewal and releases in the background; [`Guard::release`] waits until
 /// the store knows and reports a loss.
+///
+/// A program may end right after a drop, as at the end of `main`. So when the last handle of a client
+/// goes (of [`crate::Polylatch`], its locks and guards), that drop blocks its thread until background
+/// releases are done, for 500 ms at most. It does not wait in a forked child, in a JavaScript host, or
+/// where the program brings its own connection. `std::process::exit` and an abort drop nothing: the lock
+/// is then free when its lease expires. To be sure, call [`Guard::release`] or
+/// [`crate::Polylatch::close`].
 #[derive(Debug)]
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard {
     lease: Arc<HeldLease>,
-    done: AtomicBool,
+    share: Mutex<Share>,
+    // The last field: it is dropped after the release has been handed to the background.
+    handle: Handle,
+}
+
+/// What a guard has of its lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Share {
+    Held,
+    /// Left to the other guards of the same owner id, or to a conversion.
+    Left,
+    /// It was the last guard, so it began the release.
+    Last {
+        failed: bool,
+    },
 }
 
 impl Guard {
-    pub(crate) fn new(lease: Arc<HeldLease>) -> Self {
-        Self { lease, done: AtomicBool::new(false) }
+    pub(crate) fn new(lease: Arc<HeldLease>, handle: Handle) -> Self {
+        Self { lease, share: Mutex::new(Share::Held), handle }
+    }
+
+    /// As what the store knows it.
+    #[cfg(test)]
+    pub(crate) fn contender(&self) -> Arc<crate::backend::Contender> {
+        Arc::clone(&self.lease.contender)
     }
 
     /// Returns the lock's name.
@@ -175,13 +202,14 @@ impl Guard {
                 ),
             ));
         }
-        match self.lease.convert(to).await? {
-            Some(lease) => {
-                self.done.store(true, Ordering::SeqCst);
-                Ok(Converted::Done(Self::new(lease)))
-            }
-            None => Ok(Converted::Refused(self)),
+        // From its first poll on, the conversion answers for the lease, also if this future is dropped.
+        *unpoisoned(&self.share) = Share::Left;
+        let converted = self.lease.convert(to).await;
+        if let Ok(Some(lease)) = converted {
+            return Ok(Converted::Done(Self::new(lease, self.handle.clone())));
         }
+        *unpoisoned(&self.share) = Share::Held;
+        converted.map(|_| Converted::Refused(self))
     }
 
     /// Tells the watchdog that the protected work moves on; matters only with `beat_every`.
@@ -191,25 +219,27 @@ impl Guard {
 
     /// Gives the lock back and waits until the store knows.
     ///
-    /// Repeatable: after success it returns `Ok` again. With several guards of one owner id, only
-    /// the last one releases.
+    /// Repeatable: after success it returns `Ok` again, and while another call is under way it waits for
+    /// that one. With several guards of one owner id, only the last one releases.
     ///
     /// Errors: `lease_lost` if the lease was over before; `backend_unavailable` if the store did not
     /// answer within the client's time limit, and then the background goes on trying until the
     /// lease has ended.
     /// Cancellation: the background finishes the release.
     pub async fn release(&self) -> Result<()> {
-        if self.done.load(Ordering::SeqCst) {
-            return Ok(());
-        }
-        if !self.done.swap(true, Ordering::SeqCst) && !self.lease.leave() {
-            return self.lease.check();
+        let share = {
+            let mut share = unpoisoned(&self.share);
+            if *share == Share::Held {
+                *share = if self.lease.leave() { Share::Last { failed: false } } else { Share::Left };
+            }
+            *share
+        };
+        if share == Share::Left {
+            return self.lease.not_lost();
         }
         let result = self.lease.release().await;
-        if result.is_err() {
-            // The handle stays usable: a second call asks again, or says again that it is lost.
-            self.done.store(false, Ordering::SeqCst);
-        }
+        // After a failure a second call asks again, or says again that it is lost.
+        *unpoisoned(&self.share) = Share::Last { failed: result.is_err() };
         result
     }
 }
@@ -226,7 +256,12 @@ pub enum Converted {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.done.load(Ordering::SeqCst) && self.lease.leave() {
+        let releases = match *unpoisoned(&self.share) {
+            Share::Held => self.lease.leave(),
+            Share::Last { failed } => failed,
+            Share::Left => false,
+        };
+        if releases {
             self.lease.release_in_background();
         }
     }

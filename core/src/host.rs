@@ -105,3 +105,10 @@ pub(crate) struct Hosted {
     pub redis: Option<Arc<dyn RedisConnection>>,
     pub http: Option<Arc<dyn HttpClient>>,
 }
+
+impl Hosted {
+    /// Whether there is anything that the program brings along.
+    pub(crate) fn is_any(&self) -> bool {
+        self.redis.is_some() || self.http.is_some()
+    }
+}

@@ -57,6 +57,8 @@ pub mod blocking;
 mod client;
 mod client_info;
 mod clock;
+#[cfg(any(feature = "redis", feature = "consul"))]
+mod credential;
 mod driver;
 mod error;
 mod guard;
@@ -79,6 +81,7 @@ mod socket;
 #[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
 mod tls;
 mod token;
+mod url_check;
 mod wakeups;
 
 pub use backend::Capability;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::{self, Core};
+use crate::driver::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::mode::Mode;
@@ -14,7 +14,7 @@ use crate::options::{AcquireOptions, Asked, Wait};
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    core: Arc<Core>,
+    core: Handle,
     asked: Asked,
 }
 
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(core: Arc<Core>, name: String, mode: Mode) -> Self {
+    pub(crate) fn new(core: Handle, name: String, mode: Mode) -> Self {
         let asked = Asked {
             name,
             lease: None,
@@ -52,7 +52,7 @@ impl Lock {
     }
 
     /// What all locks of one client share.
-    pub(crate) fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Handle {
         &self.core
     }
 
@@ -159,7 +159,7 @@ impl Lock {
 
     async fn enter(&self, wait: Wait) -> Result<Option<Guard>> {
         let lease = driver::acquire(Arc::clone(&self.core), self.checked(wait)?).await?;
-        Ok(lease.map(Guard::new))
+        Ok(lease.map(|lease| Guard::new(lease, self.core.clone())))
     }
 
     /// What is asked for, checked, with this wait.
@@ -179,7 +179,7 @@ impl Lock {
 #[derive(Debug, Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct RwLock {
-    core: Shared,
+    core: Handle,
     name: String,
 }
 
@@ -190,45 +190,36 @@ pub struct RwLock {
 #[derive(Debug, Clone)]
 #[must_use = "a semaphore does nothing until it is acquired"]
 pub struct Semaphore {
-    core: Shared,
+    core: Handle,
     name: String,
     capacity: u32,
 }
 
-#[derive(Clone)]
-struct Shared(Arc<Core>);
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("_")
-    }
-}
-
 impl RwLock {
-    pub(crate) fn new(core: Arc<Core>, name: String) -> Self {
-        Self { core: Shared(core), name }
+    pub(crate) fn new(core: Handle, name: String) -> Self {
+        Self { core, name }
     }
 
     /// The lock beside other readers.
     pub fn read(&self) -> Lock {
-        Lock::new(Arc::clone(&self.core.0), self.name.clone(), Mode::Read)
+        Lock::new(self.core.clone(), self.name.clone(), Mode::Read)
     }
 
     /// The lock alone.
     pub fn write(&self) -> Lock {
-        Lock::new(Arc::clone(&self.core.0), self.name.clone(), Mode::Write)
+        Lock::new(self.core.clone(), self.name.clone(), Mode::Write)
     }
 }
 
 impl Semaphore {
-    pub(crate) fn new(core: Arc<Core>, name: String, capacity: u32) -> Self {
-        Self { core: Shared(core), name, capacity }
+    pub(crate) fn new(core: Handle, name: String, capacity: u32) -> Self {
+        Self { core, name, capacity }
     }
 
     /// Some of the permits, as one lease: 1 to the capacity, all or none.
     pub fn permits(&self, count: u32) -> Lock {
         let mode = Mode::Permits { count, capacity: self.capacity };
-        Lock::new(Arc::clone(&self.core.0), self.name.clone(), mode)
+        Lock::new(self.core.clone(), self.name.clone(), mode)
     }
 
     /// Acquires some of the permits, waiting as long as it takes; see [`Lock::acquire`].

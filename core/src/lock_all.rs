@@ -134,10 +134,11 @@ impl LockAll {
     }
 
     async fn try_at_once(&self) -> Result<Option<GuardSet>> {
-        let core = Arc::clone(self.check()?.core());
+        let handle = self.check()?.core();
         let all = self.locks.iter().map(|lock| lock.checked(Wait::No)).collect::<Result<Vec<_>>>()?;
-        let leases = driver::try_acquire_all(core, all).await?;
-        Ok(leases.map(|leases| GuardSet { guards: leases.into_iter().map(Guard::new).collect() }))
+        let leases = driver::try_acquire_all(Arc::clone(handle), all).await?;
+        let guard = |lease| Guard::new(lease, handle.clone());
+        Ok(leases.map(|leases| GuardSet { guards: leases.into_iter().map(guard).collect() }))
     }
 
     /// Refuses what cannot be a set, before anything is sent. Returns the first lock.

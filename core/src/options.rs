@@ -208,21 +208,34 @@ pub(crate) struct Params {
     scheme: String,
     given: Vec<(String, String)>,
     known: Vec<&'static str>,
+    /// A secret stands among the options: an `&` that is not percent-encoded makes a key of a part of it.
+    with_secret: bool,
 }
+
+/// Options whose value is a secret, known to a store or not.
+const SECRETS: [&str; 5] = ["password", "sentinel_password", "token", "secret", "pass"];
 
 impl Params {
     pub(crate) fn new(scheme: &str, pairs: impl Iterator<Item = (String, String)>) -> Result<Self> {
-        let mut params = Self { scheme: scheme.to_owned(), given: Vec::new(), known: Vec::new() };
+        let mut params =
+            Self { scheme: scheme.to_owned(), given: Vec::new(), known: Vec::new(), with_secret: false };
         for (key, value) in pairs {
+            params.with_secret |= SECRETS.contains(&key.as_str());
             if params.at(&key).is_some() {
+                let option = params.quoted(&key);
                 return Err(Error::new(
                     ErrorKind::InvalidConfig,
-                    format!("the option {key:?} is given twice; give it once"),
+                    format!("the option{option} is given twice; give it once"),
                 ));
             }
             params.given.push((key, value));
         }
         Ok(params)
+    }
+
+    /// A key for a message, unless it may be a part of a secret.
+    fn quoted(&self, key: &str) -> String {
+        if self.with_secret && !SECRETS.contains(&key) { String::new() } else { format!(" {key:?}") }
     }
 
     fn at(&self, key: &str) -> Option<usize> {
@@ -292,8 +305,12 @@ impl Params {
             return Err(Error::new(
                 ErrorKind::InvalidConfig,
                 format!(
-                    "{}: knows no option {key:?}; its options are {}",
+                    "{}: knows no option{}; its options are {}",
                     self.scheme,
+                    match self.quoted(key) {
+                        quoted if quoted.is_empty() => " of that name (& in a secret is %26)".into(),
+                        quoted => quoted,
+                    },
                     self.known.join(", ")
                 ),
             ));

@@ -13,6 +13,7 @@ use crate::host::Hosted;
 use crate::options::{Params, Settings};
 use crate::service::Service;
 use crate::token::ClientId;
+use crate::url_check;
 use crate::wakeups::Wakeups;
 
 /// An opened store.
@@ -125,16 +126,15 @@ pub(crate) async fn open(
 
 /// A URL's scheme, what it leads to, and its options.
 fn take_apart(url: &str) -> Result<(&str, &str, Params)> {
-    let Some((scheme, rest)) = url.split_once(':') else {
+    let Some((scheme, rest)) = url_check::split_scheme(url) else {
         return Err(unknown_scheme(url));
     };
     // A URL may hold a password, so no message repeats more of it than its scheme.
+    let invalid = |message: String| Error::new(ErrorKind::InvalidConfig, message);
     if url.chars().any(char::is_control) {
-        return Err(Error::new(
-            ErrorKind::InvalidConfig,
-            format!("the {scheme}: URL has a control character (a line break?); remove it"),
-        ));
+        return Err(invalid(format!("the {scheme}: URL has a control character (a line break?); remove it")));
     }
+    url_check::refuse_misplaced_at(scheme, rest).map_err(invalid)?;
     let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
     let pairs = url::form_urlencoded::parse(query.as_bytes())
         .map(|(key, value)| (key.into_owned(), value.into_owned()));
@@ -185,15 +185,9 @@ fn unknown_scheme(url: &str) -> Error {
     if cfg!(feature = "consul") || elsewhere {
         known.extend(["consul://HOST:PORT", "consul+https://HOST:PORT", "consul+unix:PATH"]);
     }
-    // Only what can be a scheme is repeated: of a URL without one, the start may be a password.
-    let is_scheme = |text: &str| {
-        text.len() < 32
-            && text.starts_with(|c: char| c.is_ascii_alphabetic())
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || "+.-".contains(c))
-    };
-    let scheme = match url.split_once(':') {
-        Some((scheme, _)) if is_scheme(scheme) => format!("the URL scheme {scheme:?} is unknown"),
-        _ => "the URL has no scheme".to_owned(),
+    let scheme = match url_check::split_scheme(url) {
+        Some((scheme, _)) => format!("the URL scheme {scheme:?} is unknown"),
+        None => "the URL has no scheme".to_owned(),
     };
     Error::new(ErrorKind::InvalidConfig, format!("{scheme}; use one of {}", known.join(", ")))
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(not(target_family = "wasm"))]
+use std::thread::ThreadId;
 use std::time::Duration;
 
 #[cfg(not(target_family = "wasm"))]
@@ -17,6 +19,11 @@ use crate::error::{Effect, Error, ErrorKind, Result};
 /// How long the thread goes on with unfinished background work after its client was dropped.
 #[cfg(not(target_family = "wasm"))]
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long the last handle of a client waits for background work when it is dropped: longer than a release
+/// takes, shorter than a person notices.
+#[cfg(not(target_family = "wasm"))]
+const LINGER: Duration = Duration::from_millis(500);
 
 /// Counts work under way, for whoever has to wait for its end.
 #[derive(Default)]
@@ -59,6 +66,8 @@ impl Drop for Running {
 pub(crate) struct Service {
     handle: Handle,
     jobs: Arc<Jobs>,
+    #[cfg(not(target_family = "wasm"))]
+    thread: ThreadId,
 }
 
 impl fmt::Debug for Service {
@@ -88,7 +97,7 @@ impl Service {
         let handle = runtime.handle().clone();
         let jobs = Arc::new(Jobs::default());
         let for_thread = Arc::clone(&jobs);
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("polylatch".into())
             .spawn(move || {
                 runtime.block_on(async {
@@ -98,11 +107,29 @@ impl Service {
                 runtime.shutdown_background();
             })
             .map_err(failed)?;
-        Ok(Self { handle, jobs })
+        Ok(Self { handle, jobs, thread: thread.thread().id() })
+    }
+
+    /// A service without a thread of its own, for tests that decide how time passes.
+    #[cfg(all(test, not(target_family = "wasm")))]
+    pub(crate) fn of_this_runtime() -> Self {
+        let thread = std::thread::current().id();
+        Self { handle: Handle::current(), jobs: Arc::default(), thread }
     }
 
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Returns what makes the end of the client's use wait for its background work.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn linger(&self) -> Linger {
+        Linger {
+            handle: self.handle.clone(),
+            jobs: Arc::clone(&self.jobs),
+            thread: self.thread,
+            process: crate::client_info::process_id(),
+        }
     }
 
     /// Starts work that ends with the client.
@@ -158,6 +185,37 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.jobs.stop.notify_one();
+    }
+}
+
+/// Waits, when it is dropped, for the background work of a client: the process may end right after, and
+/// with it the thread that carries the work out.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) struct Linger {
+    handle: Handle,
+    jobs: Arc<Jobs>,
+    thread: ThreadId,
+    process: u32,
+}
+
+#[cfg(not(target_family = "wasm"))]
+impl Drop for Linger {
+    fn drop(&mut self) {
+        // The service thread would wait for itself, and a forked child has none.
+        let is_pointless = self.jobs.running.load(Ordering::SeqCst) == 0
+            || std::thread::current().id() == self.thread
+            || crate::client_info::process_id() != self.process;
+        if is_pointless {
+            return;
+        }
+        let (done, told) = std::sync::mpsc::channel::<()>();
+        let jobs = Arc::clone(&self.jobs);
+        self.handle.spawn(async move {
+            jobs.idle().await;
+            drop(done);
+        });
+        // Ends with the sender, also if the runtime drops the task.
+        let _ = told.recv_timeout(LINGER);
     }
 }
 

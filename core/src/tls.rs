@@ -1,9 +1,10 @@
 //! TLS towards a store: certificates from files, and what a failed handshake means.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -12,11 +13,52 @@ use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore, crypt
 
 use crate::address::TlsFiles;
 use crate::error::{Error, ErrorKind, Result};
+use crate::wakeups::unpoisoned;
+
+/// TLS towards one host. Its files are read again for each connection, so that certificates can be
+/// renewed while the program runs.
+pub(crate) struct Tls {
+    name: ServerName<'static>,
+    files: TlsFiles,
+    /// Made of files with this content.
+    present: Mutex<(Option<u64>, TlsConnector)>,
+}
+
+impl Tls {
+    /// Reads certificates and keys for connections to `host`.
+    ///
+    /// Errors: `invalid_config` that names the file.
+    pub(crate) fn new(host: &str, files: &TlsFiles) -> Result<Self> {
+        let (connector, name) = connector(host, files)?;
+        Ok(Self { name, files: files.clone(), present: Mutex::new((fingerprint(files), connector)) })
+    }
+
+    /// For a connection that is opened now. Files that cannot be used, perhaps because they are just being
+    /// written, leave what was read before.
+    pub(crate) fn now(&self) -> (TlsConnector, ServerName<'static>) {
+        let mut present = unpoisoned(&self.present);
+        if let Some(fresh) = fingerprint(&self.files).filter(|fresh| present.0 != Some(*fresh))
+            && let Ok(config) = tls_config(&self.files)
+        {
+            *present = (Some(fresh), TlsConnector::from(Arc::new(config)));
+        }
+        (present.1.clone(), self.name.clone())
+    }
+}
+
+/// Tells the contents of the files apart; `None` if there are none, or one cannot be read.
+fn fingerprint(files: &TlsFiles) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    let mut any = false;
+    for path in [&files.ca, &files.certificate, &files.key].into_iter().flatten() {
+        fs::read(path).ok()?.hash(&mut hasher);
+        any = true;
+    }
+    any.then(|| hasher.finish())
+}
 
 /// Reads certificates and keys for connections to `host`.
-///
-/// Errors: `invalid_config` that names the file.
-pub(crate) fn connector(host: &str, files: &TlsFiles) -> Result<(TlsConnector, ServerName<'static>)> {
+fn connector(host: &str, files: &TlsFiles) -> Result<(TlsConnector, ServerName<'static>)> {
     let name = ServerName::try_from(host.to_owned()).map_err(|_| {
         Error::new(
             ErrorKind::InvalidConfig,
@@ -112,4 +154,34 @@ fn read(option: &str, path: &Path) -> Result<Vec<u8>> {
 
 fn bad_file(option: &str, path: &Path, what: &str) -> Error {
     Error::new(ErrorKind::InvalidConfig, format!("the file of {option}={} has {what}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use polylatch_test_services::tls::{Flaw, TestCa, TlsFiles as Written};
+
+    use super::*;
+
+    #[test]
+    fn renewed_certificates_count_from_the_next_connection() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = || Written::write(dir.path(), &TestCa::new(), Flaw::None).unwrap();
+        let written = write();
+        let files = TlsFiles {
+            ca: Some(written.ca.clone()),
+            certificate: Some(written.client_cert.clone()),
+            key: Some(written.client_key.clone()),
+        };
+        let tls = Tls::new("localhost", &files).unwrap();
+        let config = || Arc::clone(tls.now().0.config());
+        let first = config();
+        assert!(Arc::ptr_eq(&first, &config()), "what has not changed is not read into a new one");
+        std::fs::write(&written.client_cert, "half of a certif").unwrap();
+        assert!(Arc::ptr_eq(&first, &config()), "a file that is just being written changes nothing");
+        write();
+        let second = config();
+        assert!(!Arc::ptr_eq(&first, &second));
+        std::fs::remove_file(&written.ca).unwrap();
+        assert!(Arc::ptr_eq(&second, &config()));
+    }
 }

@@ -168,3 +168,46 @@ fn locks_and_places_in_line_outlast_broken_connections() {
     entered.check().unwrap();
     block_on(mine.release()).unwrap();
 }
+
+/// A process with many waiters died: the next live waiter has the lock when their session has ended.
+#[test]
+fn dead_waiters_hold_the_next_one_up_for_no_longer_than_their_session() {
+    let agent = ConsulAgent::start();
+    let options = "session_ttl_min=100ms&lock_delay=0s";
+    let ttl = millis(3_000);
+    let free = &|dead: usize| {
+        let proxy = Proxy::start_raw(agent.address());
+        let connect = |url: String| {
+            block_on(Polylatch::connect(&format!("{url}?prefix=dead-{dead}&{options}"))).unwrap()
+        };
+        let dying = connect(agent.url_through(proxy.address()));
+        let (holder, live) = (connect(agent.url()), connect(agent.url()));
+        let guard = block_on(holder.lock("a").acquire()).unwrap();
+        for _ in 0..dead {
+            let lock = dying.lock("a").lease(ttl).wait(millis(60_000));
+            thread::spawn(move || drop(block_on(lock.acquire())));
+        }
+        contract::eventually_within("they wait", Duration::from_secs(30), || {
+            seen(&holder, "a").waiters.len() == dead
+        });
+        let lock = live.lock("a").wait(millis(60_000));
+        let waiting = thread::spawn(move || (block_on(lock.acquire()).unwrap(), Instant::now()));
+        eventually("it waits behind them", || seen(&holder, "a").waiters.len() == dead + 1);
+        proxy.set_hold(Hold::Swallow);
+        let released = Instant::now();
+        block_on(guard.release()).unwrap();
+        let (next, entered) = waiting.join().unwrap();
+        assert_eq!(seen(&holder, "a").holders[0].client.as_ref(), Some(live.id()));
+        block_on(next.release()).unwrap();
+        entered - released
+    };
+    thread::scope(|scope| {
+        let runs = [4, 20, 200].map(|dead| (dead, scope.spawn(move || free(dead))));
+        for (dead, run) in runs {
+            let took = run.join().unwrap();
+            println!("{dead} dead waiters: {took:?}");
+            // The servers keep a dead session for up to twice its TTL; and time for a busy machine.
+            assert!(took < 2 * ttl + millis(2_000 + 2_000), "{dead} dead waiters: {took:?}");
+        }
+    });
+}

@@ -177,3 +177,32 @@ fn a_client_of_the_library_sees_our_read_write_lock_as_a_conflict() {
     let text = String::from_utf8_lossy(&output.stderr).to_string() + &String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("does not match lock use"), "{text}");
 }
+
+/// What a crashed reader, writer or permit holder leaves in the key, and the way out.
+#[test]
+fn consul_lock_enters_again_after_one_of_our_clients_has_used_what_a_crash_left() {
+    let client = connect("interop-7");
+    let enters = |name: &str| {
+        let path = format!("interop-7/{name}");
+        AGENT.command(&["lock", "-try=5s", &path, "true"]).output().unwrap().status.success()
+    };
+    for name in ["read", "write", "permit"] {
+        let guard = block_on(async {
+            match name {
+                "read" => client.rw_lock(name).read().acquire().await,
+                "write" => client.rw_lock(name).write().acquire().await,
+                _ => client.semaphore(name, 2).acquire(1).await,
+            }
+        });
+        let guard = guard.unwrap();
+        let view = contract::seen(&client, name);
+        let session = view.holders[0].details.iter().find(|detail| detail.name == "session").unwrap();
+        AGENT.ask("PUT", &format!("/v1/session/destroy/{}", session.value), "");
+        block_on(guard.lost());
+        eventually("its lease is over", || contract::seen(&client, name).holders.is_empty());
+        assert!(!enters(name), "{name}: the documents may promise more");
+        let used = block_on(client.lock(name).try_acquire()).unwrap().expect("it is free");
+        block_on(used.release()).unwrap();
+        assert!(enters(name), "{name}: still blocked");
+    }
+}

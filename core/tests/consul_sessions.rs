@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use contract::{block_on, eventually, millis, seen};
-use polylatch::inspect::Query;
+use polylatch::inspect::{Holds, Query};
 use polylatch::resource::consul as guarded;
 use polylatch::{ErrorKind, Guard, LostReason, Polylatch};
 use polylatch_test_services::consul::ConsulAgent;
@@ -65,6 +65,22 @@ fn sessions_have_the_options_of_the_url() {
     let facts =
         ["session TTL", "lock-delay", "behavior", "node", "checks"].map(|what| detail(&client, "a", what));
     assert_eq!(facts, ["12s", "7s", "delete", "test-node", "serfHealth"]);
+}
+
+#[test]
+fn lock_delay_is_as_long_as_the_lease_so_a_forced_end_lets_no_second_holder_in() {
+    let client = connect("delays", "");
+    for (lease, delay) in [(2, "15s"), (40, "40s"), (90, "60s")] {
+        let name = format!("{lease}");
+        let _guard = block_on(client.lock(&name).lease(Duration::from_secs(lease)).acquire()).unwrap();
+        assert_eq!(detail(&client, &name, "lock-delay"), delay);
+    }
+    let url = |lease: &str| format!("{}?prefix=delays&lease={lease}", AGENT.url());
+    for (lease, holds) in [("30s", Holds::Yes), ("61s", Holds::No), ("20s&lock_delay=15s", Holds::No)] {
+        let (_, found) = block_on(Polylatch::builder().url(url(lease)).examine()).unwrap();
+        let exclusion = found.promises.iter().find(|promise| promise.id == "exclusion").unwrap();
+        assert_eq!(exclusion.holds, holds, "{lease}: {exclusion:?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod contract;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -284,4 +285,33 @@ fn an_examination_looks_at_every_master() {
     assert!(finding.severity.needs_action(), "{finding:?}");
     assert!(finding.detail.contains(&odd.address().to_string()), "{finding:?}");
     assert!(finding.fix.contains(&odd.port().to_string()), "{finding:?}");
+}
+
+#[test]
+fn a_hung_master_costs_no_lock_of_the_others() {
+    let cluster = Cluster::start_with(0, |node| node.config("cluster-require-full-coverage no"));
+    let client = connect(&format!("{}?lease=6s", cluster.url())).unwrap();
+    let guards: Vec<_> =
+        (0..600).map(|at| block_on(client.lock(format!("job {at}")).acquire()).unwrap()).collect();
+    eventually_within("all have their full lease", SOON, || guards.iter().all(|guard| guard.renewals() >= 1));
+    let keys = cluster.nodes[0].command(&["KEYS", "polylatch:*:lock"]);
+    let on_hung: HashSet<String> = keys.texts().iter().map(|key| (*key).to_owned()).collect();
+    let is_hung = |name: &str| on_hung.iter().any(|key| key.ends_with(&format!("{{{name}}}:lock")));
+    let names: Vec<_> = (0..600).map(|at| format!("job {at}")).collect();
+    let (hung, healthy): (Vec<_>, Vec<_>) =
+        guards.iter().zip(&names).partition(|(_, name)| is_hung(&name.replace(' ', "%20")) || is_hung(name));
+    assert!(hung.len() > 100 && healthy.len() > 300, "{} and {}", hung.len(), healthy.len());
+    cluster.nodes[0].pause();
+    eventually_within("the locks of the hung one are lost", SOON, || {
+        hung.iter().all(|(guard, _)| !guard.is_held())
+    });
+    // As long again, so that none of the others lives on what was left of its lease.
+    let renewals: Vec<_> = healthy.iter().map(|(guard, _)| guard.renewals()).collect();
+    eventually_within("the others are renewed", SOON, || {
+        let renewed = healthy.iter().zip(&renewals);
+        renewed.clone().all(|((guard, _), before)| guard.renewals() > before + 2 || !guard.is_held())
+    });
+    let lost = healthy.iter().filter(|(guard, _)| guard.check().is_err()).count();
+    cluster.nodes[0].resume();
+    assert_eq!(lost, 0, "of {}", healthy.len());
 }

@@ -20,6 +20,9 @@ const FIRST: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(50);
 const SLACK: Duration = Duration::from_millis(400);
 const OPTIONS: &str = "poll=50ms&provisional=300ms&timeout=1s&lease=900ms";
+/// Where a fault must not cost a lease: its renewals may come late on a busy machine, and one of them is lost.
+const STEADY_FIRST: Duration = Duration::from_secs(3);
+const STEADY: &str = "poll=50ms&provisional=3s&timeout=1s&lease=9s";
 
 /// A server, one client behind a proxy, and one with a way of its own.
 struct Scene {
@@ -29,22 +32,34 @@ struct Scene {
     other: Polylatch,
 }
 
-fn connect(url: &str) -> Polylatch {
-    block_on(Polylatch::connect(&format!("{url}?{OPTIONS}"))).unwrap_or_else(|error| panic!("{error:?}"))
+fn connect(url: &str, options: &str) -> Polylatch {
+    block_on(Polylatch::connect(&format!("{url}?{options}"))).unwrap_or_else(|error| panic!("{error:?}"))
 }
 
 fn scene() -> Scene {
+    scene_with(OPTIONS)
+}
+
+fn scene_with(options: &str) -> Scene {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address());
-    let hurt = connect(&proxy.url());
-    let other = connect(&server.url());
+    let hurt = connect(&proxy.url(), options);
+    let other = connect(&server.url(), options);
     Scene { server, proxy, hurt, other }
 }
 
 impl Scene {
     /// Lets every script pass through the proxy once, so that it knows them by their text.
     fn warmed_up() -> Self {
-        let scene = scene();
+        Self::warmed(scene())
+    }
+
+    /// With leases that a fault does not cost.
+    fn steady() -> Self {
+        Self::warmed(scene_with(STEADY))
+    }
+
+    fn warmed(scene: Self) -> Self {
         let guard = block_on(scene.hurt.lock("warm").acquire()).unwrap();
         eventually("it is renewed", || guard.renewals() >= 1);
         block_on(scene.hurt.lock("warm").wait(millis(20)).acquire()).unwrap_err();
@@ -73,25 +88,25 @@ const VERBS: [&str; 5] = [
 
 /// Acquires and gives back, waits and gives up, so that every verb is used; the lock must be right.
 fn use_all_verbs(scene: &Scene) {
-    let guard = block_on(scene.hurt.lock("a").wait(millis(3_000)).acquire()).unwrap();
+    let guard = block_on(scene.hurt.lock("a").wait(millis(20_000)).acquire()).unwrap();
     assert!(block_on(scene.other.lock("a").try_acquire()).unwrap().is_none(), "it is held");
     let before = guard.renewals();
     eventually("it is renewed", || guard.renewals() > before);
     guard.check().unwrap();
     block_on(guard.release()).unwrap();
-    let theirs = block_on(scene.other.lock("a").wait(millis(3_000)).acquire()).unwrap();
+    let theirs = block_on(scene.other.lock("a").wait(millis(20_000)).acquire()).unwrap();
     let error = block_on(scene.hurt.lock("a").wait(millis(120)).acquire()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::WaitTimeout | ErrorKind::BackendUnavailable), "{error:?}");
     theirs.check().unwrap();
     let fence = theirs.fencing_token();
     block_on(theirs.release()).unwrap();
     let started = Instant::now();
-    let next = block_on(scene.other.lock("a").wait(millis(5_000)).acquire()).unwrap();
-    assert!(started.elapsed() < FIRST + POLL + SLACK, "stuck for {:?}", started.elapsed());
+    let next = block_on(scene.other.lock("a").wait(millis(20_000)).acquire()).unwrap();
+    assert!(started.elapsed() < STEADY_FIRST + POLL + SLACK, "stuck for {:?}", started.elapsed());
     assert!(next.fencing_token() > fence);
     block_on(next.release()).unwrap();
     eventually("nobody is left in line", || scene.nobody_waits("a"));
-    let all = block_on(scene.hurt.lock_all(["a", "b"]).wait(millis(3_000)).acquire()).unwrap();
+    let all = block_on(scene.hurt.lock_all(["a", "b"]).wait(millis(20_000)).acquire()).unwrap();
     assert!(block_on(scene.other.lock_all(["b", "c"]).try_acquire()).unwrap().is_none(), "one is held");
     all.check().unwrap();
     block_on(all.release()).unwrap();
@@ -100,7 +115,7 @@ fn use_all_verbs(scene: &Scene) {
 
 #[test]
 fn a_lost_reply_of_any_verb_changes_no_outcome() {
-    let scene = Scene::warmed_up();
+    let scene = Scene::steady();
     for verb in VERBS {
         for nth in 1..=2 {
             let fault = scene.proxy.drop_reply(Pattern::script(verb), nth);
@@ -114,7 +129,7 @@ fn a_lost_reply_of_any_verb_changes_no_outcome() {
 
 #[test]
 fn a_lost_request_of_any_verb_changes_no_outcome() {
-    let scene = Scene::warmed_up();
+    let scene = Scene::steady();
     for verb in VERBS {
         for nth in 1..=2 {
             let fault = scene.proxy.drop_request(Pattern::script(verb), nth);
@@ -127,7 +142,7 @@ fn a_lost_request_of_any_verb_changes_no_outcome() {
 
 #[test]
 fn a_repeated_request_of_any_verb_changes_no_outcome() {
-    let scene = Scene::warmed_up();
+    let scene = Scene::steady();
     for verb in VERBS {
         let fault = scene.proxy.duplicate_request(Pattern::script(verb), 1);
         while !fault.has_fired() {

@@ -5,9 +5,11 @@
 use std::time::{Duration, Instant};
 
 use pollster::block_on;
+use polylatch::inspect::Query;
 use polylatch::{Error, ErrorKind, Polylatch};
 use polylatch_test_services::port::ReservedPort;
 use polylatch_test_services::redis::{RedisServer, Tls};
+use polylatch_test_services::wait_until;
 
 fn refused(url: &str) -> Error {
     let started = Instant::now();
@@ -45,8 +47,11 @@ fn a_minority_that_is_down_or_hung_does_not_keep_a_client_from_connecting() {
     let servers = [RedisServer::start(), RedisServer::start(), RedisServer::start()];
     servers[2].pause();
     let started = Instant::now();
-    let client = block_on(Polylatch::connect(&url_of(&[&servers[0], &servers[1], &servers[2]]))).unwrap();
+    let url = url_of(&[&servers[0], &servers[1], &servers[2]]);
+    let options = "max_lease=3s&lease=3s&provisional=1s&poll=100ms";
+    let client = block_on(Polylatch::connect(&format!("{url}?{options}"))).unwrap();
     assert!(started.elapsed() < Duration::from_secs(2), "it waited for a node it does not need");
+    // What the third one knows is not known, so the store does not count as new.
     let guard = block_on(client.lock("a").acquire()).unwrap();
     block_on(guard.release()).unwrap();
 }
@@ -83,11 +88,68 @@ fn a_cluster_node_is_no_node() {
 fn programs_that_count_different_numbers_of_nodes_do_not_come_together() {
     let servers = [RedisServer::start(), RedisServer::start(), RedisServer::start()];
     let three = url_of(&[&servers[0], &servers[1], &servers[2]]);
-    drop(block_on(Polylatch::connect(&three)).unwrap());
+    take_part(&three);
     let error = refused(&url_of(&[&servers[0]]));
     expect(&error, ErrorKind::InvalidConfig, &["belongs to a store of 3 nodes, and the URL names 1"]);
     // Another prefix is another store.
     drop(block_on(Polylatch::connect(&format!("{}?prefix=other", url_of(&[&servers[0]])))).unwrap());
+}
+
+/// Takes a lock: connecting and looking alone write nothing.
+fn take_part(url: &str) {
+    let client = block_on(Polylatch::connect(url)).unwrap();
+    let guard = block_on(client.lock("first").acquire()).unwrap();
+    block_on(guard.release()).unwrap();
+}
+
+#[test]
+fn a_node_of_another_store_is_that_nodes_problem_and_examination_names_the_remedy() {
+    let servers = [RedisServer::start(), RedisServer::start(), RedisServer::start()];
+    // A program with a wrong URL was the first on one of the nodes.
+    take_part(&url_of(&[&servers[0]]));
+    let three = format!(
+        "{}?max_lease=4s&lease=4s&provisional=1s&poll=100ms",
+        url_of(&[&servers[0], &servers[1], &servers[2]])
+    );
+    let client = block_on(Polylatch::connect(&three)).unwrap();
+    let examination = block_on(client.inspect().examine()).unwrap();
+    let finding = examination.finding("node").unwrap_or_else(|| panic!("{examination:?}"));
+    assert!(finding.detail.contains("belongs to a store of 1 nodes"), "{finding:?}");
+    assert!(
+        finding.fix.contains("redis-cli") && finding.fix.contains("polylatch:redlock:gate"),
+        "{finding:?}"
+    );
+    assert_eq!(servers[0].command(&["DEL", "polylatch:redlock:gate"]).int(), Some(1));
+    // It was used, so the store is not new: the others begin after their time, and then this one comes back.
+    let guard = block_on(client.lock("a").wait(Duration::from_secs(60)).acquire()).unwrap();
+    wait_until("the node votes", Duration::from_secs(60), || {
+        servers[0].command(&["GET", "polylatch:redlock:gate"]).text().is_some_and(|gate| gate.contains("|3|"))
+    });
+    block_on(guard.release()).unwrap();
+}
+
+#[test]
+fn looking_and_examining_write_nothing() {
+    let servers = [RedisServer::start(), RedisServer::start(), RedisServer::start()];
+    let url = url_of(&[&servers[0], &servers[1], &servers[2]]);
+    let looker = block_on(Polylatch::connect(&url)).unwrap();
+    block_on(looker.inspect().list(&Query::default())).unwrap();
+    block_on(looker.inspect().examine()).unwrap();
+    for server in &servers {
+        assert_eq!(server.command(&["DBSIZE"]).int(), Some(0));
+    }
+    // Nor does it open nodes of a store that a program relies on.
+    let strict = block_on(Polylatch::connect(&format!("{url}?guarantee=strict&max_lease=30s"))).unwrap();
+    assert!(block_on(strict.lock("a").try_acquire()).is_err(), "a new store waits first");
+    let other = block_on(Polylatch::connect(&url)).unwrap();
+    block_on(other.inspect().list(&Query::default())).unwrap();
+    let error = block_on(other.lock("a").try_acquire()).expect_err("a best-effort program opened the store");
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
+    // The longest lease that any client uses counts for all.
+    let gates = servers.each_ref().map(|server| server.command(&["GET", "polylatch:redlock:gate"]));
+    for gate in gates {
+        assert!(gate.text().is_some_and(|gate| gate.contains("|1|60000|")), "{gate:?}");
+    }
 }
 
 #[test]
@@ -144,7 +206,8 @@ fn a_lock_of_another_library_on_a_majority_excludes_ours_and_ours_excludes_it() 
     }
     let guard = block_on(client.lock("a").acquire()).unwrap();
     let taken = servers.iter().filter(|server| take(server, "60000").is_ok()).count();
-    assert_eq!(taken, 0, "it was had although we hold it");
+    // The third node may not have heard of us yet; one of three is no lock.
+    assert!(taken < 2, "it was acquired although we hold it");
     block_on(guard.release()).unwrap();
     // Data that never expires is nobody's lock.
     for server in &servers {

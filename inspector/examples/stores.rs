@@ -21,8 +21,13 @@ fn main() {
         "redlock" => {
             servers.extend((0..3).map(|_| RedisServer::start()));
             let places: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
+            let url = format!("redlock://{}", places.join(","));
+            // A new store begins at once only while all of its nodes answer.
+            let client = polylatch::blocking::Polylatch::connect(&url).expect("all nodes answer");
+            client.lock("begin").acquire().expect("the store is new").release().expect("it is held");
+            client.close();
             servers[2].kill();
-            println!("redlock://{}", places.join(","));
+            println!("{url}");
         }
         "consul" => {
             agents.push(ConsulAgent::start());

@@ -270,7 +270,7 @@ impl Follower {
             if !self.target.url.is_empty() {
                 builder = builder.url(self.target.url.clone());
             }
-            match builder.connect().await {
+            match builder.connect_to_look().await {
                 Ok(client) => break client,
                 Err(error) => self.failed(&error, pause.next()).await,
             }

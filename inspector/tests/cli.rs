@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use polylatch_test_services::TempDir;
 use polylatch_test_services::proc::{exists, kill, pause, resume};
+use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::wait::{wait_for, wait_until};
 use serde_json::Value;
 
@@ -199,6 +200,31 @@ fn exit_codes_are_passed_on_or_told_apart() {
         let told = !output.stderr.is_empty();
         assert_eq!(told, (64..128).contains(&code), "{args:?}: {}", text(&output.stderr));
     }
+}
+
+#[test]
+fn a_wait_covers_a_store_that_comes_later() {
+    let place = Place::new();
+    let server = RedisServer::start();
+    let url = server.url();
+    server.stop();
+    let said = "waiting for a: the store is unavailable";
+    let mut waits =
+        place.start("waits", &["--url", &url, "run", "a", "--wait", "60s", "--", "touch", "done"]);
+    wait_until("it to wait for the store", PATIENCE, || waits.err().contains(said));
+    server.restart_with_data();
+    assert_eq!(waits.code(), 0, "{}", waits.err());
+    assert!(place.has("done"));
+    assert_eq!(waits.err().matches(said).count(), 1, "{}", waits.err());
+
+    server.stop();
+    for (wait, waited) in [("1s", true), ("no", false)] {
+        let mut gives_up =
+            place.start("gives_up", &["--url", &url, "run", "a", "--wait", wait, "--", "touch", "no"]);
+        assert_eq!(gives_up.code(), 69, "{}", gives_up.err());
+        assert_eq!(gives_up.err().contains(said), waited, "{}", gives_up.err());
+    }
+    assert!(!place.has("no"));
 }
 
 #[test]
@@ -403,4 +429,30 @@ fn events_are_printed_line_by_line() {
     assert_eq!(events[0]["event"], "granted");
     assert_eq!((events[0]["lock"].as_str(), events[0]["label"].as_str()), (Some("jobs/1"), Some("job")));
     wait_until("the words for it", PATIENCE, || words.out().contains("released    jobs/1"));
+}
+
+#[test]
+fn no_piece_of_a_password_is_printed() {
+    let place = Place::new();
+    for password in ["Zq7xWv/Kj9pLm", "Zq7xWv?Kj9pLm", "Zq7xWv@Kj9pLm", "Zq7xWv#Kj9pLm", "40917/Kj9p?Xw8v"] {
+        for url in [
+            "redis://:PASSWORD@127.0.0.1:1",
+            "redis+sentinel://:PASSWORD@127.0.0.1:1/main",
+            "redlock://:PASSWORD@127.0.0.1:1,127.0.0.1:2",
+            "consul://:PASSWORD@127.0.0.1:1",
+            "sqlite://bob:PASSWORD@127.0.0.1/locks.db",
+            "bob:PASSWORD@127.0.0.1:1",
+        ] {
+            let url = url.replace("PASSWORD", password);
+            for args in [&["ls", "--url", &url][..], &["doctor", "--url", &url], &["doctor", &url]] {
+                let output = place.polylatch(args);
+                assert!(!output.status.success(), "{args:?}");
+                let told = [output.stdout, output.stderr].concat();
+                let told = String::from_utf8_lossy(&told).into_owned();
+                let pieces = password.as_bytes().windows(4).map(|piece| std::str::from_utf8(piece).unwrap());
+                let leaked: Vec<&str> = pieces.filter(|piece| told.contains(piece)).collect();
+                assert_eq!(leaked, [""; 0], "{args:?}: {told}");
+            }
+        }
+    }
 }

@@ -292,8 +292,8 @@ enum PlStatus pl_guard_wait_ended(const struct PlGuard *guard,
 /**
  * Has `lost` called once if the lock is lost, on a thread of this library's; not when it is given back.
  *
- * The function may block for short, must not throw, and must not free the guard. After pl_guard_free it is
- * not called any more; one that is running then may still be running.
+ * The function may block for short and must not throw. It may free the guard. After pl_guard_free it is
+ * neither called nor running, so `user` can be freed then.
  */
 enum PlStatus pl_guard_on_lost(const struct PlGuard *guard,
                                PlLost lost,
@@ -329,6 +329,9 @@ enum PlStatus pl_guard_try_upgrade(const struct PlGuard *guard,
 
 /**
  * Gives the guard back; a lock that is still held is released in the background.
+ *
+ * Waits for a function of pl_guard_on_lost that is running, unless it is called from there: so do not hold
+ * what that function waits for. Afterwards none is running or called any more.
  */
 void pl_guard_free(struct PlGuard *guard);
 

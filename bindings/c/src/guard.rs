@@ -3,7 +3,8 @@
 use std::ffi::{CString, c_char, c_void};
 use std::fmt;
 use std::ptr;
-use std::sync::Mutex;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use polylatch::Guard;
 use polylatch_bridge::{Failure, Held, Homed, runtime};
@@ -19,7 +20,7 @@ pub struct PlGuard {
     held: Held,
     name: CString,
     /// Callbacks for the loss; they end with the guard.
-    watches: Mutex<Vec<Homed<runtime::Task>>>,
+    watches: Mutex<Vec<Homed<Watch>>>,
 }
 
 impl fmt::Debug for PlGuard {
@@ -34,6 +35,15 @@ impl fmt::Debug for PlGuard {
 impl PlGuard {
     pub(crate) fn new(guard: Guard) -> Self {
         Self { name: owned_text(guard.name()), held: Held::new(guard), watches: Mutex::default() }
+    }
+
+    /// Returns once no callback is running or will run. In a child none ever does.
+    fn end_calls(&self) {
+        let watches = std::mem::take(&mut *self.watches.lock().unwrap_or_else(PoisonError::into_inner));
+        for Watch { task, call } in watches.into_iter().filter_map(Homed::into_inner) {
+            drop(task);
+            call.end();
+        }
     }
 }
 
@@ -136,10 +146,75 @@ impl User {
     }
 }
 
+/// A callback for the loss. A child forgets it: the thread that would call it stayed with the parent.
+struct Watch {
+    task: runtime::Task,
+    call: Arc<Call>,
+}
+
+/// How far a callback is.
+#[derive(Clone, Copy)]
+enum Stage {
+    Waiting,
+    Running(ThreadId),
+    Over,
+}
+
+struct Call {
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+impl Call {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { stage: Mutex::new(Stage::Waiting), changed: Condvar::new() })
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, stage: Stage) {
+        *self.stage() = stage;
+        self.changed.notify_all();
+    }
+
+    /// Makes the call, unless the guard was freed before.
+    fn make(&self, call: impl FnOnce()) {
+        {
+            let mut stage = self.stage();
+            if !matches!(*stage, Stage::Waiting) {
+                return;
+            }
+            *stage = Stage::Running(thread::current().id());
+        }
+        call();
+        self.set(Stage::Over);
+    }
+
+    /// Returns once the call is not running and never will be. The call itself may come here: it is running
+    /// then, and goes on.
+    fn end(&self) {
+        let mut stage = self.stage();
+        loop {
+            match *stage {
+                Stage::Running(thread) if thread != thread::current().id() => {
+                    stage = self.changed.wait(stage).unwrap_or_else(PoisonError::into_inner);
+                }
+                Stage::Running(_) => return,
+                Stage::Waiting | Stage::Over => {
+                    *stage = Stage::Over;
+                    return;
+                }
+            }
+        }
+    }
+}
+
 /// Has `lost` called once if the lock is lost, on a thread of this library's; not when it is given back.
 ///
-/// The function may block for short, must not throw, and must not free the guard. After pl_guard_free it is
-/// not called any more; one that is running then may still be running.
+/// The function may block for short and must not throw. It may free the guard. After pl_guard_free it is
+/// neither called nor running, so `user` can be freed then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_on_lost(
     guard: *const PlGuard,
@@ -157,13 +232,17 @@ pub unsafe extern "C" fn pl_guard_on_lost(
             };
             guard.held.with(|_| ())?;
             let ended = guard.held.ended();
-            let watch = runtime::spawn(async move {
+            let call = Call::new();
+            let made = Arc::clone(&call);
+            // Held until the watch is in the list: a callback that frees the guard at once finds it there.
+            let mut watches = guard.watches.lock().unwrap_or_else(PoisonError::into_inner);
+            let task = runtime::spawn(async move {
                 let Some(reason) = ended.await else { return };
                 let reason = owned_text(reason.code());
                 // SAFETY: the caller promises that the function may be called with this pointer.
-                lost(user.get(), reason.as_ptr());
+                made.make(|| lost(user.get(), reason.as_ptr()));
             })?;
-            guard.watches.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Homed::new(watch));
+            watches.push(Homed::new(Watch { task, call }));
             Ok(PlStatus::PL_OK)
         })
     }
@@ -215,8 +294,15 @@ pub unsafe extern "C" fn pl_guard_try_upgrade(guard: *const PlGuard, error: *mut
 }
 
 /// Gives the guard back; a lock that is still held is released in the background.
+///
+/// Waits for a function of pl_guard_on_lost that is running, unless it is called from there: so do not hold
+/// what that function waits for. Afterwards none is running or called any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_free(guard: *mut PlGuard) {
+    // SAFETY: the caller's promise.
+    if let Some(guard) = unsafe { guard.as_ref() } {
+        infallible((), || guard.end_calls());
+    }
     // SAFETY: the caller's promise.
     unsafe { free(guard) };
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
@@ -284,6 +285,45 @@ void a_loss_is_told(const PlClient *client) {
   pl_guard_free(guard);
 }
 
+struct Callback {
+  std::promise<void> begun;
+  std::atomic<bool> over{false};
+  PlGuard *guard = nullptr;
+};
+
+// The pointer that a callback got is freed right behind its guard.
+void a_guard_is_freed_when_its_callback_is_over(const PlClient *client) {
+  PlLockOptions options = defaults();
+  options.max_hold_ms = 300;
+  PlGuard *guard = acquire(client, "freed", &options);
+  auto called = std::make_unique<Callback>();
+  auto on_lost = [](void *user, const char *) {
+    auto *called = static_cast<Callback *>(user);
+    called->begun.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    called->over = true;
+  };
+  CHECK(pl_guard_on_lost(guard, on_lost, called.get(), nullptr) == PL_OK);
+  called->begun.get_future().get();
+  pl_guard_free(guard);
+  CHECK(called->over);
+}
+
+void a_callback_may_free_its_guard(const PlClient *client) {
+  PlLockOptions options = defaults();
+  options.max_hold_ms = 300;
+  // Never freed: the callback still has it when the promise is kept.
+  auto *called = new Callback;
+  called->guard = acquire(client, "frees itself", &options);
+  auto on_lost = [](void *user, const char *) {
+    auto *called = static_cast<Callback *>(user);
+    pl_guard_free(called->guard);
+    called->begun.set_value();
+  };
+  CHECK(pl_guard_on_lost(called->guard, on_lost, called, nullptr) == PL_OK);
+  CHECK(called->begun.get_future().wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+}
+
 void a_broken_lease_is_told(const PlClient *client) {
   PlGuard *guard = acquire(client, "broken");
   char *json = nullptr;
@@ -371,6 +411,8 @@ int main(int argc, char **argv) {
     a_guard_steps_down_and_up(client);
     several_locks_are_had_together(client);
     a_loss_is_told(client);
+  a_guard_is_freed_when_its_callback_is_over(client);
+  a_callback_may_free_its_guard(client);
     a_broken_lease_is_told(client);
     a_forked_child_does_not_hold_the_lock(client);
     a_closed_client_says_so(client);

@@ -135,3 +135,15 @@ for (const [store, url] of await stores()) {
       }));
   });
 }
+
+test('every lease that is lost without a warning is reported as endangered, too', async () => {
+  const client = await connect('memory:');
+  for (let round = 0; round < 4; round += 1) {
+    const names = Array.from({ length: 400 }, () => unique('losing'));
+    const guards = await Promise.all(names.map((name) => client.lock(name, { lease: 150, renew: false })));
+    const followed = guards.map(({ signal, endangered }) => ({ signal, endangered }));
+    await Promise.all(followed.map(({ signal }) => signal.aborted || once(signal, 'abort')));
+    await Promise.all(followed.map(({ endangered }) => endangered.aborted || once(endangered, 'abort')));
+  }
+  await client.close();
+});

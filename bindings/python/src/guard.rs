@@ -206,8 +206,10 @@ impl Guard {
         })
     }
 
-    fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
-        this
+    /// Checks first: what is released or lost must not run a block without its lock.
+    fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        this.get().check(this.py())?;
+        Ok(this)
     }
 
     fn __exit__(

@@ -106,8 +106,10 @@ impl GuardSet {
         self.fencing_tokens.len()
     }
 
-    fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
-        this
+    /// Checks first: what is released or lost must not run a block without its lock.
+    fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        this.get().check(this.py())?;
+        Ok(this)
     }
 
     fn __exit__(

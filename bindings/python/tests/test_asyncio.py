@@ -47,6 +47,20 @@ async def until(condition, what):
         await asyncio.sleep(0.005)
 
 
+def test_what_is_not_held_runs_no_block(run, url, name):
+    async def main():
+        async with polylatch.connect_async(url) as client:
+            guards = await client.lock_all([name + "/2"]).acquire()
+            for held in [await client.lock(name).acquire(), guards]:
+                async with held:
+                    pass
+                with pytest.raises(polylatch.InvalidArgument, match="given back"):
+                    async with held:
+                        pytest.fail("the block runs without its lock")
+
+    run(main)
+
+
 def test_a_lock_is_held_inside_the_block_and_free_afterwards(run, url, name):
     async def main():
         async with polylatch.connect_async(url) as client:

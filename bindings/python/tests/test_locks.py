@@ -148,6 +148,20 @@ def test_releasing_twice_is_fine_and_a_released_guard_says_so(client, name):
         guard.check()
 
 
+def test_what_is_not_held_runs_no_block(client, name):
+    for held in [client.lock(name).acquire(), client.lock_all([name + "/2"]).acquire()]:
+        with held:
+            pass
+        with pytest.raises(polylatch.InvalidArgument, match="given back"):
+            with held:
+                pytest.fail("the block runs without its lock")
+    lost = client.lock(name, max_hold=0.2).acquire()
+    assert lost.lost.wait(PATIENCE)
+    with pytest.raises(polylatch.LeaseLost):
+        with lost:
+            pytest.fail("the block runs without its lock")
+
+
 def test_a_guard_may_be_released_inside_its_block(client, name):
     with client.lock(name) as guard:
         guard.release()

@@ -225,7 +225,8 @@ impl Hub {
             tokio::select! {
                 biased;
                 () = endangered => Ok(Value::NotHad),
-                _ = ended => Ok(Value::Nothing),
+                // A loss is a danger, too.
+                lost = ended => Ok(if lost.is_some() { Value::NotHad } else { Value::Nothing }),
             }
         })
     }

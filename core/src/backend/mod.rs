@@ -224,7 +224,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// - to be had beside its holders ([`crate::policy::sharing`]): take it if no live waiter stands
     ///   before the contender, or if it barges; otherwise grant it to those at the head of the line
     ///   who can have it together;
-    /// - then, if not the owner and asked to wait: stand in line (once, keeping the place).
+    /// - then, if not the owner and asked to wait: stand in line (once, keeping the place);
+    /// - if there are more silent waiters in front than one step drops, ask for the next poll at once.
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer>;
 
     /// Takes several locks of different names in one atomic step, or none: nobody ever sees a part of
@@ -247,7 +248,15 @@ pub(crate) trait Backend: Send + Sync + 'static {
         false
     }
 
-    /// Extends leases that are still exactly (owner, fence). Answers in the order of the items.
+    /// A number of the part of the store in which a lock lives. Renewals are sent to each part apart, since one part may
+    /// answer while another does not.
+    fn part_of(&self, name: &LockName) -> u64 {
+        let _ = name;
+        0
+    }
+
+    /// Extends leases that are still exactly (owner, fence) to at least the length asked for; never
+    /// shortens one, because a request may arrive after a later one. Answers in the order of the items.
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>>;
 
     /// Changes the way in which a lease of exactly (owner, fence) is held, between reading and
@@ -303,11 +312,18 @@ pub(crate) const ANNOUNCE_TTL: Duration = Duration::from_secs(20);
 /// How many breaks a store remembers for inspection.
 pub(crate) const AUDIT_LENGTH: usize = 200;
 
+/// How many silent waiters one step drops from the front at most, so that no step is long. Few in the crate's
+/// own tests, so that short sequences of steps reach it.
+#[cfg(any(not(target_family = "wasm"), feature = "memory"))]
+pub(crate) const REAPED_PER_STEP: usize = if cfg!(test) { 3 } else { 1_000 };
+
 /// What a store is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Taking locks: a store that cannot keep the declared guarantee is refused.
     Lock,
+    /// Only to be looked at: what can be read is shown, also where too few nodes answer for a lock.
+    Look,
     /// Only to be examined: also a store that would be refused, to say why.
     Examine,
 }

@@ -26,17 +26,20 @@ pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<
     let Some(owner) = options.owner.clone() else {
         return Acquisition::new(core, options)?.observed().await;
     };
+    let slot = core.owners.slot(&options.name, &owner, options.mode);
+    if let Some(lease) = slot.enter_again() {
+        return Ok(Some(lease));
+    }
     // One acquisition at a time for one owner of one lock: the others re-enter when it holds.
-    let slot = core.owner_slot(&options.name, &owner, options.mode);
     let started = core.clock.now();
-    let mut place = match options.wait {
-        Wait::Forever => slot.lock().await,
-        Wait::No => match slot.try_lock() {
-            Ok(place) => place,
-            Err(_) => return Ok(None),
+    let _turn = match options.wait {
+        Wait::Forever => slot.turn().await,
+        Wait::No => match slot.try_turn() {
+            Some(turn) => turn,
+            None => return Ok(None),
         },
-        Wait::For(wait) => match core.service.within(wait, async { Ok(slot.lock().await) }).await {
-            Ok(place) => place,
+        Wait::For(wait) => match core.service.within(wait, async { Ok(slot.turn().await) }).await {
+            Ok(turn) => turn,
             Err(_) => {
                 return Err(Error::new(
                     ErrorKind::WaitTimeout,
@@ -46,20 +49,25 @@ pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<
             }
         },
     };
-    if let Some(lease) = place.upgrade()
-        && lease.enter_again()
-    {
+    if let Some(lease) = slot.enter_again() {
         return Ok(Some(lease));
     }
     let mut options = options;
     if let Wait::For(wait) = options.wait {
         options.wait = Wait::For(wait.saturating_sub(core.clock.now().since(started)));
     }
-    let lease = Acquisition::new(core, options)?.observed().await?;
-    if let Some(lease) = &lease {
-        *place = Arc::downgrade(lease);
+    let acquisition = Acquisition::new(core, options)?.observed();
+    tokio::select! {
+        biased;
+        acquired = acquisition => {
+            let lease = acquired?;
+            if let Some(lease) = &lease {
+                slot.set(lease);
+            }
+            Ok(lease)
+        }
+        lease = slot.entered_by_conversion() => Ok(Some(lease)),
     }
-    Ok(lease)
 }
 
 /// How long a wait that is over is drawn out for the store to forget it; then the background sees to it.
@@ -264,7 +272,8 @@ impl Acquisition {
         if plan.first != plan.lease && self.options.mode == Mode::Mutex && self.core.backend.lists_late() {
             machine.renew_early(now + LIST_WITHIN);
         }
-        HeldLease::start(Arc::clone(&self.core), Arc::clone(&self.contender), fence, machine)
+        let owner = self.options.owner.clone();
+        HeldLease::start(Arc::clone(&self.core), Arc::clone(&self.contender), owner, fence, machine)
     }
 
     pub(super) fn in_context(&self, error: Error) -> Error {
@@ -335,8 +344,8 @@ pub(super) fn withheld(left: Duration) -> Error {
     Error::new(
         ErrorKind::BackendUnavailable,
         format!(
-            "the store was restarted, promoted or emptied, so under guarantee=strict it grants nothing for \
-             another {}, until every lease from before has ended; wait that long",
+            "the store restarted, failed over or lost data, so it grants nothing for another {}, until all earlier \
+             leases have expired; retry after that",
             seconds(left)
         ),
     )

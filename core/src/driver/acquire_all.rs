@@ -1,11 +1,10 @@
 //! Several locks in one step of the store.
 
-use std::sync::{Arc, Weak};
-
-use tokio::sync::OwnedMutexGuard;
+use std::sync::Arc;
 
 use crate::backend::AnswerAll;
 use crate::driver::acquire::{Acquisition, Outcome, lock_delay, too_slow, withheld};
+use crate::driver::owners::{OwnerSlot, Turn};
 use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::Result;
@@ -29,11 +28,16 @@ pub(crate) async fn try_acquire_all(
             members.push(Member::New(Box::new(Acquisition::new(Arc::clone(&core), options)?), None));
             continue;
         };
-        let slot = core.owner_slot(&options.name, owner, options.mode);
-        let Ok(place) = slot.try_lock_owned() else { return Ok(None) };
-        members.push(match place.upgrade().filter(|lease| lease.enter_again()) {
+        let slot = core.owners.slot(&options.name, owner, options.mode);
+        if let Some(lease) = slot.enter_again() {
+            members.push(Member::Again(Some(lease)));
+            continue;
+        }
+        let Some(turn) = slot.try_turn() else { return Ok(None) };
+        // Again, because the one before may have ended with a lease since the look.
+        members.push(match slot.enter_again() {
             Some(lease) => Member::Again(Some(lease)),
-            None => Member::New(Box::new(Acquisition::new(Arc::clone(&core), options)?), Some(place)),
+            None => Member::New(Box::new(Acquisition::new(Arc::clone(&core), options)?), Some((slot, turn))),
         });
     }
     let new: Vec<_> = members.iter().filter_map(Member::acquisition).collect();
@@ -50,7 +54,7 @@ enum Member {
     /// Held by the same owner id. Given back with this value unless it was taken out.
     Again(Option<Arc<HeldLease>>),
     /// To be had from the store; with an owner id, nobody else acquires for it meanwhile.
-    New(Box<Acquisition>, Option<OwnedMutexGuard<Weak<HeldLease>>>),
+    New(Box<Acquisition>, Option<(Arc<OwnerSlot>, Turn)>),
 }
 
 impl Member {
@@ -67,8 +71,8 @@ impl Member {
             Self::Again(lease) => lease.take(),
             Self::New(_, place) => {
                 let lease = taken.next()?;
-                if let Some(place) = place {
-                    **place = Arc::downgrade(&lease);
+                if let Some((slot, _)) = place {
+                    slot.set(&lease);
                 }
                 Some(lease)
             }

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{MutexGuard, watch};
 
-use crate::backend::{Contender, Conversion, Released};
+use crate::backend::{Contender, Released};
 use crate::clock::BootInstant;
 use crate::driver::Core;
 use crate::error::{Effect, Error, ErrorKind, LostReason, Result, Retry};
-use crate::mode::Mode;
 use crate::observe;
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::FencingToken;
@@ -24,14 +23,21 @@ pub(crate) struct HeldLease {
     pub(crate) core: Arc<Core>,
     pub(crate) contender: Arc<Contender>,
     pub(crate) fence: FencingToken,
-    machine: Mutex<Lease>,
+    /// The owner id for which it can be entered again.
+    pub(super) owner: Option<String>,
+    pub(super) machine: Mutex<Lease>,
     signal: watch::Sender<LeaseState>,
-    /// How many guards share it (reentrancy).
-    guards: Mutex<usize>,
+    guards: Mutex<Guards>,
     /// Held by the one who talks to the store about the release; the others wait for what comes of it.
-    release: tokio::sync::Mutex<()>,
+    pub(super) release: Arc<tokio::sync::Mutex<()>>,
     /// A release has left whose answer nobody has seen, so it may have freed the lock.
     unanswered: AtomicBool,
+}
+
+/// How many guards share a lease (reentrancy), and whether another one may come.
+struct Guards {
+    count: usize,
+    closed: bool,
 }
 
 impl fmt::Debug for HeldLease {
@@ -49,6 +55,7 @@ impl HeldLease {
     pub(super) fn start(
         core: Arc<Core>,
         contender: Arc<Contender>,
+        owner: Option<String>,
         fence: FencingToken,
         machine: Lease,
     ) -> Arc<Self> {
@@ -57,10 +64,11 @@ impl HeldLease {
             core,
             contender,
             fence,
+            owner,
             machine: Mutex::new(machine),
             signal: watch::Sender::new(LeaseState::Held),
-            guards: Mutex::new(1),
-            release: tokio::sync::Mutex::default(),
+            guards: Mutex::new(Guards { count: 1, closed: false }),
+            release: Arc::default(),
             unanswered: AtomicBool::new(false),
         });
         observe::held_changed(lease.core.backend.capability().backend, 1.0);
@@ -89,6 +97,14 @@ impl HeldLease {
                 format!("the lease of {} was given back; acquire a new one", self.contender.name),
             )
             .on_lock(self.contender.name.as_str())),
+        }
+    }
+
+    /// Returns an error if the lease was lost.
+    pub(crate) fn not_lost(&self) -> Result<()> {
+        match self.judge() {
+            LeaseState::Lost(reason) => Err(self.lost_error(reason)),
+            LeaseState::Held | LeaseState::Endangered | LeaseState::Released => Ok(()),
         }
     }
 
@@ -133,86 +149,70 @@ impl HeldLease {
         self.with_machine(|machine| machine.lose(now, reason));
     }
 
-    /// Adds a guard, unless the lease is over or being given back.
+    pub(super) fn name(&self) -> &str {
+        self.contender.name.as_str()
+    }
+
+    /// Adds a guard, unless the lease is over, being released or being converted.
     pub(super) fn enter_again(&self) -> bool {
         let mut guards = unpoisoned(&self.guards);
-        if *guards == 0 || !self.is_held() {
+        if guards.count == 0 || guards.closed || !self.is_held() {
             return false;
         }
-        *guards += 1;
+        guards.count += 1;
         true
     }
 
     /// Takes a guard away. Returns whether it was the last one.
     pub(crate) fn leave(&self) -> bool {
         let mut guards = unpoisoned(&self.guards);
-        *guards = guards.saturating_sub(1);
-        *guards == 0
+        guards.count = guards.count.saturating_sub(1);
+        guards.count == 0
     }
 
-    /// Changes the way in which the lock is held. `None` if others hold it too; then nothing changed.
-    ///
-    /// A lost reply leaves open how it is held, so the lease is given up then.
-    pub(crate) async fn convert(self: &Arc<Self>, to: Mode) -> Result<Option<Arc<Self>>> {
-        self.check()?;
-        if *unpoisoned(&self.guards) != 1 {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("{} is shared by several guards of one owner id", self.contender.name),
-            ));
-        }
-        let core = &self.core;
-        let sent_at = core.clock.now();
-        let request = core.backend.convert(&self.contender, self.fence, to);
-        let answer = match core.service.within(core.settings.timeout, request).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                if error.effect() == Effect::Maybe {
-                    // Under the old fence or the new one: a cancellation by owner ends either.
-                    self.lose(LostReason::Unverifiable);
-                    core.cancel_in_background(Arc::clone(&self.contender));
-                }
-                return Err(error
-                    .during(core.backend.capability().backend, "convert")
-                    .on_lock(self.contender.name.as_str()));
-            }
-        };
-        match answer {
-            Conversion::Refused => Ok(None),
-            Conversion::NotHeld => {
-                // Its time may have run out while the answer was on its way.
-                let reason = match self.judge() {
-                    LeaseState::Lost(reason) => reason,
-                    _ => LostReason::Superseded,
-                };
-                self.finish(Some(reason));
-                Err(self.lost_error(reason))
-            }
-            Conversion::Done { fence } => {
-                self.finish(None);
-                let contender = Arc::new(Contender { mode: to, ..(*self.contender).clone() });
-                let machine = unpoisoned(&self.machine).continued(sent_at, core.clock.now());
-                Ok(Some(Self::start(Arc::clone(core), contender, fence, machine)))
-            }
-        }
+    /// Lets no other guard in. `false` if there is more than one already.
+    pub(super) fn close_for_others(&self) -> bool {
+        let mut guards = unpoisoned(&self.guards);
+        guards.closed |= guards.count == 1;
+        guards.count == 1
     }
 
-    /// Gives the lock back, trying again until the request time limit of the client is over.
+    pub(super) fn open_for_others(&self) {
+        unpoisoned(&self.guards).closed = false;
+    }
+
+    /// Releases the lock, trying again until the request time limit of the client is over.
     ///
+    /// If a release is under way already, waits for that one, and asks again only if it came to nothing.
     /// Lost replies: asked again; "not yours" after a lost reply counts as released. If the store
     /// cannot be reached, the background goes on trying until the lease ends, and this returns the
     /// error. Cancellation: the background finishes the release.
     pub(crate) async fn release(self: &Arc<Self>) -> Result<()> {
         self.with_machine(Lease::release_started);
         let mut unfinished = FinishRelease(Some(Arc::clone(self)));
-        let result = self.release_before(self.core.clock.now() + self.core.settings.timeout).await;
+        let core = &self.core;
+        let alone = match self.release.try_lock() {
+            Ok(alone) => alone,
+            Err(_) => {
+                // Another call, or the background, is at it: what comes of that is the answer.
+                let turn = async { Ok(self.release.lock().await) };
+                match core.service.within(core.settings.timeout, turn).await {
+                    Ok(alone) => alone,
+                    Err(error) => {
+                        unfinished.0 = None;
+                        return Err(self.in_release(error));
+                    }
+                }
+            }
+        };
+        let result = self.release_alone(alone, core.clock.now() + core.settings.timeout).await;
         if !matches!(&result, Err(error) if error.retry() == Retry::AfterBackoff) {
             unfinished.0 = None;
         }
         result
     }
 
-    /// Gives the lock back in the background, until the store has answered or the lease has ended.
+    /// Releases the lock in the background, until the store has answered or the lease has ended.
     pub(crate) fn release_in_background(self: &Arc<Self>) {
         if self.judge().is_over() {
             self.core.watchdog.forget(self.id);
@@ -222,7 +222,8 @@ impl HeldLease {
         let lease = Arc::clone(self);
         self.core.service.spawn_job(async move {
             let end = unpoisoned(&lease.machine).server_end(lease.core.clock.now());
-            match lease.release_before(end).await {
+            let alone = lease.release.lock().await;
+            match lease.release_alone(alone, end).await {
                 Ok(()) => {}
                 Err(error) if error.lost_reason().is_some() => {
                     tracing::warn!(lock = %lease.contender.name, %error, "released too late");
@@ -236,8 +237,11 @@ impl HeldLease {
         });
     }
 
-    async fn release_before(&self, end: BootInstant) -> Result<()> {
-        let _alone = self.release.lock().await;
+    fn in_release(&self, error: Error) -> Error {
+        error.during(self.core.backend.capability().backend, "release").on_lock(self.name())
+    }
+
+    async fn release_alone(&self, _alone: MutexGuard<'_, ()>, end: BootInstant) -> Result<()> {
         match self.judge() {
             LeaseState::Released => return Ok(()),
             LeaseState::Lost(reason) => return Err(self.lost_error(reason)),
@@ -278,16 +282,13 @@ impl HeldLease {
             }
             let pause = backoff.delay();
             if error.retry() != Retry::AfterBackoff || now + pause >= end {
-                return Err(error
-                    .during(core.backend.capability().backend, "release")
-                    .on_lock(self.contender.name.as_str())
-                    .after(tries, core.clock.now().since(started)));
+                return Err(self.in_release(error).after(tries, core.clock.now().since(started)));
             }
             core.service.sleep(pause).await;
         }
     }
 
-    fn finish(&self, lost: Option<LostReason>) {
+    pub(super) fn finish(&self, lost: Option<LostReason>) {
         let now = self.core.clock.now();
         self.with_machine(|machine| match lost {
             None => {
@@ -295,16 +296,16 @@ impl HeldLease {
             }
             Some(reason) => machine.lose(now, reason),
         });
-        *unpoisoned(&self.guards) = 0;
+        unpoisoned(&self.guards).count = 0;
         self.core.watchdog.forget(self.id);
     }
 
-    fn lost_error(&self, reason: LostReason) -> Error {
+    pub(super) fn lost_error(&self, reason: LostReason) -> Error {
         Error::lost(reason, self.contender.name.as_str())
     }
 
     /// Changes the machine and tells whoever follows, in that order.
-    fn with_machine<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
+    pub(super) fn with_machine<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
         let mut machine = unpoisoned(&self.machine);
         let result = change(&mut machine);
         let state = machine.last_judged();

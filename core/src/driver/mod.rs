@@ -1,29 +1,33 @@
 //! Runs the policy against a backend. The only place that spawns.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use crate::backend::{Backend, Contender};
+use crate::backend::{Backend, Contender, Purpose};
 use crate::client_info::ClientInfo;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mode::Mode;
-use crate::name::LockName;
 use crate::options::Settings;
 use crate::service::{Jobs, Service};
-use crate::wakeups::{Wakeups, unpoisoned};
+use crate::wakeups::Wakeups;
 
 mod acquire;
 mod acquire_all;
+mod convert;
+mod handle;
 mod held;
+mod owners;
+#[cfg(all(test, not(target_family = "wasm")))]
+mod tests;
 mod undo;
 mod watchdog;
 
 pub(crate) use acquire::acquire;
 pub(crate) use acquire_all::try_acquire_all;
+pub(crate) use handle::Handle;
 pub(crate) use held::HeldLease;
+use owners::Owners;
 use watchdog::Watchdog;
 
 /// How long closing a client waits for releases and cancellations that are under way.
@@ -32,9 +36,6 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// How long closing a client waits for acquisitions to notice it. Not longer: a caller that holds one
 /// which it does not await would keep the client open.
 const NOTICE_LIMIT: Duration = Duration::from_millis(500);
-
-/// The lease that an owner id holds, or the place of the acquisition that is under way for it.
-type OwnerSlot = Arc<tokio::sync::Mutex<Weak<HeldLease>>>;
 
 /// Everything that the handles of one client share.
 pub(crate) struct Core {
@@ -47,10 +48,12 @@ pub(crate) struct Core {
     /// See [`crate::policy::lease::LeasePlan::phase`].
     renewal_phase: Duration,
     watchdog: Arc<Watchdog>,
-    owners: Mutex<HashMap<(LockName, String, Mode), OwnerSlot>>,
+    owners: Owners,
     /// Acquisitions under way, with what they may have to undo.
     acquiring: Arc<Jobs>,
     closed: AtomicBool,
+    /// What the store was opened for.
+    purpose: Purpose,
 }
 
 impl Core {
@@ -61,6 +64,7 @@ impl Core {
         wakeups: Arc<Wakeups>,
         client: ClientInfo,
         settings: Settings,
+        purpose: Purpose,
     ) -> Arc<Self> {
         let client = Arc::new(client);
         let watchdog = Arc::new(Watchdog::new(
@@ -88,14 +92,21 @@ impl Core {
             client,
             settings,
             watchdog,
-            owners: Mutex::default(),
+            owners: Owners::default(),
             acquiring: Arc::default(),
             closed: AtomicBool::new(false),
+            purpose,
         })
     }
 
-    /// Refuses new work after the client was closed.
+    /// Refuses new work after the client was closed, and where nothing was checked that locks need.
     pub(crate) fn check_open(&self) -> Result<()> {
+        if self.purpose != Purpose::Lock {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "this client was connected for inspection only; connect another one to acquire locks",
+            ));
+        }
         if self.closed.load(Ordering::SeqCst) {
             return Err(Error::new(
                 ErrorKind::Canceled,
@@ -129,17 +140,10 @@ impl Core {
 
     /// Ends whatever this contender has at the store, in the background.
     fn cancel_in_background(self: &Arc<Self>, contender: Arc<Contender>) {
-        self.service.spawn_job(undo::undo(Arc::clone(self), contender));
-    }
-
-    /// One who reads does not enter again to write: the way of holding is part of whose turn it is.
-    fn owner_slot(&self, name: &LockName, owner: &str, mode: Mode) -> OwnerSlot {
-        let mut owners = unpoisoned(&self.owners);
-        // A slot that only this map knows belongs to nobody any more.
-        owners.retain(|_, slot| {
-            Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|lease| lease.strong_count() > 0)
+        let core = Arc::clone(self);
+        self.service.spawn_job(async move {
+            undo::undo(core, contender).await;
         });
-        Arc::clone(owners.entry((name.clone(), owner.to_owned(), mode)).or_default())
     }
 }
 

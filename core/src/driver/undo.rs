@@ -58,14 +58,15 @@ impl<A: Send + 'static> Drop for Undo<A> {
     }
 }
 
-/// Cancels at the store until it has answered, or until the lease would have ended by itself.
-pub(super) async fn undo(core: Arc<Core>, contender: Arc<Contender>) {
+/// Cancels at the store until it has answered, or until the lease has expired there. Returns whether the
+/// store has confirmed it.
+pub(super) async fn undo(core: Arc<Core>, contender: Arc<Contender>) -> bool {
     let end = core.clock.now() + contender.lease.max(contender.first_lease);
     let mut backoff =
         Backoff::new(Duration::from_millis(20), Duration::from_secs(1), u64::from(core.client.pid));
     loop {
         match core.service.within(core.settings.timeout, core.backend.cancel(&contender)).await {
-            Ok(()) => return,
+            Ok(()) => return true,
             Err(error) if error.retry() == Retry::AfterBackoff && core.clock.now() < end => {
                 core.service.sleep(backoff.delay()).await;
             }
@@ -75,7 +76,7 @@ pub(super) async fn undo(core: Arc<Core>, contender: Arc<Contender>) {
                     %error,
                     "a cancelled acquisition could not be undone; what it left ends with its lease"
                 );
-                return;
+                return false;
             }
         }
     }

@@ -151,9 +151,16 @@ impl Watchdog {
                 Due::Over => self.forget(lease.id),
             }
         }
-        while !batch.is_empty() {
-            let rest = batch.split_off(batch.len().min(BATCH_SIZE));
-            self.handle.spawn(renew(Arc::clone(self), std::mem::replace(&mut batch, rest), now));
+        // One request for each part of the store: a part that does not answer delays nobody's answer but its own.
+        let mut parts: HashMap<u64, Vec<_>> = HashMap::new();
+        for renewal in batch {
+            parts.entry(self.backend.part_of(&renewal.0.contender.name)).or_default().push(renewal);
+        }
+        for mut batch in parts.into_values() {
+            while !batch.is_empty() {
+                let rest = batch.split_off(batch.len().min(BATCH_SIZE));
+                self.handle.spawn(renew(Arc::clone(self), std::mem::replace(&mut batch, rest), now));
+            }
         }
 
         let (idle, until) = {

@@ -107,6 +107,23 @@ pub struct LockView {
     pub details: Vec<Detail>,
 }
 
+/// Name of a detail about a record that another version of Polylatch wrote in a form unknown here.
+pub(crate) const UNREADABLE: &str = "unreadable record";
+
+impl LockView {
+    /// Returns what stands there in a form that this version cannot read, because another version wrote it.
+    /// A lease of that kind counts as held until it expires; a waiter is passed over.
+    pub fn unreadable(&self) -> impl Iterator<Item = &str> {
+        let details = self.details.iter().chain(self.holders.iter().flat_map(|holder| &holder.details));
+        details.filter(|detail| detail.name == UNREADABLE).map(|detail| detail.value.as_str())
+    }
+
+    /// Says whether it is held or waited for, by a client of any version.
+    pub(crate) fn is_in_use(&self) -> bool {
+        !self.holders.is_empty() || !self.waiters.is_empty() || self.unreadable().next().is_some()
+    }
+}
+
 /// What one of several independent nodes says of a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoteView {

@@ -104,6 +104,8 @@ pub(crate) struct Lease {
     in_flight: bool,
     /// The holder gave it back; the store's word is still out.
     releasing: bool,
+    /// The store may know the lease under another fence already; its answer is still out.
+    converting: bool,
     failures: u32,
     renewals: u32,
     last_beat: BootInstant,
@@ -134,6 +136,7 @@ impl Lease {
             early: false,
             in_flight: false,
             releasing: false,
+            converting: false,
             failures: 0,
             renewals: 0,
             last_beat: now,
@@ -235,8 +238,11 @@ impl Lease {
             }
             // A renewal that was overtaken by the release says nothing about a loss.
             RenewalOutcome::NotYours if self.releasing => {}
-            RenewalOutcome::NotYours => self.state = LeaseState::Lost(LostReason::Superseded),
-            RenewalOutcome::Failed => {
+            RenewalOutcome::NotYours if !self.converting => {
+                self.state = LeaseState::Lost(LostReason::Superseded);
+            }
+            // Nor does one that was overtaken by a conversion: the answer to that tells, and the clock.
+            RenewalOutcome::NotYours | RenewalOutcome::Failed => {
                 // At least three tries fit between the first at a third and the end of the lease.
                 let pause = (self.plan.lease / 20).min(Duration::from_secs(1)) * (1 << self.failures.min(2));
                 self.failures += 1;
@@ -262,6 +268,16 @@ impl Lease {
     /// Says whether a release is or was under way.
     pub(crate) fn is_releasing(&self) -> bool {
         self.releasing
+    }
+
+    /// Notes that a conversion is under way: it may give the lease another fence.
+    pub(crate) fn conversion_started(&mut self) {
+        self.converting = true;
+    }
+
+    /// Notes that the conversion was answered.
+    pub(crate) fn conversion_ended(&mut self) {
+        self.converting = false;
     }
 
     /// Ends the lease because its holder gave it back. `false` if it was over already.
@@ -517,6 +533,15 @@ mod tests {
         }
         assert_eq!(lease.judge(now), LeaseState::Lost(LostReason::HoldLimit));
         assert!(now <= at(20_000) && now >= at(19_900), "{now:?}");
+    }
+
+    #[test]
+    fn a_renewal_for_longer_than_the_hold_limit_is_cut_by_it() {
+        let limits = LeasePlan { max_hold: Some(5 * SECOND), ..plan() };
+        let mut lease = Lease::granted(limits, at(0), at(0), false, 1);
+        lease.renewal_sent();
+        lease.renewal_done(at(1_000), 15 * SECOND, at(1_001), RenewalOutcome::Extended);
+        assert_eq!(lease.valid_until(), at(5_000));
     }
 
     #[test]

@@ -61,6 +61,20 @@ pub(crate) struct WaitAnswer {
     pub poll_within: Option<Duration>,
 }
 
+/// How soon the first in the queue asks again while another library, which notifies nobody of a release, holds the
+/// lock or may take it: about as often as such libraries ask, and more often once it has waited for longer than its turn
+/// should take.
+pub(crate) fn among_pollers(waited: Duration, seed: u64) -> Duration {
+    let most = match waited.as_millis() {
+        0..300 => 150,
+        300..5_000 => 10,
+        5_000..30_000 => 20,
+        // A long job rather than many short ones.
+        _ => 100,
+    };
+    Jitter::seeded(seed).upper_half(Duration::from_millis(most))
+}
+
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -194,6 +208,17 @@ mod tests {
         let Next::Sleep(until) = waiting.next(at(1)) else { panic!("must sleep") };
         assert!(until >= at(901) && until <= at(1_101), "{until:?}");
         assert_eq!(waiting.next(until), Next::Poll);
+    }
+
+    #[test]
+    fn who_waits_for_another_library_asks_more_often_after_a_while() {
+        let most =
+            |waited| (0..50).map(|seed| among_pollers(Duration::from_millis(waited), seed)).max().unwrap();
+        let least =
+            |waited| (0..50).map(|seed| among_pollers(Duration::from_millis(waited), seed)).min().unwrap();
+        assert!(most(0) <= Duration::from_millis(150) && least(0) >= Duration::from_millis(75));
+        assert!(most(300) <= Duration::from_millis(10) && least(300) >= Duration::from_millis(5));
+        assert!(least(60_000) >= Duration::from_millis(50));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Instant;
 use polylatch::inspect::{BreakOutcome, BreakRequest};
 use polylatch::{Converted, ErrorKind, Guard, LostReason, Polylatch};
 
-use super::{Store, block_on, eventually, millis, seen, stands_in_line};
+use super::{Store, block_on, eventually, millis, poll_at_most, seen, stands_in_line};
 
 fn read(client: &Polylatch) -> Option<Guard> {
     block_on(client.rw_lock("a").read().try_acquire()).unwrap()
@@ -230,6 +230,63 @@ pub fn a_converted_guard_is_renewed(store: &impl Store) {
     thread::sleep(store.time(900));
     writer.check().unwrap();
     block_on(writer.release()).unwrap();
+}
+
+pub fn a_conversion_cancelled_at_any_point_leaves_nothing(store: &impl Store) {
+    let (client, other) = (store.connect(), store.connect());
+    let cancel = |times, upgrades: bool| {
+        let lock = client.rw_lock("a");
+        let lock = if upgrades { lock.read() } else { lock.write() };
+        let guard = block_on(lock.lease(millis(60_000)).acquire()).unwrap();
+        let lost = guard.lost();
+        if upgrades {
+            drop(poll_at_most(times, guard.try_upgrade()));
+        } else {
+            drop(poll_at_most(times, guard.downgrade()));
+        }
+        // Far less than what is left of the lease.
+        let next = other.rw_lock("a").write().wait(millis(20_000));
+        let next = block_on(next.acquire()).unwrap_or_else(|error| panic!("after {times} polls: {error}"));
+        assert!(poll_at_most(1, lost).is_none(), "giving a lock up is no loss");
+        block_on(next.release()).unwrap();
+    };
+    for times in 1..=5 {
+        for upgrades in [true, false] {
+            for _ in 0..3 {
+                cancel(times, upgrades);
+            }
+        }
+    }
+}
+
+pub fn an_owner_id_keeps_its_lock_through_a_conversion(store: &impl Store) {
+    let client = store.connect();
+    let rw = client.rw_lock("a");
+    let reader = block_on(rw.read().owner("job-7").acquire()).unwrap();
+    let Converted::Done(writer) = block_on(reader.try_upgrade()).unwrap() else { panic!("the only reader") };
+    let again = block_on(rw.write().owner("job-7").try_acquire()).unwrap().expect("its own write lock");
+    assert_eq!(again.fencing_token(), writer.fencing_token());
+    block_on(again.release()).unwrap();
+    writer.check().unwrap();
+
+    let reader = block_on(writer.downgrade()).unwrap();
+    let again = block_on(rw.read().owner("job-7").try_acquire()).unwrap().expect("it reads");
+    assert_eq!(again.fencing_token(), reader.fencing_token());
+    assert_eq!(seen(&client, "a").holders.len(), 1, "one lease, entered twice");
+    block_on(again.release()).unwrap();
+
+    // One that queues already, behind the same owner id's reading, enters as well.
+    let writing = rw.write().owner("job-7").wait(millis(30_000));
+    let mut waiting = std::pin::pin!(writing.acquire());
+    stands_in_line(waiting.as_mut(), &client, "a", 1);
+    let Converted::Done(writer) = block_on(reader.try_upgrade()).unwrap() else { panic!("the only reader") };
+    let again = block_on(waiting).unwrap();
+    assert_eq!(again.fencing_token(), writer.fencing_token());
+    eventually("its place in the queue is given up", || seen(&client, "a").waiters.is_empty());
+    block_on(writer.release()).unwrap();
+    again.check().unwrap();
+    block_on(again.release()).unwrap();
+    assert!(seen(&client, "a").holders.is_empty());
 }
 
 pub fn one_holder_of_a_shared_lock_can_be_broken(store: &impl Store) {

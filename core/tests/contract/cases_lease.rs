@@ -9,9 +9,9 @@ use super::{Store, block_on, eventually, seen};
 
 pub fn a_held_lock_is_renewed_beyond_its_lease(store: &impl Store) {
     let (client, other) = (store.connect(), store.connect());
-    let guard = block_on(client.lock("a").lease(store.time(300)).acquire()).unwrap();
+    let guard = block_on(client.lock("a").lease(store.time(600)).acquire()).unwrap();
     let started = Instant::now();
-    while started.elapsed() < store.time(1_200) {
+    while started.elapsed() < store.time(1_800) {
         guard.check().unwrap();
         assert!(block_on(other.lock("a").try_acquire()).unwrap().is_none());
         thread::sleep(store.time(20));

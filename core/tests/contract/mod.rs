@@ -152,6 +152,8 @@ macro_rules! contract {
                 a_writer_steps_down_without_letting_a_writer_in,
                 only_the_only_reader_steps_up,
                 a_converted_guard_is_renewed,
+                a_conversion_cancelled_at_any_point_leaves_nothing,
+                an_owner_id_keeps_its_lock_through_a_conversion,
                 one_holder_of_a_shared_lock_can_be_broken,
                 shared_holders_and_waiters_are_visible,
                 readers_never_meet_a_writer_under_load,

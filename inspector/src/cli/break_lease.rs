@@ -10,7 +10,7 @@ use super::store::{Failure, Store, json, print_line};
 use super::{BreakArgs, exit};
 use crate::host::{ThisHost, host_name};
 use crate::model::findings::{Beat, Evidence};
-use crate::model::text::{count, harmless, shell_word, span};
+use crate::model::text::{count, harmless, name_argument, span};
 
 pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u8, Failure> {
     let store = Store::open(url, None).await?;
@@ -73,7 +73,7 @@ pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u
             print_line(&line)?;
         }
         if matches!(outcome, BreakOutcome::ChangedHands { .. }) {
-            print_line(&format!("Look again: {} show {}", store.command, shell_word(&name)))?;
+            print_line(&format!("Look again: {} show {}", store.command, name_argument(&name)))?;
         }
     }
     Ok(code)

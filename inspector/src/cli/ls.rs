@@ -6,7 +6,7 @@ use super::LsArgs;
 use super::paint::{Cell, Column, Paint, colour_of, colour_of_severity, table, wrap};
 use super::store::{Failure, Store, print_json, print_line};
 use crate::host::ThisHost;
-use crate::model::text::{bar, clock_time, count, harmless, shell_word, short_span};
+use crate::model::text::{bar, clock_time, count, harmless, name_argument, short_span};
 use crate::model::{Finding, Picture, Row, Severity, picture};
 
 /// Columns of the table; `watch` shows the same.
@@ -141,7 +141,7 @@ fn reasons(paint: &Paint, picture: &Picture, command: &str) -> Vec<String> {
     }
     if let Some((names, _)) = reasons.first() {
         lines.push(String::new());
-        lines.push(format!("{} {command} show {}", paint.dim("What to do:"), shell_word(names[0])));
+        lines.push(format!("{} {command} show {}", paint.dim("What to do:"), name_argument(names[0])));
     }
     lines
 }

@@ -39,7 +39,8 @@ struct Cli {
     /// The store, such as sqlite:/var/lib/locks.db or redis://cache:6379
     ///
     /// Without it: the embedded SQLite file in your state directory, shared by the programs of this
-    /// host that run as you.
+    /// host that run as you. A new SQLite file is readable and writable by its user only; to share one between
+    /// users, create it first, empty, with the rights that they need.
     // The value is not shown in help texts: it may hold a password.
     #[arg(long, global = true, value_name = "URL", env = "POLYLATCH_URL", hide_env_values = true)]
     url: Option<String>,
@@ -81,7 +82,8 @@ struct RunArgs {
     /// Name of the lock, such as orders/42
     name: String,
 
-    /// How long to wait while somebody else holds it: forever, no, or a time such as 5s
+    /// How long to wait while another holder has it or the store is unavailable: forever, no, or a time
+    /// such as 5s
     #[arg(long, value_name = "TIME", default_value = "forever", value_parser = parse_wait)]
     wait: WaitFor,
 
@@ -268,8 +270,9 @@ The command's environment:
 Exit codes:
   the command's own, or 128+N if signal N ended it
   64   the command line is wrong
-  69   the store cannot be reached or refuses, or the name is in use as
-       another kind of lock (--shared, --write, --permits)
+  69   the store could not be reached until the wait was over (--wait), or it
+       refuses, or the name is in use as another kind of lock (--shared,
+       --write, --permits)
   70   a bug in polylatch
   74   the operating system failed a call, such as writing the output
   75   not acquired: the wait was over (--wait); the command was not started
@@ -370,8 +373,19 @@ pub(crate) fn harmless_json(value: &impl serde::Serialize) -> String {
 
 /// Prints what is wrong with the command line, or the help that it asks for.
 fn told(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
+    let rendered = error.render().to_string();
+    match without_urls(&rendered, std::env::args()) {
+        shown if shown == rendered => drop(error.print()),
+        shown => eprint!("{shown}"),
+    }
     ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 })
+}
+
+/// Takes URLs that may hold a password out of what is said about the command line: one in the wrong place is
+/// repeated there.
+fn without_urls(text: &str, args: impl Iterator<Item = String>) -> String {
+    args.filter(|arg| arg.contains(':') && arg.contains('@'))
+        .fold(text.to_owned(), |text, arg| text.replace(&arg, "URL"))
 }
 
 fn run_to_end(answer: impl Future<Output = Result<u8, Failure>>) -> ExitCode {
@@ -424,6 +438,26 @@ mod tests {
     fn parse(line: &str) -> Result<Cli, String> {
         let words = std::iter::once("polylatch").chain(line.split_whitespace());
         Cli::try_parse_from(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_url_in_the_wrong_place_is_not_repeated() {
+        let line = ["polylatch", "doctor", "redis://:Zq7xWv/Kj9pLm@cache"].map(String::from);
+        let told = Cli::try_parse_from(&line).unwrap_err().to_string();
+        assert!(told.contains("Zq7xWv"), "{told}");
+        let shown = without_urls(&told, line.into_iter());
+        assert!(!shown.contains("Zq7x") && !shown.contains("Kj9p") && shown.contains("'URL'"), "{shown}");
+    }
+
+    #[test]
+    fn names_behind_a_double_dash_are_names() {
+        let words = ["polylatch", "show", "--", "--all"];
+        let Command::Show(args) = Cli::try_parse_from(words).unwrap().command else { panic!("not show") };
+        assert_eq!(args.name, "--all");
+        let words = ["polylatch", "break", "--token", "7", "--reason=-v", "--", "-x"];
+        let Command::Break(args) = Cli::try_parse_from(words).unwrap().command else { panic!("not break") };
+        assert_eq!((args.name.as_str(), args.reason.as_str()), ("-x", "-v"));
+        assert!(parse("break -x --token 7 --reason y").is_err());
     }
 
     #[test]

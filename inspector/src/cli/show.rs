@@ -209,6 +209,9 @@ impl Page {
             self.line(if at == 0 { "Waiting" } else { "" }, &text);
         }
         self.more(lock.waiters.len());
+        for (at, what) in lock.unreadable().enumerate() {
+            self.line(if at == 0 { "Unreadable" } else { "" }, &harmless(what));
+        }
     }
 
     fn next(&mut self, findings: &[Finding]) {

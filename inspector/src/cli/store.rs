@@ -1,12 +1,14 @@
 //! Reaching the store, and how a failure is told.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use polylatch::inspect::{Query, Snapshot};
-use polylatch::{Error, Polylatch};
+use polylatch::{BootInstant, Clock, Error, Polylatch, Retry, SystemClock};
 use serde::Serialize;
 
 use super::exit;
+use super::paint::say;
 use crate::model::export::harmless_json;
 use crate::model::findings::Evidence;
 use crate::model::text::{harmless, shell_word};
@@ -38,6 +40,10 @@ impl From<std::io::Error> for Failure {
     }
 }
 
+/// Between the first two tries to connect; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// A connected client, and how to call this program again for the same store.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -49,14 +55,57 @@ impl Store {
     /// Connects to the given store or to the default one. `program` is what people see beside locks.
     pub(crate) async fn open(url: Option<&str>, program: Option<String>) -> Result<Self, Failure> {
         refuse_memory(url)?;
+        Ok(Self::connect(url, program).await?)
+    }
+
+    /// As `open`; while the store is unavailable, tries again until the deadline (`None`: for ever).
+    pub(crate) async fn open_before(
+        url: Option<&str>,
+        program: Option<String>,
+        deadline: Option<BootInstant>,
+        what: &str,
+    ) -> Result<Self, Failure> {
+        refuse_memory(url)?;
+        let mut pause = FIRST_PAUSE;
+        let mut error = match Self::connect(url, program.clone()).await {
+            Ok(store) => return Ok(store),
+            Err(error) => error,
+        };
+        let mut told = false;
+        loop {
+            let left = || deadline.map_or(Duration::MAX, |deadline| deadline.since(SystemClock.now()));
+            if error.retry() != Retry::AfterBackoff || left() <= pause {
+                return Err(error.into());
+            }
+            if !told {
+                let error = harmless(&error.to_string());
+                say(&format!("waiting for {what}: the store is unavailable, trying again: {error}"));
+                told = true;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            let again = Self::connect(url, program.clone());
+            match tokio::time::timeout(left(), again).await {
+                Ok(Ok(store)) => {
+                    say("the store is available again");
+                    return Ok(store);
+                }
+                Ok(Err(again)) => error = again,
+                Err(_) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn connect(url: Option<&str>, program: Option<String>) -> polylatch::Result<Self> {
         let mut builder = Polylatch::builder();
         if let Some(url) = url {
             builder = builder.url(url);
         }
-        if let Some(program) = program {
-            builder = builder.program(program);
-        }
-        let client = builder.connect().await?;
+        let client = match program {
+            Some(program) => builder.program(program).connect().await?,
+            // It shows what can be read, also where too few nodes answer for a lock.
+            None => builder.connect_to_look().await?,
+        };
         let env = std::env::var("POLYLATCH_URL").ok();
         let command = command_for(url, env.as_deref(), client.url_for_display());
         Ok(Self { client, command })

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::text::command_for_shown;
+
 /// Names a connection: what it is saved, shown and linked to as. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
@@ -74,7 +76,9 @@ pub struct Connection {
     pub id: ConnectionId,
     /// Its URL without secrets.
     pub shown_url: String,
-    /// How the command line is called for it, such as `polylatch --url redis://cache`.
+    /// How the command line is called for it, such as `polylatch --url redis://cache`. It is shown to be
+    /// copied, so it is never read from a file, but made from the URL that is shown.
+    #[serde(skip_deserializing)]
     pub command: String,
     /// How careful one has to be.
     #[serde(default)]
@@ -82,4 +86,12 @@ pub struct Connection {
     /// Nothing may be changed through it.
     #[serde(default)]
     pub read_only: bool,
+}
+
+impl Connection {
+    /// Completes a connection that stands in a file, which anyone may have written: the command is made
+    /// from the URL that is shown.
+    pub(super) fn read_from_file(self) -> Self {
+        Self { command: command_for_shown(&self.shown_url), ..self }
+    }
 }

@@ -5,7 +5,7 @@ use polylatch::inspect::LockView;
 use super::connection::Connection;
 use super::fleet::Fleet;
 use super::rows::RowKey;
-use super::text::{harmless, shell_word};
+use super::text::{break_command, harmless, name_argument, shell_word};
 
 /// A command line for a POSIX shell, quoted, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,16 +40,18 @@ pub fn of_lock(connection: &Connection, backend: &str, lock: &LockView) -> Vec<C
         return Vec::new();
     }
     let command = &connection.command;
-    let name = shell_word(&lock.name);
-    let mut found = vec![CopyCommand::look("show", format!("{command} show {name}"))];
+    let mut found = vec![CopyCommand::look("show", format!("{command} show {}", name_argument(&lock.name)))];
     for holder in &lock.holders {
         if let Some(token) = holder.fencing_token {
             found.push(CopyCommand {
                 title: "break".into(),
-                text: format!("{command} break {name} --token {token} --reason '...'"),
+                text: break_command(command, &lock.name, token, "'...'"),
                 changes: true,
             });
         }
+    }
+    if harmless(&connection.shown_url) != connection.shown_url {
+        return found;
     }
     // What the store holds is asked for with its own tool, without writing.
     let key = lock.details.iter().find(|detail| detail.name == "key").map(|detail| detail.value.as_str());
@@ -117,7 +119,9 @@ fn redlock(connection: &Connection, lock: &LockView, key: &str) -> Vec<CopyComma
 
 fn sqlite(connection: &Connection, lock: &LockView) -> Vec<CopyCommand> {
     let Some(path) = connection.shown_url.strip_prefix("sqlite:") else { return Vec::new() };
-    let path = shell_word(path.split('?').next().unwrap_or_default());
+    let path = path.split('?').next().unwrap_or_default();
+    let path = if path.starts_with('-') { format!("./{path}") } else { path.to_owned() };
+    let path = shell_word(&path);
     let name = lock.name.replace('\'', "''");
     let select = |what: &str, table: &str, order: &str| {
         let sql = format!("SELECT {what} FROM {table} WHERE name = '{name}' ORDER BY {order}");
@@ -137,24 +141,23 @@ fn consul(connection: &Connection, lock: &LockView, key: &str) -> Vec<CopyComman
     let url = connection.shown_url.split('?').next().unwrap_or_default();
     let address = match url.split_once("://") {
         Some(("consul+https", host)) => format!("https://{host}"),
-        Some((_, host)) => format!("http://{host}"),
-        None => return Vec::new(),
+        Some(("consul", host)) => format!("http://{host}"),
+        _ => return Vec::new(),
     };
     // The tool takes the token from CONSUL_HTTP_TOKEN.
-    let address = shell_word(&format!("-http-addr={}", address.trim_end_matches('/')));
+    let address = address.trim_end_matches('/');
+    let told = shell_word(&format!("-http-addr={address}"));
     let mut found = vec![CopyCommand::look(
         "read the key",
-        format!("consul kv get {address} -detailed {}", shell_word(key)),
+        format!("consul kv get {told} -detailed {}", name_argument(key)),
     )];
     let session = lock.holders.iter().flat_map(|holder| &holder.details).chain(&lock.details);
     if let Some(session) = session.into_iter().find(|detail| detail.name == "session") {
-        let path = shell_word(&format!("/v1/session/info/{}", session.value));
+        // By standard input: everyone on the machine can read the arguments of a process. `printf` is none.
+        let url = shell_word(&format!("{address}/v1/session/info/{}", session.value));
         found.push(CopyCommand::look(
             "read the session",
-            format!(
-                "curl -sH \"X-Consul-Token: $CONSUL_HTTP_TOKEN\" {}{path}",
-                shell_word(&url.replacen("consul+https", "https", 1).replacen("consul", "http", 1))
-            ),
+            format!("printf 'X-Consul-Token: %s' \"$CONSUL_HTTP_TOKEN\" | curl -sH @- {url}"),
         ));
     }
     found

@@ -8,7 +8,7 @@ use super::history::LockHistory;
 use super::rows::Verdict;
 use super::sharing;
 use super::signs::SIGN_EVERY_MS;
-use super::text::{count, harmless, shell_word, span};
+use super::text::{break_command, count, harmless, span};
 use super::votes::{self, Camp};
 
 /// Puts a verdict on a lock into words.
@@ -62,9 +62,8 @@ fn deadlock(ring: &Cycle, evidence: &Evidence<'_>) -> Words {
         && let Some(token) = wait.fencing_token
         && harmless(&wait.lock) == wait.lock
     {
-        let (command, name) = (evidence.command(&wait.connection), shell_word(&wait.lock));
-        let reason = "'deadlock: taken last'";
-        next.push(Next::Run(format!("{command} break {name} --token {token} --reason {reason}")));
+        let (command, reason) = (evidence.command(&wait.connection), "'deadlock: taken last'");
+        next.push(Next::Run(break_command(command, &wait.lock, token, reason)));
     }
     next.push(Next::Do("let every program take these locks in the same order".into()));
     let sentence = format!(
@@ -81,8 +80,7 @@ fn break_step(lock: &LockView, holder: &HolderView, evidence: &Evidence<'_>) -> 
         let advice = "break it with the exact name from the JSON output: it has invisible characters";
         return Some(Next::Do(advice.into()));
     }
-    let (command, name) = (evidence.own_command(), shell_word(&lock.name));
-    Some(Next::Run(format!("{command} break {name} --token {token} --reason '...'")))
+    Some(Next::Run(break_command(evidence.own_command(), &lock.name, token, "'...'")))
 }
 
 fn about_holder(

@@ -140,7 +140,7 @@ pub fn markdown(fleet: &Fleet, row: RowRef, now_ms: u64) -> String {
     facts.push(("Waiting", row.waiters.to_string()));
     let mut text = format!("### Lock {}\n\n| | |\n| --- | --- |\n", code(&row.name));
     for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
-        text += &format!("| {name} | {} |\n", code(value));
+        text += &format!("| {name} | {} |\n", cell(value));
     }
     for finding in fleet.explain(&row.key) {
         text += &format!("\n**{}** {}\n", finding.rule.code(), plain(&finding.sentence));
@@ -162,20 +162,94 @@ pub fn markdown(fleet: &Fleet, row: RowRef, now_ms: u64) -> String {
     text
 }
 
-/// Text that Markdown takes as it is, in a table, too.
+/// Text that Markdown takes as it is: between more backticks than stand together in it.
 fn code(text: &str) -> String {
-    let fence = if text.contains('`') { "``" } else { "`" };
-    let pad = if text.contains('`') { " " } else { "" };
-    format!("{fence}{pad}{}{pad}{fence}", text.replace('|', "\\|").replace("``", "`"))
+    let text = one_line(text);
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    let pad = if longest > 0 || text.trim().is_empty() { " " } else { "" };
+    format!("{fence}{pad}{text}{pad}{fence}")
+}
+
+/// The same for a cell of a table. What `\|` means behind another `\` differs between readers of Markdown,
+/// so a text with `|` is written in characters that mean nothing to any of them.
+fn cell(text: &str) -> String {
+    if !text.contains('|') {
+        return code(text);
+    }
+    let mut cell = String::from("<code>");
+    for c in one_line(text).chars() {
+        match c {
+            ' ' => cell.push(c),
+            c if c.is_ascii() && !c.is_ascii_alphanumeric() => cell += &format!("&#{};", u32::from(c)),
+            c => cell.push(c),
+        }
+    }
+    cell + "</code>"
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(is_treacherous, " ")
 }
 
 /// Text in which nothing means anything to Markdown or to the page that shows it.
 fn plain(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut plain, c| {
-        if "\\`*_[]<>|#@".contains(c) {
+    one_line(text).chars().fold(String::with_capacity(text.len()), |mut plain, c| {
+        if "\\`*_[]<>|#@&~!".contains(c) {
             plain.push('\\');
         }
         plain.push(c);
         plain
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text inside the code span that `markdown` begins with, by the rule of CommonMark, and what is
+    /// behind the span.
+    fn span_of(markdown: &str) -> (&str, &str) {
+        let fence = markdown.len() - markdown.trim_start_matches('`').len();
+        let (mut at, rest) = (fence, &markdown[fence..]);
+        for run in rest.split_inclusive(|c| c != '`') {
+            let ticks = run.chars().take_while(|c| *c == '`').count();
+            if ticks == fence {
+                return (&markdown[fence..at], &markdown[at + ticks..]);
+            }
+            at += run.len();
+        }
+        panic!("the span has no end: {markdown}");
+    }
+
+    #[test]
+    fn a_name_stays_in_its_code_span() {
+        for name in [
+            "orders",
+            "`",
+            "``` ![x](https://evil.example/x.png)",
+            "a`b``c```d````e",
+            "```",
+            "` [link](https://evil.example) `",
+            "a\n\n# heading",
+        ] {
+            for written in [code(name), cell(name)] {
+                let (inside, behind) = span_of(&written);
+                assert_eq!(behind, "", "{name:?}: {written}");
+                assert_eq!(inside.trim(), name.replace('\n', " ").trim(), "{written}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_with_pipes_stays_in_its_cell() {
+        for name in ["a|b", "a\\|b", r"a\\|![x](https://evil.example)", "`|`<img src=x>"] {
+            let written = cell(name);
+            let inside =
+                written.strip_prefix("<code>").and_then(|rest| rest.strip_suffix("</code>")).unwrap();
+            let markup = inside.chars().find(|c| c.is_ascii_punctuation() && !"&#;".contains(*c));
+            assert_eq!(markup, None, "{written}");
+        }
+        assert_eq!(cell("a|b"), "<code>a&#124;b</code>");
+    }
 }

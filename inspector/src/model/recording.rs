@@ -266,7 +266,7 @@ impl Decoder {
         let line: Line = serde_json::from_str(text).ok()?;
         if let Some(connection) = line.connection {
             self.known.remove(&connection.id);
-            return Some(Entry::Connection(connection));
+            return Some(Entry::Connection(connection.read_from_file()));
         }
         let connection = line.of?;
         if let Some(message) = line.failed {

@@ -196,6 +196,23 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns what a connection to a URL may be called: its hosts, or its file. The URL is taken apart by the
+/// same rules as one that is saved, so no piece of a secret is in the name.
+pub fn name_for(url: &str) -> String {
+    let url = take_secret(url).map(|(url, _)| url).unwrap_or_default();
+    let rest = url.split_once(':').map_or("", |(_, rest)| rest);
+    let rest = rest.split('?').next().unwrap_or_default();
+    let name = match rest.strip_prefix("//") {
+        Some(server) => {
+            let host = server.split('/').next().unwrap_or_default();
+            host.rsplit_once('@').map_or(host, |(_, host)| host)
+        }
+        None => rest.rsplit(['/', '\\']).next().unwrap_or_default(),
+    };
+    let name: String = name.chars().filter(|c| !c.is_control() && *c != '/').take(60).collect();
+    if name.is_empty() { "store".to_owned() } else { name }
+}
+
 /// Takes the password or the token out of a URL.
 fn take_secret(url: &str) -> Result<(String, Option<String>), String> {
     let bad = || "the URL has no scheme; write for example redis://cache:6379 or sqlite:/var/lib/locks.db";
@@ -206,6 +223,7 @@ fn take_secret(url: &str) -> Result<(String, Option<String>), String> {
     if url.chars().any(char::is_control) {
         return Err(format!("the {scheme}: URL has a control character (a line break?); remove it"));
     }
+    refuse_what_may_be_a_secret(scheme, rest)?;
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     let (target, query) = match rest.split_once('?') {
         Some((target, query)) => (target, Some(query)),
@@ -227,7 +245,9 @@ fn take_secret(url: &str) -> Result<(String, Option<String>), String> {
     let mut options = Vec::new();
     for option in query.unwrap_or_default().split('&').filter(|option| !option.is_empty()) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        if !SECRET_OPTIONS.contains(&key) {
+        if key.chars().any(|c| !c.is_ascii_lowercase() && c != '_') {
+            return Err(format!("the {scheme}: URL has an option with a name that no option has; {ENCODE}"));
+        } else if !SECRET_OPTIONS.contains(&key) {
             options.push(option);
         } else if scheme.starts_with("consul") && key == "token" && secret.is_none() {
             secret = Some(decoded(value)).filter(|token| !token.is_empty());
@@ -237,6 +257,44 @@ fn take_secret(url: &str) -> Result<(String, Option<String>), String> {
     }
     let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
     Ok((format!("{scheme}:{target}{query}"), secret))
+}
+
+const ENCODE: &str = "if that is part of a secret, percent-encode it (/ as %2F, ? as %3F, @ as %40, & as %26, a \
+                      comma as %2C), or name an environment variable with password_env=";
+
+/// Refuses a URL in which a piece of a secret may stand where none is looked for, because the secret is
+/// not percent-encoded. Errors: a sentence that repeats no more of the URL than its scheme.
+fn refuse_what_may_be_a_secret(scheme: &str, rest: &str) -> Result<(), String> {
+    let misplaced =
+        || Err(format!("the {scheme}: URL has an @ where no user and password can stand; {ENCODE}"));
+    let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if query.contains('@') || scheme == "memory" && target.contains('@') {
+        return misplaced();
+    }
+    if matches!(scheme, "sqlite" | "redis+unix" | "consul+unix") {
+        let path = target.strip_prefix("//").unwrap_or(target);
+        let on_a_drive = cfg!(windows) && path.get(1..2) == Some(":");
+        let is_path = path.starts_with(['/', '.']) || on_a_drive;
+        return if path.contains('@') && !is_path { misplaced() } else { Ok(()) };
+    }
+    let Some(hosts) = target.strip_prefix("//") else {
+        return if target.contains('@') { misplaced() } else { Ok(()) };
+    };
+    let (authority, path) = hosts.split_once('/').unwrap_or((hosts, ""));
+    if path.contains('@') {
+        return misplaced();
+    }
+    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    if scheme.starts_with("redlock") && login.contains([',', '@']) {
+        return Err(format!(
+            "the {scheme}: URL has an @ or a comma before its last @; write one login, before the first node; {ENCODE}"
+        ));
+    }
+    let ports = hosts.split(',').filter_map(|host| host.rsplit(']').next()?.split_once(':'));
+    if ports.into_iter().any(|(_, port)| port.parse::<u16>().is_err()) {
+        return Err(format!("the {scheme}: URL has a port that is no number from 1 to 65535; {ENCODE}"));
+    }
+    Ok(())
 }
 
 impl Saved {
@@ -309,6 +367,69 @@ mod tests {
             // And it goes back to where it was.
             let whole = connection.url_with(found.as_deref());
             assert_eq!(SavedConnection::from_url("x", &whole).unwrap(), (connection, found), "{url}");
+        }
+    }
+
+    #[test]
+    fn no_piece_of_a_secret_is_saved_or_told_however_it_is_written() {
+        for secret in [
+            "Zq7xWv/Kj9pLm",
+            "Zq7xWv?Kj9pLm",
+            "Zq7xWv#Kj9pLm",
+            "Zq7xWv@Kj9pLm",
+            "Zq7xWv:Kj9pLm",
+            "Zq7xWv,Kj9pLm",
+            "Zq7xWv&Kj9pLm=Xw8vQz",
+            "Zq7x/Kj9p?Xw8v#Yt5r@Bh3n",
+            "/Zq7xWvKj9pLm",
+            "?Zq7xWvKj9pLm",
+            "40917/Kj9pLm",
+            "40917@Kj9pLm/0",
+            "Zq7xWv%zzKj9pLm",
+            "Zq7xWv\nKj9pLm",
+        ] {
+            for url in [
+                "redis://:SECRET@cache",
+                "redis://bob:SECRET@cache:6379/0",
+                "redis+sentinel://bob:SECRET@a,b/main",
+                "redis+cluster://bob:SECRET@a,b",
+                "redis+unix://bob:SECRET@/run/r.sock",
+                "redlock://bob:SECRET@a,b,c",
+                "redlock://a:1,bob:SECRET@b,c",
+                "redlocks://bob:SECRET@a,bob:SECRET@b",
+                "consul://bob:SECRET@agent",
+                "consul://agent?token=SECRET",
+                "sqlite://bob:SECRET@h/locks.db",
+                "sqlite::SECRET@h/locks.db",
+                "memory:SECRET@h",
+                "bob:SECRET@cache",
+                ":SECRET@cache",
+            ] {
+                let whole = url.replace("SECRET", secret);
+                let shown = match SavedConnection::from_url("x", &whole) {
+                    Ok((connection, _)) => {
+                        let saved = Saved { connections: vec![connection.clone()], ..Saved::default() };
+                        saved.text() + &connection.connection().command
+                    }
+                    Err(error) => error,
+                } + &name_for(&whole);
+                let pieces = secret.as_bytes().windows(4).map(|piece| std::str::from_utf8(piece).unwrap());
+                let leaked: Vec<&str> = pieces.filter(|piece| shown.contains(piece)).collect();
+                assert_eq!(leaked, [""; 0], "{whole:?}: {shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_is_called_after_its_hosts_or_its_file() {
+        for (url, name) in [
+            ("redis://bob:s3c#ret@cache:6379/2?prefix=x", "cache:6379"),
+            ("redis+cluster://a,b", "a,b"),
+            ("sqlite:/var/lib/locks.db", "locks.db"),
+            ("redis://:s3c/ret@cache", "store"),
+            ("nonsense", "store"),
+        ] {
+            assert_eq!(name_for(url), name, "{url}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! Text for people: ages, bars, times of day, and what a store says made harmless.
 
+use std::fmt::Display;
+
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Longest piece of stored text that is shown, in columns. Names may have 512 bytes, labels 256.
@@ -131,6 +133,33 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// Quotes a lock's name as the last argument of a command: one that begins with `-` stands behind `--`,
+/// or it would be taken for an option.
+pub fn name_argument(name: &str) -> String {
+    let end_of_options = if name.starts_with('-') { "-- " } else { "" };
+    format!("{end_of_options}{}", shell_word(name))
+}
+
+/// Returns the command that breaks a lease. `command` is how this program is called, `reason` is quoted.
+pub fn break_command(command: &str, name: &str, token: impl Display, reason: &str) -> String {
+    let joint = if reason.starts_with("'-") { '=' } else { ' ' };
+    let options = format!("--token {token} --reason{joint}{reason}");
+    let name_first = !name.starts_with('-');
+    match name_argument(name) {
+        name if name_first => format!("{command} break {name} {options}"),
+        name => format!("{command} break {options} {name}"),
+    }
+}
+
+/// Returns how this program is called for a store, from the URL that is shown for it. A URL that cannot
+/// be shown as it is comes from the environment.
+pub fn command_for_shown(url: &str) -> String {
+    if url.is_empty() || harmless(url) != url {
+        return "polylatch --url \"$POLYLATCH_URL\"".into();
+    }
+    format!("polylatch --url {}", shell_word(url))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,5 +232,14 @@ mod tests {
         assert_eq!(shell_word("it's $HOME"), r"'it'\''s $HOME'");
         assert_eq!(shell_word("-x"), "'-x'");
         assert_eq!(shell_word(""), "''");
+    }
+
+    #[test]
+    fn a_name_is_never_taken_for_an_option() {
+        assert_eq!(name_argument("orders/42"), "orders/42");
+        assert_eq!(name_argument("--json"), "-- '--json'");
+        assert_eq!(break_command("p", "a b", 7, "'...'"), "p break 'a b' --token 7 --reason '...'");
+        assert_eq!(break_command("p", "-x", 7, "'...'"), "p break --token 7 --reason '...' -- '-x'");
+        assert_eq!(break_command("p", "x", 7, "'-v'"), "p break x --token 7 --reason='-v'");
     }
 }

@@ -8,7 +8,7 @@ use super::dialogs::Dialog;
 use super::dialogs::secret::SecretDialog;
 use super::doing::every;
 use super::keyring::{Answer, Asking, entry_name};
-use crate::model::saved::{SavedConnection, SecretSource};
+use crate::model::saved::{SavedConnection, SecretSource, name_for};
 use crate::model::{Alarms, ConnectionId};
 use crate::poll::Target;
 
@@ -224,17 +224,7 @@ impl App {
 
     /// A name for a URL that no other connection has: its host, or the file's name.
     pub(super) fn free_name(&self, url: &str) -> String {
-        let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
-        let rest = rest.split(['?', '#']).next().unwrap_or_default();
-        let name = match rest.strip_prefix("//") {
-            Some(server) => {
-                let host = server.split('/').next().unwrap_or_default();
-                host.rsplit_once('@').map_or(host, |(_, host)| host)
-            }
-            None => rest.rsplit(['/', '\\']).next().unwrap_or_default(),
-        };
-        let name: String = name.chars().filter(|c| !c.is_control() && *c != '/').take(60).collect();
-        let name = if name.is_empty() { "store".to_owned() } else { name };
+        let name = name_for(url);
         let all = || self.saved.connections.iter().chain(&self.transient);
         let is_free = |name: &str| !all().any(|known| known.name == name);
         if is_free(&name) {

@@ -154,6 +154,8 @@ class AsyncGuard:
         return cast("bool", await carry_out(self._native._start_try_upgrade()))
 
     async def __aenter__(self) -> "AsyncGuard":
+        # What is released or lost must not run a block without its lock.
+        self._native.check()
         return self
 
     async def __aexit__(self, kind: object, value: object, traceback: object) -> None:
@@ -207,6 +209,8 @@ class AsyncGuardSet:
         return len(self._native)
 
     async def __aenter__(self) -> "AsyncGuardSet":
+        # What is released or lost must not run a block without its lock.
+        self._native.check()
         return self
 
     async def __aexit__(self, kind: object, value: object, traceback: object) -> None:

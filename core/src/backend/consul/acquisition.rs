@@ -187,6 +187,8 @@ fn stop_watching(state: &mut State) {
 pub(super) struct Acquisitions {
     by_owner: Mutex<HashMap<OwnerToken, Arc<Acquisition>>>,
     contended: Mutex<HashMap<LockName, Contended>>,
+    /// The waiter that looks for all of this client whether a lock has become free, and when it last did.
+    scouts: Mutex<HashMap<LockName, (OwnerToken, BootInstant)>>,
     /// One for every shared lock that a verb is about right now.
     turns: Mutex<HashMap<LockName, Weak<tokio::sync::Mutex<()>>>>,
 }
@@ -215,6 +217,22 @@ impl Acquisitions {
     /// The ids of the sessions that something hangs on.
     pub(super) fn needed(&self) -> HashSet<String> {
         self.all().iter().flat_map(|one| one.sessions()).map(|session| session.id.clone()).collect()
+    }
+
+    /// Whether this waiter is the one that looks whether its lock has become free, `every` so long. It
+    /// becomes that if no other has looked lately.
+    pub(super) fn scouts(&self, name: &LockName, owner: OwnerToken, every: Duration) -> bool {
+        if every.is_zero() {
+            return false;
+        }
+        let now = SystemClock.now();
+        let mut scouts = unpoisoned(&self.scouts);
+        scouts.retain(|_, (_, looked)| now.since(*looked) < every * 2);
+        let scout = scouts.entry(name.clone()).or_insert((owner, now));
+        if scout.0 == owner {
+            scout.1 = now;
+        }
+        scout.0 == owner
     }
 
     /// Notes that somebody waits, and how many if that was seen.

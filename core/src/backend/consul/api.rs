@@ -1,16 +1,21 @@
 //! The calls of Consul's HTTP API that locks need, and what their answers mean.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::address::Secret;
-use crate::backend::consul::errors::{refusal, unreadable};
+use crate::backend::consul::config::is_token;
+use crate::backend::consul::errors::{
+    PLAIN, denies, misses_node, refusal, refuses_key, said, unknown_node, unreadable,
+};
 use crate::backend::consul::port::{Port, Request, Response};
 use crate::clock::millis;
+use crate::credential::Credential;
 use crate::error::{Effect, Error, Result};
 
 /// Most operations of one transaction (Consul, "Transactions").
@@ -139,7 +144,7 @@ pub(crate) struct Refused {
 impl Refused {
     /// A lock was asked for whose last session ended a moment ago.
     pub(crate) fn lock_delay(&self) -> bool {
-        self.causes.iter().any(|(_, what)| what.contains("due to lock delay"))
+        self.causes.iter().any(|(_, what)| said(what).contains("due to lock delay"))
     }
 
     /// An operation on this key could not be.
@@ -149,7 +154,8 @@ impl Refused {
 
     /// A lock was asked for with this session, which is no more.
     pub(crate) fn session_is_gone(&self, session: &str) -> bool {
-        self.causes.iter().any(|(_, what)| what.contains("invalid session") && what.contains(session))
+        let names = |what: &str| said(what).contains("invalid session") && what.contains(session);
+        self.causes.iter().any(|(_, what)| names(what))
     }
 }
 
@@ -226,18 +232,33 @@ pub(crate) struct SessionInfo {
 /// One agent, with a token and a scope.
 pub(crate) struct Api {
     port: Box<dyn Port>,
-    token: Option<Secret>,
+    token: Option<Credential>,
     scope: String,
     pub timeout: Duration,
+    /// It was logged that a key was refused for its characters, and that answers have no index.
+    told_of_key: AtomicBool,
+    told_of_index: AtomicBool,
 }
 
 impl Api {
-    pub(crate) fn new(port: Box<dyn Port>, token: Option<Secret>, scope: String, timeout: Duration) -> Self {
-        Self { port, token, scope, timeout }
+    pub(crate) fn new(
+        port: Box<dyn Port>,
+        token: Option<Credential>,
+        scope: String,
+        timeout: Duration,
+    ) -> Self {
+        let (told_of_key, told_of_index) = Default::default();
+        Self { port, token, scope, timeout, told_of_key, told_of_index }
     }
 
     pub(crate) fn place(&self) -> String {
         self.port.place()
+    }
+
+    /// The datacenter, if the URL names one.
+    pub(crate) fn datacenter(&self) -> Option<String> {
+        let encoded = self.scope.split('&').find_map(|part| part.strip_prefix("dc="))?;
+        Some(percent_decode_str(encoded).decode_utf8_lossy().into_owned())
     }
 
     pub(crate) fn close(&self) {
@@ -257,8 +278,20 @@ impl Api {
         let parts: Vec<_> = [query, &self.scope].into_iter().filter(|part| !part.is_empty()).collect();
         let mark = if parts.is_empty() { "" } else { "?" };
         let target = format!("{path}{mark}{}", parts.join("&"));
-        let headers = self.token.iter().map(|token| ("x-consul-token", token.clone())).collect();
-        self.port.request(Request { method, target, headers, body, limit }).await
+        let request = |body| {
+            let headers = self
+                .token
+                .iter()
+                .map(|token| ("x-consul-token", Secret(token.latest().0.trim().to_owned())))
+                .collect();
+            self.port.request(Request { method, target: target.clone(), headers, body, limit })
+        };
+        let Some(token) = self.token.as_ref().filter(|token| token.can_change()) else {
+            return request(body).await;
+        };
+        let response = request(body.clone()).await?;
+        // What is refused for its token was not carried out.
+        if response.status == 403 && token.read_again(is_token) { request(body).await } else { Ok(response) }
     }
 
     /// Sends one request and fails unless its status is 200.
@@ -297,7 +330,7 @@ impl Api {
             ));
         }
         // A missing permission is no conflict.
-        if let Some(error) = errors.iter().find(|error| error.what.contains("ermission denied")) {
+        if let Some(error) = errors.iter().find(|error| denies(&error.what)) {
             let key = ops.get(error.op_index).map_or("", Op::key);
             return Err(refusal(
                 &Response { status: 403, index: None, body: error.what.clone().into_bytes() },
@@ -323,14 +356,39 @@ impl Api {
         // The server adds up to a sixteenth to the wait (Consul, "Blocking Queries").
         let limit = wait + wait / 8 + self.timeout;
         let response = self.ask("GET", &format!("/v1/kv/{path}"), &query, Vec::new(), limit).await?;
+        if refuses_key(&response, path) {
+            self.warn_of_key(path);
+        }
         let entries = pairs(&response, path, &self.place())?;
-        Ok((response.index.unwrap_or(0), entries))
+        let index = response.index.unwrap_or(0);
+        if index == 0 && !self.told_of_index.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "polylatch", event = "index_missing", place = self.place(),
+                "answers have no X-Consul-Index: something between this client and the agent drops it, so changes \
+                 are noticed by polling"
+            );
+        }
+        Ok((index, entries))
+    }
+
+    /// Logs, once, that the servers do not tell of changes of such keys.
+    pub(crate) fn warn_of_key(&self, key: &str) {
+        if !self.told_of_key.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "polylatch", event = "key_refused", key, place = self.place(),
+                "Consul accepts only {PLAIN} in keys, so changes of this one are not pushed and waiters poll; use \
+                 names and a prefix of these characters"
+            );
+        }
     }
 
     /// Makes a session. Returns its id.
     pub(crate) async fn create_session(&self, session: &NewSession<'_>) -> Result<String> {
         let body = serde_json::to_vec(session).unwrap_or_default();
         let response = self.ask("PUT", "/v1/session/create", "", body, self.timeout).await?;
+        if misses_node(&response) {
+            return Err(unknown_node(&self.place(), session.node, self.datacenter().as_deref()));
+        }
         if response.status != 200 {
             return Err(refusal(&response, "session", &self.place()));
         }
@@ -385,7 +443,11 @@ fn refusal_or_unreadable(response: &Response, place: &str) -> Error {
 mod tests {
     use serde_json::json;
 
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+    use crate::backend::Reply;
+    use crate::backend::consul::config::ConsulConfig;
 
     #[test]
     fn operations_are_spelled_as_the_server_reads_them() {
@@ -406,5 +468,50 @@ mod tests {
             let _ = pairs(&response, "k", "h:1");
             let _ = serde_json::from_slice::<TxnAnswer>(&response.body);
         }
+    }
+
+    /// An agent that knows one token.
+    struct Agent {
+        knows: Arc<Mutex<String>>,
+        asked: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Port for Agent {
+        fn request(&self, request: Request) -> Reply<Response> {
+            let token = request.headers[0].1.0.clone();
+            let status = if token == *self.knows.lock().unwrap() { 200 } else { 403 };
+            self.asked.lock().unwrap().push(token);
+            Box::pin(std::future::ready(Ok(Response { status, index: None, body: request.body })))
+        }
+
+        fn place(&self) -> String {
+            "agent".into()
+        }
+
+        fn close(&self) {}
+    }
+
+    #[test]
+    fn a_refused_token_is_read_again_from_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, "old \n").unwrap();
+        let url = format!("consul://agent?token_file={}", path.display());
+        let config = crate::registry::read(&url, ConsulConfig::from_url).unwrap();
+        let (knows, asked) = (Arc::new(Mutex::new("old".to_owned())), Arc::default());
+        let agent = Agent { knows: Arc::clone(&knows), asked: Arc::clone(&asked) };
+        let api = Api::new(Box::new(agent), config.token, String::new(), Duration::from_secs(1));
+        let ask = || {
+            let asking = api.ask("PUT", "/v1/txn", "", b"body".to_vec(), Duration::from_secs(1));
+            let response = pollster::block_on(asking).unwrap();
+            (response.status, response.body, std::mem::take(&mut *asked.lock().unwrap()))
+        };
+        assert_eq!(ask(), (200, b"body".to_vec(), vec!["old".to_owned()]));
+        "new".clone_into(&mut knows.lock().unwrap());
+        // Not rotated yet: one request, and its refusal.
+        assert_eq!((ask().0, ask().2.len()), (403, 1));
+        std::fs::write(&path, "new\n").unwrap();
+        assert_eq!(ask(), (200, b"body".to_vec(), vec!["old".to_owned(), "new".to_owned()]));
+        assert_eq!(ask().2, ["new"]);
     }
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::address::{Secret, TlsFiles, bracketed, host_and_port};
+use crate::address::{TlsFiles, bracketed, host_and_port};
 use crate::backend::consul::keys::Keys;
+use crate::credential::Credential;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{MAX_LEASE, Params, Settings};
 use crate::registry::file_path;
@@ -14,8 +15,11 @@ use crate::registry::file_path;
 /// Shortest session TTL that servers accept unless they are told otherwise (`session_ttl_min`).
 const SESSION_TTL_MIN: Duration = Duration::from_secs(10);
 
+/// Lock-delay of the shorter leases where the URL has none; Consul's own default.
+const MIN_DEFAULT_LOCK_DELAY: Duration = Duration::from_secs(15);
+
 /// Longest lock-delay (Consul, "Sessions").
-const MAX_LOCK_DELAY: Duration = Duration::from_secs(60);
+pub(crate) const MAX_LOCK_DELAY: Duration = Duration::from_secs(60);
 
 /// Where the agent is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +42,9 @@ impl Address {
 /// How the sessions of a client are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SessionOptions {
-    /// How long the servers refuse new holders after a session has ended with locks on it.
-    pub lock_delay: Duration,
+    /// How long the servers refuse new holders after a session has ended with locks on it; `None`: as
+    /// long as the lease.
+    pub lock_delay: Option<Duration>,
     /// Every acquisition gets a session of its own.
     pub per_lock: bool,
     /// The node that the session belongs to; the agent's own by default.
@@ -48,15 +53,27 @@ pub(crate) struct SessionOptions {
     pub checks: Vec<String>,
 }
 
+impl SessionOptions {
+    /// The lock-delay of a session for leases of this length. A holder that nobody can notify relies on
+    /// its lease for that long after its session was ended by force, so the default covers it as far as
+    /// Consul allows.
+    pub(crate) fn lock_delay_for(&self, lease: Duration) -> Duration {
+        self.lock_delay.unwrap_or_else(|| lease.clamp(MIN_DEFAULT_LOCK_DELAY, MAX_LOCK_DELAY))
+    }
+}
+
 /// Everything that a URL says about a Consul store.
 #[derive(Debug, Clone)]
 pub(crate) struct ConsulConfig {
     pub address: Address,
-    pub token: Option<Secret>,
+    pub token: Option<Credential>,
     /// Query parameters of every request: datacenter, namespace, partition.
     pub scope: String,
     pub keys: Keys,
     pub sessions: SessionOptions,
+    /// Length of a lease unless an acquisition asks for another.
+    #[cfg(not(target_family = "wasm"))]
+    pub lease: Duration,
     /// Shortest lease: what the servers take as session TTL.
     pub min_lease: Duration,
     pub timeout: Duration,
@@ -110,12 +127,13 @@ impl ConsulConfig {
             }
         }
         let sessions = SessionOptions {
-            lock_delay: params.duration(
-                "lock_delay",
-                Duration::from_secs(15),
-                Duration::ZERO,
-                MAX_LOCK_DELAY,
-            )?,
+            lock_delay: match params.has("lock_delay") {
+                true => {
+                    Some(params.duration("lock_delay", Duration::ZERO, Duration::ZERO, MAX_LOCK_DELAY)?)
+                }
+                // Taken all the same, so that it counts as an option of this store.
+                false => params.text("lock_delay").and(None),
+            },
             per_lock: params.choice("session", &[("shared", false), ("per-lock", true)], false)?,
             node: params.text("node"),
             checks: match params.text("checks") {
@@ -148,6 +166,8 @@ impl ConsulConfig {
             scope,
             keys,
             sessions,
+            #[cfg(not(target_family = "wasm"))]
+            lease: settings.lease,
             min_lease,
             timeout: settings.timeout,
         })
@@ -178,26 +198,23 @@ pub(crate) fn half_of_the_lease(settings: Settings) -> Settings {
 }
 
 /// The ACL token, from one of three places.
-fn token(params: &mut Params) -> Result<Option<Secret>> {
-    let invalid = |message: String| Error::new(ErrorKind::InvalidConfig, message);
-    let given = (params.text("token"), params.text("token_env"), params.text("token_file"));
-    let token = match given {
-        (None, None, None) => return Ok(None),
-        (Some(token), None, None) => token,
-        (None, Some(variable), None) => std::env::var(&variable)
-            .map_err(|_| invalid(format!("token_env names the variable {variable}, which is not set")))?,
-        (None, None, Some(path)) => std::fs::read_to_string(&path)
-            .map_err(|error| {
-                invalid(format!("the file of token_file={path} cannot be read")).with_source(error)
-            })?
-            .trim()
-            .to_owned(),
-        _ => return Err(invalid("give one of token, token_env and token_file, not several".into())),
-    };
-    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(invalid("the ACL token is empty or has spaces or control characters".into()));
+fn token(params: &mut Params) -> Result<Option<Credential>> {
+    let invalid = |message: &'static str| Error::new(ErrorKind::InvalidConfig, message);
+    if ["token", "token_env", "token_file"].into_iter().filter(|option| params.has(option)).count() > 1 {
+        return Err(invalid("give one of token, token_env and token_file, not several"));
     }
-    Ok(Some(Secret(token)))
+    let given = params.text("token").map(Credential::given);
+    let token = given.or(Credential::from_params(params, "token_env", "token_file")?);
+    if token.as_ref().is_some_and(|token| !is_token(&token.latest().0)) {
+        return Err(invalid("the ACL token is empty or has spaces or control characters"));
+    }
+    Ok(token)
+}
+
+/// Whether a text can stand in the header that carries the token; spaces around it are not sent.
+pub(crate) fn is_token(text: &str) -> bool {
+    let text = text.trim();
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 #[cfg(test)]
@@ -213,7 +230,7 @@ mod tests {
     fn urls_say_where_and_who_and_hide_the_token() {
         let config = read("consul://agent.example?token=s3cret&dc=east&prefix=apps/locks").unwrap();
         assert_eq!(config.address, Address::Tcp { host: "agent.example".into(), port: 8500 });
-        assert_eq!(config.token, Some(Secret("s3cret".into())));
+        assert_eq!(config.token, Some(Credential::given("s3cret".into())));
         assert_eq!(config.scope, "dc=east");
         assert_eq!(config.display(), "consul://agent.example:8500");
         assert!(!format!("{config:?}").contains("s3cret"));
@@ -221,6 +238,18 @@ mod tests {
         assert_eq!(read("consul+https://[::1]").unwrap().display(), "consul+https://[::1]:8501");
         assert_eq!(read("consul+unix:/run/c.sock").unwrap().address, Address::Unix("/run/c.sock".into()));
         assert_eq!(read("consul://h?checks=serfHealth,web").unwrap().sessions.checks, ["serfHealth", "web"]);
+    }
+
+    #[test]
+    fn lock_delay_covers_the_lease_unless_the_url_says_otherwise() {
+        let seconds = Duration::from_secs;
+        let delay = |url: &str, lease| read(url).unwrap().sessions.lock_delay_for(seconds(lease)).as_secs();
+        assert_eq!(
+            [10, 15, 16, 40, 60, 61, 3600].map(|lease| delay("consul://h", lease)),
+            [15, 15, 16, 40, 60, 60, 60]
+        );
+        assert_eq!(delay("consul://h?lock_delay=7s", 40), 7);
+        assert_eq!(delay("consul://h?lock_delay=0s", 40), 0);
     }
 
     #[test]

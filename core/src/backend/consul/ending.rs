@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::backend::consul::Inner;
 use crate::backend::consul::acquisition::{Acquisition, Lease, Place};
 use crate::backend::consul::api::{MOST_OPERATIONS, Op, Outcome};
+use crate::backend::consul::keys::written;
 use crate::backend::consul::line::{TRIES, index_of};
 use crate::backend::consul::records::{Follower, Record};
 use crate::backend::consul::sessions::busy;
@@ -177,7 +178,7 @@ impl Inner {
             return None;
         }
         let session = state.session.as_ref()?;
-        Some(self.keys.letter(&contender.client, contender.owner, &session.id))
+        Some(self.keys.letter(&written(&contender.client), contender.owner, &session.id))
     }
 
     pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {

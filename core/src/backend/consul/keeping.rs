@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use crate::backend::consul::Inner;
 use crate::backend::consul::acquisition::{Acquisition, Lease, Place};
 use crate::backend::consul::api::{Entry, Op};
+use crate::backend::consul::pace::Pace;
 use crate::backend::consul::records::{Follower, Letter};
 use crate::backend::consul::sessions::Session;
 use crate::backend::consul::view::{View, letter_to};
@@ -188,13 +189,16 @@ impl Inner {
             return;
         }
         let (api, wakeups) = (Arc::clone(&self.api), Arc::clone(&self.wakeups));
-        let (key, mut index, owner) = (lock.key.clone(), lock.modified, acquisition.contender.owner);
+        let (key, held, owner) = (lock.key.clone(), lock.modified, acquisition.contender.owner);
+        let mut index = held;
         let watch = self.runtime.spawn(async move {
-            while let Ok((seen, entries)) = api.watch(&key, false, index, WATCH).await {
-                if entries.first().map(|entry| entry.modified) != Some(index) {
+            loop {
+                let pace = Pace::start();
+                let Ok((seen, entries)) = api.watch(&key, false, index, WATCH).await else { return };
+                if entries.first().map(|entry| entry.modified) != Some(held) {
                     return wakeups.hint(owner);
                 }
-                index = index.max(seen);
+                index = index.max(pace.next(index, seen).await);
             }
         });
         if let Some((_, before)) = state.watch.replace((lock.modified, watch.abort_handle())) {
@@ -292,6 +296,7 @@ async fn read_letters(inner: Weak<Inner>) {
         }
         let (api, path) = (Arc::clone(&strong.api), strong.keys.inbox(&strong.client));
         drop(strong);
+        let pace = Pace::start();
         let heard = api.watch(&path, true, index, WATCH).await;
         let Some(strong) = inner.upgrade() else { return };
         match heard {
@@ -299,8 +304,8 @@ async fn read_letters(inner: Weak<Inner>) {
                 backoff = first();
                 strong.inbox.hears.store(true, Ordering::Relaxed);
                 strong.heard(seen, &entries);
-                // An index that goes back is from another history (Consul, "Blocking Queries").
-                index = if seen < index { 0 } else { seen };
+                drop(strong);
+                index = pace.next(index, seen).await;
             }
             Err(error) => {
                 strong.inbox.hears.store(false, Ordering::Relaxed);

@@ -106,6 +106,10 @@ impl Keys {
 
     /// What concerns one client: its sessions, its record, letters to it.
     pub(crate) fn inbox(&self, client: &ClientId) -> String {
+        self.inbox_at(&written(client))
+    }
+
+    fn inbox_at(&self, client: &str) -> String {
         format!("{}/.client/{client}/", self.prefix)
     }
 
@@ -118,8 +122,10 @@ impl Keys {
         format!("{}session-{session}", self.inbox(client))
     }
 
-    pub(crate) fn letter(&self, client: &ClientId, owner: OwnerToken, session: &str) -> String {
-        format!("{}{}", self.inbox(client), leaf(owner, session))
+    /// A letter to a client, which is named as in its own records: clients of another version spell
+    /// their inbox in another way, and everybody finds what was written where its own record says.
+    pub(crate) fn letter(&self, client: &str, owner: OwnerToken, session: &str) -> String {
+        format!("{}{}", self.inbox_at(client), leaf(owner, session))
     }
 
     pub(crate) fn audit(&self) -> String {
@@ -154,7 +160,7 @@ impl Keys {
         }
         if let Some(rest) = rest.strip_prefix(".client/") {
             let (client, what) = rest.split_once('/')?;
-            return Some(Key::OfClient(ClientId::from_stored(client), what.to_owned()));
+            return Some(Key::OfClient(client_of(client), what.to_owned()));
         }
         // A segment of a name never begins with a dot, so the first that does ends it.
         for (at, _) in rest.match_indices("/.l") {
@@ -192,6 +198,40 @@ pub(crate) enum Part {
     Lease(OwnerToken),
     /// The contender key of a semaphore's session.
     Permit,
+}
+
+/// A client id as it stands in keys and records: some servers refuse keys with a colon, which every id
+/// has. All but letters, digits, `.`, `-` and `_` is `=` and two hex digits.
+pub(crate) fn written(client: &ClientId) -> String {
+    let mut out = String::with_capacity(client.as_str().len() + 4);
+    for byte in client.as_str().bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => out.push(byte.into()),
+            other => out.push_str(&format!("={other:02X}")),
+        }
+    }
+    out
+}
+
+/// Reads [`written`] back. What has a colon was written by version 0.1, which wrote ids as they are.
+pub(crate) fn client_of(text: &str) -> ClientId {
+    let decoded = || {
+        let mut parts = text.split('=');
+        let mut bytes = parts.next()?.as_bytes().to_vec();
+        for part in parts {
+            let (byte, rest) = part.split_at_checked(2)?;
+            bytes.push(u8::from_str_radix(byte, 16).ok()?);
+            bytes.extend_from_slice(rest.as_bytes());
+        }
+        String::from_utf8(bytes).ok()
+    };
+    let id = (!text.contains(':')).then(decoded).flatten();
+    ClientId::from_stored(id.as_deref().unwrap_or(text))
+}
+
+/// Whether every server takes this key: those of Consul 1.21.5 refuse all other characters.
+pub(crate) fn is_plain(key: &str) -> bool {
+    key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b",_./-?&=".contains(&byte))
 }
 
 /// Who and under which session: a key that died with its session is under lock-delay, so the same
@@ -306,6 +346,34 @@ mod tests {
         assert_eq!(keys.read(&keys.audit()), Some(Key::Audit));
         assert_eq!(keys.read("polylatch/a/b/other"), None);
         assert_eq!(keys.read("elsewhere/a/.lock"), None);
+    }
+
+    #[test]
+    fn keys_about_clients_are_taken_by_every_server() {
+        let keys = keys();
+        let session = "03728c09-2062-b76f-1615-ea71761caff2";
+        let mut seen = std::collections::HashSet::new();
+        for id in ["web-1:42:0a0b0c0d", "web-1=3A42:0:a", "a%:1:b", "Größe:1:c", "=:1:d", "a=:1:d", "_.-:1:e"]
+        {
+            let client = ClientId::from_stored(id);
+            let text = written(&client);
+            assert!(seen.insert(text.clone()), "{id} met another at {text}");
+            assert_eq!(client_of(&text), client);
+            let owner = OwnerToken::from_hex("00112233445566778899aabbccddeeff").unwrap();
+            for key in [
+                keys.inbox(&client),
+                keys.about(&client, session),
+                keys.marker(&client, session),
+                keys.letter(&text, owner, session),
+            ] {
+                assert!(is_plain(&key) && key.starts_with(&keys.inbox(&client)), "{key}");
+            }
+        }
+        assert_eq!(written(&ClientId::from_stored("web-1:42:0a0b0c0d")), "web-1=3A42=3A0a0b0c0d");
+        // As version 0.1 wrote them, and what nobody wrote.
+        for text in ["web-1:42:0a0b0c0d", "a=:1:b", "odd=zz", "odd=4", "odd=é"] {
+            assert_eq!(client_of(text).as_str(), text);
+        }
     }
 
     #[test]

@@ -51,6 +51,11 @@ impl Inner {
             // It ended before this acquisition had anything: one more try with a new one.
             answer = self.poll_in_turn(&acquisition, ask).await;
         }
+        if let Ok(Answer::Wait { answer, .. }) = &mut answer
+            && self.acquisitions.scouts(&contender.name, contender.owner, near(ask))
+        {
+            answer.poll_within = Some(near(ask));
+        }
         match &answer {
             Err(error) if error.effect() == Effect::Maybe => acquisition.state().uncertain = true,
             Ok(Answer::Held { .. }) | Err(_) => {}
@@ -67,7 +72,9 @@ impl Inner {
         let now = SystemClock.now();
         let session = self.session_for(acquisition).await?;
         self.freshen(acquisition, now).await?;
-        if let Some(answer) = self.known_to_wait(acquisition, ask, now) {
+        if let Some(answer) = self.known_to_wait(acquisition, ask, now)
+            && self.is_still_held(contender, ask).await?
+        {
             return Ok(answer);
         }
         let (place, uncertain) = {
@@ -112,15 +119,29 @@ impl Inner {
     /// The answer to a waiter whose turn is far away: it stands in line as long as its session lives,
     /// and a letter comes when it is its turn.
     fn known_to_wait(&self, acquisition: &Acquisition, ask: Ask, now: BootInstant) -> Option<Answer> {
-        let Ask::Wait { near_heartbeat, .. } = ask else { return None };
+        let Ask::Wait { .. } = ask else { return None };
         let state = acquisition.state();
         let Place::InLine { asked_at, position: position @ 1.., seen } = state.place else { return None };
-        // The heartbeat allows for 3.5 polls.
-        let patience = near_heartbeat * 2 / 7 * position.min(LONGEST_PATIENCE);
+        let patience = near(ask) * position.min(LONGEST_PATIENCE);
         if state.uncertain || !self.inbox.hears() || now.since(asked_at) >= patience {
             return None;
         }
         Some(wait(seen, Some(position), None))
+    }
+
+    /// Whether a lock has a holder, as far as this poll is to know: one waiter of each client asks at
+    /// every interval. No message tells that a lock became free by the end of a session.
+    async fn is_still_held(&self, contender: &Contender, ask: Ask) -> Result<bool> {
+        if !self.acquisitions.scouts(&contender.name, contender.owner, near(ask)) {
+            return Ok(true);
+        }
+        // Who holds a share stands in other keys than the held one: it reads all of them.
+        if contender.mode != Mode::Mutex {
+            return Ok(false);
+        }
+        let key = self.keys.lock(&contender.name);
+        let Outcome::Done(found) = self.api.look(&[Op::Tree(key.clone())]).await? else { return Ok(false) };
+        Ok(found.iter().any(|entry| entry.key == key && !entry.session.is_empty()))
     }
 
     /// The session, and those of the permits; after the loss of one, new ones.
@@ -154,7 +175,7 @@ impl Inner {
     }
 
     pub(super) fn record(&self, acquisition: &Acquisition) -> Record {
-        let delay = millis(self.sessions.lock_delay());
+        let delay = millis(self.sessions.lock_delay(acquisition.contender.lease));
         let permits = acquisition.state().permits.iter().map(|permit| permit.session.id.clone()).collect();
         Record::of(&acquisition.contender, delay, permits)
     }
@@ -493,6 +514,14 @@ pub(super) fn other_use(view: &View, contender: &Contender) -> Option<Result<Ans
     // Who waits behind others of its own kind has no say in what the lock is.
     let only_me = view.used == Use::Free && view.line.iter().all(|waiter| waiter.owner == contender.owner);
     (!only_me).then_some(Ok(Answer::OtherKind { present }))
+}
+
+/// The poll interval of a waiter near the head of the line; the heartbeat allows for 3.5 of them.
+fn near(ask: Ask) -> Duration {
+    match ask {
+        Ask::Wait { near_heartbeat, .. } => near_heartbeat * 2 / 7,
+        Ask::Try => Duration::ZERO,
+    }
 }
 
 fn wait(seen: u64, position: Option<u32>, holder: Option<crate::backend::HolderHint>) -> Answer {

@@ -31,6 +31,7 @@ use std::time::Duration;
 use crate::backend::consul::Inner;
 use crate::backend::consul::acquisition::{Acquisition, Place};
 use crate::backend::consul::api::{MOST_OPERATIONS, Op};
+use crate::backend::consul::pace::Pace;
 use crate::backend::consul::view::View;
 use crate::mode::Mode;
 use crate::wakeups::unpoisoned;
@@ -149,6 +150,7 @@ async fn watch_the_line(inner: Weak<Inner>, whose: Weak<Acquisition>) {
         let (api, contender) = (Arc::clone(&strong.api), Arc::clone(&acquisition.contender));
         let keys = strong.keys.clone();
         drop((strong, acquisition));
+        let pace = Pace::start();
         // Without an answer the release looks by itself.
         let Ok((seen, entries)) = api.watch(&keys.line(&contender.name), true, index, WATCH).await else {
             return;
@@ -162,6 +164,6 @@ async fn watch_the_line(inner: Weak<Inner>, whose: Weak<Acquisition>) {
             }
             return;
         }
-        index = if seen < index { 0 } else { seen };
+        index = pace.next(index, seen).await;
     }
 }

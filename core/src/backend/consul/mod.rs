@@ -47,6 +47,7 @@ mod line;
 mod lookout;
 #[cfg(not(target_family = "wasm"))]
 mod native;
+mod pace;
 mod port;
 mod reading;
 pub(crate) mod records;
@@ -197,6 +198,11 @@ impl Inner {
         match response.status {
             200 | 404 if response.index.is_some() => Ok(()),
             200 => Err(errors::unreadable(&response, &self.api.place())),
+            // Transactions take such keys; only what waits for changes does not.
+            _ if errors::refuses_key(&response, &self.keys.audit()) => {
+                self.api.warn_of_key(&self.keys.audit());
+                self.api.look(&[api::Op::Tree(self.keys.audit())]).await.map(drop)
+            }
             _ => Err(errors::refusal(&response, &self.keys.audit(), &self.api.place())),
         }
     }

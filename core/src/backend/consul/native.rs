@@ -19,16 +19,15 @@ use hyper::header::{CONTENT_TYPE, HOST};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::backend::Reply;
 use crate::backend::consul::config::Address;
 use crate::backend::consul::port::{Port, Request, Response};
 use crate::error::{Effect, Error, ErrorKind, Result};
-use crate::socket::{Socket, waitable};
+use crate::patience;
+use crate::socket::{Socket, notice_loss, waitable};
+use crate::tls::{self, Tls};
 use crate::wakeups::unpoisoned;
-use crate::{patience, tls};
 
 /// How many unused connections are kept for later.
 const IDLE_CONNECTIONS: usize = 16;
@@ -146,7 +145,7 @@ impl Wake for Hub {
 
 struct Shared {
     address: Address,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: Option<Tls>,
     idle: Mutex<Vec<Wire>>,
     closed: AtomicBool,
 }
@@ -158,7 +157,7 @@ impl NativePort {
     /// Reads what the configuration names (certificates). Connects later, when first needed.
     pub(crate) fn new(address: &Address) -> Result<Self> {
         let tls = match address {
-            Address::Tls { host, files, .. } => Some(tls::connector(host, files)?),
+            Address::Tls { host, files, .. } => Some(Tls::new(host, files)?),
             Address::Tcp { .. } | Address::Unix(_) => None,
         };
         Ok(Self(Arc::new(Shared {
@@ -180,11 +179,16 @@ impl Port for NativePort {
             let sent = tokio::task::unconstrained(shared.send(request));
             match tokio::time::timeout(limit, sent).await {
                 Ok(answer) => answer,
-                Err(_) => Err(Error::new(
-                    ErrorKind::BackendUnavailable,
-                    format!("Consul at {} did not answer within {limit:?}", shared.place()),
-                )
-                .with_effect(Effect::Maybe)),
+                Err(_) => {
+                    // The request's own connection has ended with it. Those of the same age may be as dead, and each
+                    // would cost another time limit.
+                    unpoisoned(&shared.idle).clear();
+                    Err(Error::new(
+                        ErrorKind::BackendUnavailable,
+                        format!("Consul at {} did not answer within {limit:?}", shared.place()),
+                    )
+                    .with_effect(Effect::Maybe))
+                }
             }
         })
     }
@@ -335,9 +339,11 @@ impl Shared {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(refused)?;
                 // A lock is all small messages that somebody waits for.
                 stream.set_nodelay(true).map_err(refused)?;
+                notice_loss(&stream);
                 let (stream, socket) = waitable(stream);
-                let Some((connector, name)) = &self.tls else { return Ok((Box::new(stream), socket)) };
-                match connector.connect(name.clone(), stream).await {
+                let Some(tls) = &self.tls else { return Ok((Box::new(stream), socket)) };
+                let (connector, name) = tls.now();
+                match connector.connect(name, stream).await {
                     Ok(stream) => Ok((Box::new(stream), socket)),
                     Err(error) => Err(tls::refused(error, "Consul", &self.place(), "consul+https", "consul")),
                 }

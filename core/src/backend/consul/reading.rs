@@ -16,9 +16,9 @@ use crate::clock::{BootInstant, Clock, SystemClock, seconds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{
     AuditEntry, BreakOutcome, BreakRequest, ClientView, Detail, HolderView, LockView, Query, Snapshot,
-    WaiterView,
+    UNREADABLE, WaiterView,
 };
-use crate::mode::Kind;
+use crate::mode::{Kind, Mode};
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
 use crate::token::{ClientId, OwnerToken};
@@ -188,7 +188,7 @@ impl Inner {
             let next = enter.first().map(|entrant| entrant.record.client());
             let change = Change { ends: Some(holder), leaves, enter, revoked: true, ..Change::default() };
             let mut ops = view.transaction(&self.keys, &change);
-            ops.extend(self.audit_with(&request, &record.client).await?);
+            ops.extend(self.audit_with(&request, record.client().as_str()).await?);
             if let Outcome::Done(_) = self.api.transact(&ops).await? {
                 return Ok(BreakOutcome::Broken { holder: record.client(), next });
             }
@@ -202,17 +202,15 @@ impl Inner {
         let Outcome::Done(found) = self.api.look(&[Op::Tree(key.clone())]).await? else { return Err(busy()) };
         let present = found.into_iter().find(|entry| entry.key == key);
         let mut all = present.as_ref().map_or_else(Vec::new, |entry| read_audit(&entry.value));
-        all.insert(
-            0,
-            Broken {
-                at_ms: wall_ms(),
-                name: request.name.clone(),
-                fencing_token: request.expected.get(),
-                holder: holder.to_owned(),
-                by: request.by.clone(),
-                reason: request.reason.clone(),
-            },
-        );
+        let broken = Broken {
+            at_ms: wall_ms(),
+            name: request.name.clone(),
+            fencing_token: request.expected.get(),
+            holder: holder.to_owned(),
+            by: request.by.clone(),
+            reason: request.reason.clone(),
+        };
+        all.insert(0, serde_json::to_value(broken).unwrap_or_default());
         all.truncate(AUDIT_LENGTH);
         let unchanged = match present {
             Some(entry) => Op::CheckIndex(key.clone(), entry.modified),
@@ -256,13 +254,15 @@ fn not_ours(name: &LockName, what: &str) -> Error {
     Error::new(ErrorKind::NameConflict, format!("{:?} {what}", name.as_str())).on_lock(name.as_str())
 }
 
-fn read_audit(value: &[u8]) -> Vec<Broken> {
+/// The breaks as they were written: those of another version are kept, though they cannot be read.
+fn read_audit(value: &[u8]) -> Vec<serde_json::Value> {
     serde_json::from_slice(value).unwrap_or_default()
 }
 
 fn audit(entry: &Entry, query: &Query) -> Vec<AuditEntry> {
-    let wanted = read_audit(&entry.value).into_iter().filter(|broken| query.wants(&broken.name));
-    wanted
+    let readable = read_audit(&entry.value).into_iter().filter_map(|one| serde_json::from_value(one).ok());
+    readable
+        .filter(|broken: &Broken| query.wants(&broken.name))
         .map(|broken| AuditEntry {
             at_ms: broken.at_ms,
             name: broken.name,
@@ -292,8 +292,15 @@ fn client_view(id: ClientId, entry: &Entry) -> Option<ClientView> {
 
 fn holder_view(holder: &Holder, sessions: &[SessionInfo]) -> HolderView {
     let record = holder.record.as_ref();
+    let mut details = Vec::new();
+    // Read-write locks are kept by no other program.
+    if record.is_none() && holder.mode == Mode::Write {
+        details
+            .push(Detail::new(UNREADABLE, "lease: written by another version of Polylatch (form unknown)"));
+    }
     let session = sessions.binary_search_by(|session| session.id.cmp(&holder.session)).ok();
     let now = wall_ms();
+    details.extend(session_details(&holder.session, session.map(|at| &sessions[at])));
     let renewed = record.and_then(|record| {
         is_renewed(0, Duration::from_millis(record.first_ms), Duration::from_millis(record.lease_ms))
     });
@@ -312,7 +319,7 @@ fn holder_view(holder: &Holder, sessions: &[SessionInfo]) -> HolderView {
         renewals: None,
         renewed_ago_ms: None,
         renewed,
-        details: session_details(&holder.session, session.map(|at| &sessions[at])),
+        details,
     }
 }
 
@@ -347,5 +354,20 @@ fn waiter_view(waiter: &Waiter, position: u32) -> WaiterView {
         waited_ms: wall_ms().saturating_sub(record.at_ms),
         // The servers remove a waiter whose session has ended.
         silent: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_break_of_another_version_hides_no_other_and_is_kept() {
+        let known = r#"{"at_ms":1763680000000,"name":"a","fencing_token":35,"holder":"web-1:42:0a0b0c0d","by":"ann@desk","reason":"holder is stuck"}"#;
+        let value = format!(r#"[{{"v":2,"later":true}},{known}]"#);
+        let entry = Entry { value: value.clone().into_bytes(), ..Entry::default() };
+        let seen = audit(&entry, &Query::default());
+        assert_eq!((seen.len(), seen[0].reason.as_str()), (1, "holder is stuck"));
+        assert_eq!(read_audit(value.as_bytes()).len(), 2);
     }
 }

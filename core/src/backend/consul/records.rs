@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backend::consul::keys::{client_of, written};
 use crate::backend::{Contender, HolderHint};
 use crate::client_info::{ClientInfo, process_id};
 use crate::clock::{SystemTime, UNIX_EPOCH, millis};
@@ -31,6 +32,7 @@ pub(crate) struct Record {
     pub v: u32,
     /// 32 hex digits.
     pub owner: String,
+    /// As in the key of its inbox.
     pub client: String,
     pub label: String,
     /// `m`, `r`, `w` or `pCOUNT/CAPACITY`.
@@ -74,7 +76,7 @@ impl Record {
         Self {
             v: 1,
             owner: contender.owner.to_hex(),
-            client: contender.client.to_string(),
+            client: written(&contender.client),
             label: contender.label.clone(),
             mode: mode_text(contender.mode),
             first_ms: millis(contender.first_lease),
@@ -105,7 +107,7 @@ impl Record {
     }
 
     pub(crate) fn client(&self) -> ClientId {
-        ClientId::from_stored(&self.client)
+        client_of(&self.client)
     }
 
     pub(crate) fn mode(&self) -> Option<Mode> {
@@ -277,6 +279,9 @@ mod tests {
     fn golden_records_are_read() {
         let golden = r#"[1,"00112233445566778899aabbccddeeff","web-1:42:0a0b0c0d","nightly","p2/5",3000,15000,15000,1763680000000,null,["03728c09-2062-b76f-1615-ea71761caff2"]]"#;
         let record = Record::read(golden.as_bytes()).unwrap();
+        assert_eq!(record.client().as_str(), "web-1:42:0a0b0c0d");
+        let present = Record { client: "web-1=3A42=3A0a0b0c0d".into(), ..record.clone() };
+        assert_eq!(present.client(), record.client());
         assert_eq!(record.mode(), Some(Mode::Permits { count: 2, capacity: 5 }));
         assert_eq!(record.bytes(), golden.as_bytes());
         let letter = br#"{"granted":{"name":"a/b"}}"#;

@@ -126,8 +126,9 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn lock_delay(&self) -> Duration {
-        self.options.lock_delay
+    /// The lock-delay of the session for a lock of this lease.
+    pub(crate) fn lock_delay(&self, lease: Duration) -> Duration {
+        self.options.lock_delay_for(ttl_of(lease))
     }
 
     /// The session for a lock of this lease.
@@ -186,7 +187,7 @@ impl Sessions {
         let wanted = NewSession {
             name: format!("polylatch {}", self.client),
             ttl: go_duration(ttl),
-            lock_delay: go_duration(options.lock_delay),
+            lock_delay: go_duration(options.lock_delay_for(ttl)),
             behavior: "delete",
             node_checks: &options.checks,
             node: options.node.as_deref(),

@@ -215,10 +215,10 @@ impl View {
                 self.holders = vec![holder(lock, Mode::Mutex)];
             }
             RW_FLAGS => {
-                self.holders = leases
-                    .iter()
-                    .filter_map(|entry| Some(holder(entry, Record::read(&entry.value)?.mode()?)))
-                    .collect();
+                // A lease of another version excludes all others until its session ends.
+                let mode = |entry: &Entry| Record::read(&entry.value).and_then(|record| record.mode());
+                self.holders =
+                    leases.iter().map(|entry| holder(entry, mode(entry).unwrap_or(Mode::Write))).collect();
                 if !self.holders.is_empty() {
                     self.used = Use::As(Kind::ReadWrite);
                 }
@@ -390,7 +390,7 @@ impl View {
             ops.push(Op::Delete(holder.key.clone()));
         }
         let (Some(record), Some(owner)) = (&holder.record, holder.owner) else { return };
-        let letter = keys.letter(&record.client(), owner, &holder.session);
+        let letter = keys.letter(&record.client, owner, &holder.session);
         if change.revoked {
             let text = serde_json::to_vec(&Letter::Revoked { fence: holder.fence }).unwrap_or_default();
             ops.push(lock_op(letter, text, OWN_FLAGS, &holder.session));
@@ -418,12 +418,11 @@ impl View {
             }
         }
         if !entrant.asks {
-            let client = entrant.record.client();
             let next = if entrant.mode == Mode::Mutex { self.followers(entrant.owner) } else { Vec::new() };
             let (name, alone) = (self.name.as_str().to_owned(), self.is_alone(entrant.owner));
             let text = Letter::Granted { name, next, alone };
             let text = serde_json::to_vec(&text).unwrap_or_default();
-            let key = keys.letter(&client, entrant.owner, &entrant.session);
+            let key = keys.letter(&entrant.record.client, entrant.owner, &entrant.session);
             ops.push(lock_op(key, text, OWN_FLAGS, &entrant.session));
         }
     }
@@ -540,6 +539,56 @@ pub(crate) fn letter_to(keys: &Keys, client: &ClientId, entry: &Entry) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_client_finds_its_letter_where_its_own_version_looks() {
+        let keys = Keys::new("polylatch", None).unwrap();
+        let name = LockName::new("a").unwrap();
+        let owner = OwnerToken::random().unwrap();
+        for (client, inbox) in [
+            ("web-1:42:0a0b0c0d", "polylatch/.client/web-1:42:0a0b0c0d/"),
+            ("web-1=3A42=3A0a0b0c0d", "polylatch/.client/web-1=3A42=3A0a0b0c0d/"),
+        ] {
+            let record = format!(r#"[1,"{}","{client}","","m",3000,15000,0,0,null,[]]"#, owner.to_hex());
+            let record = Record::read(record.as_bytes()).unwrap();
+            assert_eq!(record.client().as_str(), "web-1:42:0a0b0c0d");
+            let (mode, session) = (Mode::Mutex, "03728c09-2062-b76f-1615-ea71761caff2".to_owned());
+            let waits = Some(keys.contender(&name, owner, &session));
+            let enter = vec![Entrant { owner, record, mode, session, waits, asks: false }];
+            let view = View::read(&keys, &name, Vec::new());
+            let ops = view.transaction(&keys, &Change { enter, ..Change::default() });
+            assert!(ops.iter().any(|op| op.key().starts_with(inbox)), "{ops:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_of_another_version_excludes_readers_and_writers_and_a_waiter_is_passed_over() {
+        let keys = Keys::new("polylatch", None).unwrap();
+        let name = LockName::new("a").unwrap();
+        let owner = OwnerToken::random().unwrap();
+        let entry = |key: String, flags, value: &str, session: &str| Entry {
+            key,
+            flags,
+            value: value.into(),
+            session: session.into(),
+            created: 1,
+            modified: 1,
+        };
+        let session = "03728c09-2062-b76f-1615-ea71761caff2";
+        for value in [r#"[2,"later"]"#, r#"{"v":2}"#, "pl2|x", ""] {
+            let entries = || {
+                vec![
+                    entry(keys.lock(&name), RW_FLAGS, "x", ""),
+                    entry(keys.lease(&name, owner, session), OWN_FLAGS, value, session),
+                    entry(keys.contender(&name, owner, session), OWN_FLAGS, value, session),
+                ]
+            };
+            let view = View::read(&keys, &name, entries());
+            assert_eq!((view.holders.len(), view.line.len()), (1, 0), "{value}");
+            let held: Vec<Mode> = view.holders.iter().map(|holder| holder.mode).collect();
+            assert!(!fits(&held, Mode::Read) && !fits(&held, Mode::Write), "{value}");
+        }
+    }
 
     #[test]
     fn who_overtook_others_hands_on_to_them() {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, AnswerAll, Ask, Contender, Conversion, Released, RenewItem, Renewal,
+    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, AnswerAll, Ask, Contender, Conversion, REAPED_PER_STEP, Released,
+    RenewItem, Renewal,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::{BootInstant, millis};
@@ -19,9 +20,6 @@ use crate::policy::waiting::WaitAnswer;
 use crate::token::OwnerToken;
 
 mod view;
-
-/// How many silent waiters one step drops at most, so that no step is long.
-const REAPED_PER_STEP: usize = 64;
 
 /// How many waiters one step lets in together at most; the next ones enter by their own polls.
 const GRANTED_PER_STEP: usize = 64;
@@ -66,6 +64,8 @@ struct Lock {
     holders: Vec<Holder>,
     /// In the order in which they came.
     line: VecDeque<Waiter>,
+    /// The latest step could not drop all silent waiters from the front.
+    unswept: bool,
 }
 
 /// All locks of one store.
@@ -105,6 +105,7 @@ impl Store {
             if let Some(holder) = lock.held_by(contender.owner) {
                 break 'answer Answer::Held { fence: FencingToken::new(holder.fence) };
             }
+            let unswept = lock.unswept;
             if let Ask::Wait { near_heartbeat, far_heartbeat } = ask {
                 self.stand_in_line(&mut lock, contender, now, near_heartbeat, far_heartbeat);
             }
@@ -115,7 +116,7 @@ impl Store {
                     position: Some(position as u32),
                     // The first that may make room.
                     holder_left: lock.holders.iter().map(|holder| holder.ends_at.since(now.boot)).min(),
-                    poll_within: None,
+                    poll_within: unswept.then_some(Duration::ZERO),
                 },
                 holder: lock.holders.first().map(|holder| holder.hint(now)),
             }
@@ -171,7 +172,8 @@ impl Store {
         let mut lock = self.take(name, now);
         let renewal = match lock.held_by(item.contender.owner) {
             Some(holder) if holder.fence == item.fence.get() => {
-                holder.ends_at = now.boot + item.lease;
+                // Never shorten: a renewal that arrives late must not undo a later one.
+                holder.ends_at = holder.ends_at.max(now.boot + item.lease);
                 holder.renewals = item.renewals;
                 holder.renewed_at = Some(now.boot);
                 Renewal::Extended
@@ -452,14 +454,12 @@ impl Lock {
 
     /// Drops silent waiters from the front, at most [`REAPED_PER_STEP`], and returns the first live one.
     fn live_head(&mut self, now: Now) -> Option<OwnerToken> {
-        for _ in 0..REAPED_PER_STEP {
-            let first = self.line.front()?;
-            if now.boot < first.silent_at {
-                return Some(first.contender.owner);
-            }
-            self.line.pop_front();
-        }
-        None
+        let is_silent = |waiter: &Waiter| waiter.silent_at <= now.boot;
+        let silent = self.line.iter().take(REAPED_PER_STEP).take_while(|waiter| is_silent(waiter)).count();
+        self.line.drain(..silent);
+        let first = self.line.front();
+        self.unswept = first.is_some_and(is_silent);
+        first.filter(|first| !is_silent(first)).map(|first| first.contender.owner)
     }
 
     fn position(&self, owner: OwnerToken) -> Option<usize> {

@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use crate::address::{Secret, TlsFiles, bracketed, host_and_port};
+use crate::address::{TlsFiles, bracketed, host_and_port};
 use crate::backend::redis::port::{AckRule, Acknowledge};
 use crate::backend::redis::records::Keys;
+use crate::credential::Credential;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{MAX_LEASE, MIN_LEASE, Params, Settings};
 use crate::registry::file_path;
 
 /// What a service's name cannot keep as it is in the path of a URL.
-const IN_A_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'?').add(b'#').add(b'%');
+const IN_A_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'?').add(b'#').add(b'%').add(b'@');
+
+/// What a user's name cannot keep as it is before the host of a URL.
+const IN_A_LOGIN: &AsciiSet = &IN_A_PATH.add(b':').add(b',');
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -57,7 +61,7 @@ pub(crate) struct Service {
     pub tls: Option<TlsFiles>,
     /// Who asks the Sentinels; the servers have users of their own.
     pub user: Option<String>,
-    pub password: Option<Secret>,
+    pub password: Option<Credential>,
 }
 
 /// How the server is found.
@@ -81,6 +85,14 @@ impl Guarantee {
         let choices = [("best-effort", Self::BestEffort), ("strict", Self::Strict)];
         params.choice("guarantee", &choices, Self::BestEffort)
     }
+
+    /// As it is written in a URL and in the record of a client.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::BestEffort => "best-effort",
+            Self::Strict => "strict",
+        }
+    }
 }
 
 /// Everything that a URL says about a Redis store.
@@ -88,7 +100,7 @@ impl Guarantee {
 pub(crate) struct RedisConfig {
     pub place: Place,
     pub user: Option<String>,
-    pub password: Option<Secret>,
+    pub password: Option<Credential>,
     pub database: u32,
     pub keys: Keys,
     pub guarantee: Guarantee,
@@ -107,7 +119,10 @@ impl RedisConfig {
         params: &mut Params,
         settings: &Settings,
     ) -> Result<Self> {
-        let mut login = Login { user: params.text("user"), password: secret_from(params, "password_env")? };
+        let mut login = Login {
+            user: params.text("user"),
+            password: Credential::from_params(params, "password_env", "password_file")?,
+        };
         let mut database = match params.text("db") {
             Some(text) => Some(
                 text.parse::<u32>()
@@ -146,9 +161,10 @@ impl RedisConfig {
                 })
             };
             if !path.is_empty() {
-                let number = path.parse::<u32>().map_err(|_| {
-                    invalid(format!("the path /{path} must be a database number, for example /0"))
-                })?;
+                // It is not repeated: a password that is not percent-encoded can get here.
+                let number = path
+                    .parse::<u32>()
+                    .map_err(|_| invalid("the path of the URL must be a database number, for example /0"))?;
                 if database.replace(number).is_some_and(|other| other != number) {
                     return Err(invalid("the database is given twice, as path and as db; give it once"));
                 }
@@ -212,7 +228,7 @@ impl RedisConfig {
 
     /// The URL without its secrets.
     pub(crate) fn display(&self) -> String {
-        let login = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+        let login = self.login_for_display();
         let database = if self.database == 0 { String::new() } else { format!("/{}", self.database) };
         match &self.place {
             Place::At(Address::Tcp { host, port }) => {
@@ -233,6 +249,12 @@ impl RedisConfig {
                 format!("{scheme}://{login}{}/{name}{database}", sentinels.join(","))
             }
         }
+    }
+
+    /// The user as it stands before the host in a URL, with its `@`, or nothing.
+    pub(crate) fn login_for_display(&self) -> String {
+        let user = self.user.as_ref().map(|user| utf8_percent_encode(user, IN_A_LOGIN));
+        user.map(|user| format!("{user}@")).unwrap_or_default()
     }
 
     /// Whether nobody on the way can read along.
@@ -259,18 +281,23 @@ impl Service {
                 )));
             }
             let sentinel = host_and_port(place, 26379).map_err(invalid)?;
-            if sentinels.contains(&sentinel) {
-                return Err(invalid(format!("the URL names the Sentinel {place} twice; name each once")));
+            if let Some(first) = sentinels.iter().position(|other| *other == sentinel) {
+                let (first, second) = (first + 1, sentinels.len() + 1);
+                return Err(invalid(format!(
+                    "Sentinels {first} and {second} of the URL are the same server; name each once"
+                )));
             }
             sentinels.push(sentinel);
         }
         let user = params.text("sentinel_user");
-        let password = match (params.text("sentinel_password"), secret_from(params, "sentinel_password_env")?)
-        {
+        let elsewhere = Credential::from_params(params, "sentinel_password_env", "sentinel_password_file")?;
+        let password = match (params.text("sentinel_password"), elsewhere) {
             (Some(_), Some(_)) => {
-                return Err(invalid("give one of sentinel_password and sentinel_password_env, not both"));
+                return Err(invalid(
+                    "give one of sentinel_password, sentinel_password_env and sentinel_password_file, not several",
+                ));
             }
-            (text, secret) => text.map(Secret).or(secret),
+            (text, elsewhere) => text.map(Credential::given).or(elsewhere),
         };
         if user.is_some() && password.is_none() {
             return Err(invalid("sentinel_user needs a password; give it with sentinel_password_env="));
@@ -283,7 +310,7 @@ impl Service {
 /// Who asks.
 struct Login {
     user: Option<String>,
-    password: Option<Secret>,
+    password: Option<Credential>,
 }
 
 impl Login {
@@ -294,7 +321,7 @@ impl Login {
             self.user = Some(decoded(name)?);
         }
         if !secret.is_empty() {
-            self.password = Some(Secret(decoded(secret)?));
+            self.password = Some(Credential::given(decoded(secret)?));
         }
         Ok(())
     }
@@ -303,13 +330,6 @@ impl Login {
 fn decoded(text: &str) -> Result<String> {
     let decoded = percent_decode_str(text).decode_utf8().map(|text| text.into_owned());
     decoded.map_err(|_| invalid("user, password or path of the URL is not UTF-8 after percent-decoding"))
-}
-
-fn secret_from(params: &mut Params, option: &'static str) -> Result<Option<Secret>> {
-    let Some(variable) = params.text(option) else { return Ok(None) };
-    let value = std::env::var(&variable)
-        .map_err(|_| invalid(format!("{option} names the variable {variable}, which is not set")))?;
-    Ok(Some(Secret(value)))
 }
 
 fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
@@ -329,7 +349,7 @@ mod tests {
     fn urls_say_where_and_who_and_hide_the_password() {
         let config = read("redis://bob:p%40ss@db.example:6380/2?prefix=shop").unwrap();
         assert_eq!(config.place, Place::At(Address::Tcp { host: "db.example".into(), port: 6380 }));
-        assert_eq!(config.password, Some(Secret("p@ss".into())));
+        assert_eq!(config.password, Some(Credential::given("p@ss".into())));
         assert_eq!((config.user.as_deref(), config.database), (Some("bob"), 2));
         assert_eq!(config.display(), "redis://bob@db.example:6380/2");
         assert!(!format!("{config:?}").contains("p@ss"));
@@ -371,14 +391,16 @@ mod tests {
             ("redis://h?guarantee=strict&lease=5m", "longer than max_lease"),
             ("redis://h?prefixx=a", "knows no option \"prefixx\""),
             ("redis://h?password_env=POLYLATCH_NO_SUCH_VARIABLE", "is not set"),
+            ("redis://h?password_file=/no/such/file", "cannot be read"),
+            ("redis://h?password_env=HOME&password_file=/no/such/file", "not both"),
             ("redis://h/1?db=2", "given twice"),
             ("redis+sentinel://a,b", "the name under which the Sentinels watch"),
             ("redis+sentinel://a,,b/m", "is empty"),
-            ("redis+sentinel://a,a:26379/m", "names the Sentinel a:26379 twice"),
+            ("redis+sentinel://a,a:26379/m", "Sentinels 1 and 2 of the URL are the same"),
             ("redis+sentinel://a/m/two", "must be a database number"),
             ("redis+sentinel://a/m?ca=/x", "write rediss+sentinel://"),
             ("redis+sentinel://a/m?sentinel_user=eve", "sentinel_password_env="),
-            ("redis+sentinel://a/m?sentinel_password=x&sentinel_password_env=HOME", "not both"),
+            ("redis+sentinel://a/m?sentinel_password=x&sentinel_password_env=HOME", "not several"),
             ("redis://h?sentinel_user=eve", "knows no option \"sentinel_user\""),
         ];
         registry::assert_refused(read, &cases);

@@ -19,7 +19,7 @@ use super::reading;
 use super::records::Keys;
 use super::scripts::{self, Script};
 use crate::backend::memory::store::{Now, Push, Store};
-use crate::backend::{Ask, Backend, Contender, RenewItem};
+use crate::backend::{Ask, Backend, Contender, REAPED_PER_STEP, RenewItem};
 use crate::inspect::{AuditEntry, BreakRequest, LockView, Query};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
@@ -43,7 +43,10 @@ const WORKERS: u64 = 2;
 const STAND_IN: &str = include_str!("differential/stand_in.lua");
 
 fn surrounded(script: &Script) -> String {
-    STAND_IN.replace("--[[show]]", &scripts::SHOW.text).replace("--[[step]]", &script.text)
+    let bounded =
+        script.text.replace("REAPED, LOOKED = 1000,", &format!("REAPED, LOOKED = {REAPED_PER_STEP},"));
+    assert_eq!(bounded != script.text, script.text.contains("live_head"), "the bound of {}", script.name);
+    STAND_IN.replace("--[[show]]", &scripts::SHOW.text).replace("--[[step]]", &bounded)
 }
 
 #[derive(Debug, Clone)]
@@ -196,10 +199,14 @@ impl Worker {
                     // Two kinds are two calls.
                     let most = 1 + usize::from(is_mutex(who) == is_mutex(other));
                     let whom = [who, other].into_iter().take(most.min(1 + dice.below(2) as usize));
-                    Step::Renew(
-                        whom.map(|who| (who, fence(who, &mut dice), millis(500 + dice.below(2_000))))
-                            .collect(),
-                    )
+                    // The first renewals are as long as the first lease: one of them may arrive after a longer one.
+                    let renewed = whom.map(|who| {
+                        let contender = &sequence.contenders[who];
+                        let is_long = dice.below(2) == 0;
+                        let lease = if is_long { contender.lease } else { contender.first_lease };
+                        (who, fence(who, &mut dice), lease)
+                    });
+                    Step::Renew(renewed.collect())
                 }
                 10..=12 => Step::Release(who, fence(who, &mut dice)),
                 13..=14 => Step::Cancel(who),

@@ -5,6 +5,9 @@
 //! thread, which on a local network take longer than the network. Here the caller polls the driver
 //! itself while it waits: it writes its request and reads its answer without a hop. A background
 //! task only steps in when nobody waits, or when the one whose turn it is does not get to run.
+//!
+//! The background task also gives up a connection on which requests go unanswered and nothing else comes in: a
+//! firewall or NAT that drops an established flow tells neither end.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,8 +16,9 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use crate::clock::Instant;
 use crate::patience;
-use crate::socket::Socket;
+use crate::socket::{Heard, Socket};
 use crate::wakeups::unpoisoned;
 
 /// How long an answer can lie unread because the caller that was woken for it does not get to run.
@@ -29,6 +33,10 @@ pub(crate) struct Driven {
     hub: Arc<Hub>,
     /// Where a thread in a blocking call waits for its answer.
     socket: Option<Arc<Socket>>,
+    /// Counts what comes in.
+    heard: Arc<Heard>,
+    /// For how long nothing may come in while an answer is due.
+    limit: Duration,
 }
 
 /// Receives the driver's wake-ups and passes them on to one of those who wait.
@@ -42,6 +50,10 @@ struct Hub {
     ended: AtomicBool,
     /// Calls made so far; tells the background whether the connection is in use.
     calls: AtomicU64,
+    /// How much had come in when the latest call was made, and one more.
+    asked: AtomicU64,
+    /// For how many milliseconds answers have been due while nothing came in.
+    silent_ms: AtomicU64,
     /// The background sleeps until it is woken.
     background_sleeps: AtomicBool,
     waiters: Mutex<Waiters>,
@@ -91,6 +103,8 @@ impl Driven {
     pub(crate) fn new(
         driver: impl Future<Output = ()> + Send + 'static,
         socket: Option<Arc<Socket>>,
+        heard: Arc<Heard>,
+        limit: Duration,
     ) -> Self {
         let hub = Arc::new(Hub::default());
         // Never polled so far, so it has woken nobody: the first poll is due.
@@ -99,7 +113,17 @@ impl Driven {
         // driver does the work of others, too, and with a budget that is used up it would only wake
         // itself, in the midst of a task that does not return before the driver rests.
         let driver: Driver = Box::pin(tokio::task::unconstrained(driver));
-        Self { driver: Arc::new(Mutex::new(Some(driver))), hub, socket }
+        Self { driver: Arc::new(Mutex::new(Some(driver))), hub, socket, heard, limit }
+    }
+
+    /// For how long answers have been due while nothing came in, as far as this process has run.
+    pub(crate) fn silent_for(&self) -> Duration {
+        Duration::from_millis(self.hub.silent_ms.load(Ordering::Relaxed))
+    }
+
+    /// Whether an answer is due: to a caller that waits, or to the latest call, whose caller may have given up.
+    fn owes_an_answer(&self) -> bool {
+        self.waiting() > 0 || self.hub.asked.load(Ordering::Relaxed) == self.heard.count() + 1
     }
 
     /// Says whether the connection is known to have ended.
@@ -128,6 +152,7 @@ impl Driven {
     /// out together with what they send next, unless it is to go at once.
     pub(crate) async fn call<T>(&self, request: impl Future<Output = T>, at_once: bool) -> T {
         let place = Place::new(&self.hub);
+        self.hub.asked.store(self.heard.count() + 1, Ordering::Relaxed);
         let mut request = std::pin::pin!(request);
         // In one write, by the one who drives next: sending it wakes that one.
         let mut joins_others = !at_once && self.waiting() > 0;
@@ -217,12 +242,14 @@ impl Driven {
         }
     }
 
-    /// Drives the connection when no caller does, until it ends. Runs on a tokio runtime.
+    /// Drives the connection when no caller does, until it ends or has been silent for too long. Runs on a tokio
+    /// runtime.
     pub(crate) async fn background(self) {
         let mut calls_before = 0;
+        let mut silence = Silence::default();
         loop {
             let calls = self.hub.calls.load(Ordering::SeqCst);
-            let in_use = calls != calls_before || self.waiting() > 0;
+            let in_use = calls != calls_before || self.owes_an_answer();
             calls_before = calls;
             let mut asleep = false;
             let wake_up = poll_fn(|context: &mut Context<'_>| {
@@ -232,16 +259,44 @@ impl Driven {
                 let must_act = self.hub.woken.load(Ordering::SeqCst) && self.waiting() == 0;
                 if must_act || std::mem::replace(&mut asleep, true) { Poll::Ready(()) } else { Poll::Pending }
             });
-            if in_use {
+            let passed = if in_use {
+                let before = Instant::now();
                 let _ = tokio::time::timeout(STEP_IN_AFTER, wake_up).await;
+                before.elapsed()
             } else {
                 wake_up.await;
-            }
+                Duration::ZERO
+            };
             self.drive_around(|| false);
             if self.has_ended() {
                 return;
             }
+            let silent = silence.went_on(passed, self.heard.count(), self.owes_an_answer(), self.limit);
+            self.hub.silent_ms.store(silent.as_millis() as u64, Ordering::Relaxed);
+            if silent >= self.limit {
+                tracing::debug!(?silent, "a connection to Redis does not answer; it is given up");
+                self.end();
+                return;
+            }
         }
+    }
+}
+
+/// For how long a connection has been silent while an answer was due.
+#[derive(Default)]
+struct Silence {
+    heard: u64,
+    lasted: Duration,
+}
+
+impl Silence {
+    /// Adds the time since the last look. A process that did not run for long has not looked for an answer either,
+    /// so one look counts for a part of the limit at most.
+    fn went_on(&mut self, passed: Duration, heard: u64, owes: bool, limit: Duration) -> Duration {
+        let is_silent = owes && heard == self.heard;
+        self.heard = heard;
+        self.lasted = if is_silent { self.lasted + passed.min(limit / 8) } else { Duration::ZERO };
+        self.lasted
     }
 }
 
@@ -284,5 +339,34 @@ impl Drop for Place<'_> {
         if others_wait && self.hub.woken.load(Ordering::SeqCst) && !self.hub.driving.load(Ordering::SeqCst) {
             self.hub.pass_on();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(8);
+
+    #[test]
+    fn only_an_answer_that_is_due_makes_silence_and_whatever_comes_in_ends_it() {
+        let mut silence = Silence::default();
+        let mut after = |millis, heard, owes| {
+            silence.went_on(Duration::from_millis(millis), heard, owes, LIMIT).as_millis()
+        };
+        assert_eq!(after(500, 0, false), 0, "no answer is due");
+        assert_eq!([after(500, 0, true), after(300, 0, true)], [500, 800]);
+        assert_eq!(after(300, 1, true), 0, "something came in");
+        assert_eq!(after(300, 1, true), 300);
+        assert_eq!(after(300, 1, false), 0);
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_does_not_take_its_own_pause_for_silence() {
+        let mut silence = Silence::default();
+        let mut after_an_hour = || silence.went_on(Duration::from_secs(3_600), 0, true, LIMIT);
+        assert!(after_an_hour() < LIMIT);
+        assert!((0..6).all(|_| after_an_hour() < LIMIT));
+        assert_eq!(after_an_hour(), LIMIT);
     }
 }

@@ -8,6 +8,7 @@ mod facts;
 mod promises;
 mod sentinels;
 mod server;
+mod sharers;
 #[cfg(test)]
 mod tests;
 mod trials;
@@ -92,7 +93,11 @@ pub(super) async fn examine(inner: Arc<Inner>) -> Result<Examination> {
 
 /// In the order in which a person would look.
 fn judge(facts: &Facts) -> Examination {
-    let mut findings: Vec<Check> = server::checks(facts).into_iter().chain(access::checks(facts)).collect();
+    let mut findings: Vec<Check> = server::checks(facts)
+        .into_iter()
+        .chain(access::checks(facts))
+        .chain(sharers::checks(facts))
+        .collect();
     let cli = sentinels::cli(facts);
     for check in &mut findings {
         check.fix = check.fix.replace("redis-cli ", &format!("{cli} "));

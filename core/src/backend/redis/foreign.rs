@@ -79,7 +79,7 @@ pub(super) async fn read(port: &dyn Port, keys: &Keys, pattern: &str, limit: usi
     for page in names.chunks(KEYS_PER_PAGE) {
         let call = |key: &String| Call { script: &scripts::FOREIGN, keys: vec![key.clone()], args: vec![] };
         for (key, answer) in page.iter().zip(port.run(page.iter().map(call).collect(), None).await?) {
-            found.locks.extend(view(key, answer?)?);
+            found.locks.extend(view(keys, key, answer?)?);
         }
         requests += page.len();
         if found.locks.len() >= limit {
@@ -92,13 +92,15 @@ pub(super) async fn read(port: &dyn Port, keys: &Keys, pattern: &str, limit: usi
     Ok(found)
 }
 
-fn view(key: &str, answer: Data) -> Result<Option<LockView>> {
+fn view(keys: &Keys, key: &str, answer: Data) -> Result<Option<LockView>> {
     let answer = answer.list()?;
     let [_, kind, value, Data::List(fields), left] = answer.as_slice() else { return Err(unknown()) };
     let left = u64::try_from(left.int()?).ok().map(Duration::from_millis);
     let kind = kind.text()?;
     let known = match kind.as_str() {
         "string" => match value {
+            // Held by Polylatch itself, and listed as that.
+            Data::Bytes(bytes) if keys.shared_name(key).is_some() && is_polylatch(bytes) => None,
             Data::Bytes(bytes) => plain(key, bytes),
             _ => None,
         },
@@ -127,6 +129,10 @@ fn view(key: &str, answer: Data) -> Result<Option<LockView>> {
         votes: Vec::new(),
         details,
     }))
+}
+
+fn is_polylatch(value: &[u8]) -> bool {
+    std::str::from_utf8(value).is_ok_and(|text| LockValue::parse(text).is_some())
 }
 
 /// Whose lock it looks like, and its holders: what tells them apart, what they say, how they hold.

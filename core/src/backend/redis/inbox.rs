@@ -34,6 +34,8 @@ const RUNTIMES: usize = 4;
 enum State {
     Opening,
     Open,
+    /// It was confirmed once and comes up again.
+    Interrupted,
     /// The server refuses it, or its runtime has ended.
     Closed,
 }
@@ -57,6 +59,11 @@ impl Inboxes {
     /// Says whether the server lets this client listen, as far as known.
     pub(super) fn may_listen(&self) -> bool {
         !self.refused.load(Ordering::SeqCst)
+    }
+
+    /// Says whether any subscription is confirmed: each of them brings the pushes of all waiters.
+    pub(super) fn hears(&self) -> bool {
+        unpoisoned(&self.at).values().any(|inbox| *inbox.state.borrow() == State::Open)
     }
 }
 
@@ -153,7 +160,15 @@ impl Inner {
                 // Whatever was pushed before now is lost: everybody asks.
                 self.wakeups.hint_all();
             }
-            ChannelEvent::Interrupted => {}
+            ChannelEvent::Interrupted => {
+                inbox.send_if_modified(|state| {
+                    let was_open = *state == State::Open;
+                    if was_open {
+                        *state = State::Interrupted;
+                    }
+                    was_open
+                });
+            }
             ChannelEvent::Refused(why) => {
                 tracing::warn!(why, "pushes are refused, so waiters poll; allow the channel in the ACL");
                 self.inboxes.refused.store(true, Ordering::SeqCst);
@@ -188,6 +203,8 @@ impl Inner {
                 self.wakeups.hint(owner);
             }
             "granted" => self.wakeups.grant(owner, fence),
+            // The lock is left to other libraries for a moment: ask when that is over.
+            "hint" => self.wakeups.hint(owner),
             "revoked" => self.wakeups.revoked(owner, fence),
             #[cfg(not(target_family = "wasm"))]
             "echo" => drop(self.own.echo.send_replace(Some(owner))),

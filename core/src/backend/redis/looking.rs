@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::port::{Call, Port};
-use super::reading::{self, NAMES_PER_PAGE};
+use super::reading::{self, NAMES_PER_PAGE, People};
 use super::records::Keys;
 use super::scripts;
 use crate::clock::Instant;
@@ -114,11 +114,11 @@ pub(crate) async fn look(
     for page in to_read.chunks(reading::LOCKS_PER_PAGE) {
         read.extend(reading::show(port, keys, page).await?);
     }
-    let (taken_at_ms, clients, mut audit) = reading::people(port, keys).await?;
+    let People { taken_at_ms, clients, mut audit, .. } = reading::people(port, keys).await?;
     audit.retain(|entry| query.wants(&entry.name));
     let mut read = read.into_iter();
     let locks = asked.into_iter().filter_map(|(_, lock)| lock.or_else(|| read.next()));
-    let locks = locks.filter(|lock| !lock.holders.is_empty() || !lock.waiters.is_empty()).collect();
+    let locks = locks.filter(LockView::is_in_use).collect();
     let snapshot = crate::inspect::Snapshot {
         backend: "redis".into(),
         taken_at_ms,
@@ -150,7 +150,7 @@ async fn glance(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Glance> {
             at_ms = now_ms.uint()?;
         }
         for pair in page.chunks_exact(2) {
-            if let Some(name) = reading::listed(&pair[0].text()?, query) {
+            if let Some(name) = reading::listed(keys, &pair[0].text()?, query) {
                 marks.push((name, Mark::of(&pair[1].text()?)));
             }
         }

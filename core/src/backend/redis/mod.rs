@@ -36,6 +36,8 @@ pub(crate) mod foreign;
 mod hosted;
 mod inbox;
 #[cfg(not(target_family = "wasm"))]
+mod login;
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod looking;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod native;
@@ -254,10 +256,10 @@ impl RedisBackend {
 
 impl Inner {
     /// The first arguments of every script that can grant.
-    fn granting_args(&self, escaped: String) -> Vec<String> {
+    fn granting_args(&self, spelled: String) -> Vec<String> {
         let mut args = Vec::with_capacity(13);
         args.push(self.keys.inbox_before());
-        args.push(escaped);
+        args.push(spelled);
         args.push(if self.guarantee == Guarantee::Strict { "strict".into() } else { String::new() });
         args.push(millis(self.max_lease).to_string());
         args
@@ -283,7 +285,9 @@ impl Inner {
     }
 
     async fn announce(self: Arc<Self>, client: Arc<ClientInfo>) -> Result<()> {
-        self.one(announcement(&self.keys, &client), None).await.map(drop)
+        let mut call = announcement(&self.keys, &client);
+        call.args.extend(["guarantee", self.guarantee.code()].map(str::to_owned));
+        self.one(call, None).await.map(drop)
     }
 }
 
@@ -298,6 +302,7 @@ pub(crate) fn announcement(keys: &Keys, client: &ClientInfo) -> Call {
         ("program", client.program.clone()),
         ("language", client.language.clone()),
         ("version", client.version.clone()),
+        ("v", "1".to_owned()),
     ];
     let mut args = vec![client.id.to_string(), millis(ANNOUNCE_TTL).to_string()];
     args.extend(keys.around_names());

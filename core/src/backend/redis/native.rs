@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, Value};
+use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
 use tokio::runtime::{self, Handle};
 use tokio::sync::{Notify, watch};
 
 use crate::backend::Reply;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::driven::Driven;
+use crate::backend::redis::login::Login;
 use crate::backend::redis::port::{
     Acknowledge, Call, ChannelEvent, Data, Listener, Port, Refusal, ServerFacts,
 };
@@ -29,21 +30,24 @@ use crate::wakeups::unpoisoned;
 
 mod of_cluster;
 mod promotions;
+pub(super) mod timers;
+
+use timers::{AbortOnDrop, in_time, pause};
 
 /// How many requests may wait for the connection's writer before callers are held back.
 const REQUESTS_IN_FLIGHT: usize = 1024;
 
 struct Shared {
     way: Way,
-    login: RedisConnectionInfo,
+    login: Login,
     timeout: Duration,
     /// The client's own runtime.
     runtime: Handle,
     /// The present connections. A socket belongs to the event queue of one runtime, so that a caller
     /// inside a runtime is woken there, without a detour over another thread.
     present: Mutex<HashMap<Line, Connection>>,
-    /// Grants wait for replicas, and `WAIT` holds up what is sent after it.
-    acknowledges: bool,
+    /// For how long grants wait for replicas, if they do: `WAIT` holds up what is sent after it.
+    acknowledged_within: Duration,
     /// Held while connecting, so that callers share one attempt.
     connecting: tokio::sync::Mutex<u64>,
     most_replicas: AtomicU32,
@@ -59,10 +63,23 @@ struct Shared {
     closed: Notify,
 }
 
-/// Which connection: that of a runtime, and there the one for renewals or the one for all else.
-/// Renewals have their own only where others wait for replicas. All else stays in order: a cancellation
-/// must not overtake the request that it undoes.
-type Line = (runtime::Id, bool);
+/// From how long a silence on, renewals take another connection than the one that does not answer: its lease may be
+/// shorter than the time limit of a request.
+const DOUBTFUL: Duration = Duration::from_millis(200);
+
+/// Which connection: that of a runtime, and which of those it is there.
+type Line = (runtime::Id, Lane);
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Lane {
+    /// All of it, in order: a cancellation must not overtake the request that it undoes.
+    All,
+    /// Renewals, where others wait for replicas.
+    Renewals,
+    /// Renewals, while the connection that they should take does not answer.
+    Spare,
+}
 
 /// How commands leave.
 #[derive(Debug, Clone, Copy, Default)]
@@ -87,21 +104,14 @@ pub(crate) struct NativePort(Arc<Shared>);
 impl NativePort {
     /// Reads what the configuration names (certificates). Connects later, when first needed.
     pub(crate) fn new(config: &RedisConfig, runtime: Handle) -> Result<Self> {
-        let mut login =
-            RedisConnectionInfo::default().set_db(i64::from(config.database)).set_skip_set_lib_name();
-        if let Some(user) = &config.user {
-            login = login.set_username(user);
-        }
-        if let Some(password) = &config.password {
-            login = login.set_password(&password.0);
-        }
+        let login = Login::new(config.database, config.user.as_deref(), config.password.as_ref());
         Ok(Self(Arc::new(Shared {
             way: Way::new(&config.place, &login, config.timeout, &runtime)?,
             login,
             timeout: config.timeout,
             runtime,
             present: Mutex::default(),
-            acknowledges: config.acknowledge.is_some(),
+            acknowledged_within: config.acknowledge.map_or(Duration::ZERO, |acknowledge| acknowledge.within),
             connecting: tokio::sync::Mutex::new(0),
             most_replicas: AtomicU32::new(0),
             knows_replicas: AtomicBool::new(false),
@@ -122,13 +132,45 @@ impl NativePort {
 }
 
 impl Shared {
+    /// For how long a server may take for an answer: replicas may be waited for meanwhile.
+    fn longest_answer(&self) -> Duration {
+        self.timeout.max(2 * self.acknowledged_within)
+    }
+
+    /// For how long a connection may be silent while an answer is due. A little longer than a request waits, so that
+    /// its caller reads that no answer came, and not that the connection broke.
+    fn longest_silence(&self) -> Duration {
+        self.longest_answer() * 9 / 8
+    }
+
+    /// Which lane a request takes.
+    fn lane(&self, runtime: runtime::Id, renews: bool) -> Lane {
+        if !renews {
+            return Lane::All;
+        }
+        let usual = if self.acknowledged_within.is_zero() { Lane::All } else { Lane::Renewals };
+        let mut present = unpoisoned(&self.present);
+        let is_doubtful = |connection: &Connection| connection.driven.silent_for() >= DOUBTFUL;
+        if present.get(&(runtime, usual)).is_some_and(is_doubtful) {
+            return Lane::Spare;
+        }
+        let spare = present.remove(&(runtime, Lane::Spare));
+        drop(present);
+        drop(spare);
+        usual
+    }
+
     async fn connection(self: &Arc<Self>, renews: bool) -> Result<(Line, Connection)> {
         // A thread without a runtime uses the client's own.
         let runtime = Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
-        let id = (runtime.id(), renews && self.acknowledges);
+        let id = (runtime.id(), self.lane(runtime.id(), renews));
+        // One that is about to be given up would take this request along.
+        let enough = self.longest_answer() * 7 / 8;
         let present = || {
             let connection = unpoisoned(&self.present).get(&id).cloned();
-            connection.filter(|connection| !connection.driven.has_ended())
+            connection.filter(|connection| {
+                !connection.driven.has_ended() && connection.driven.silent_for() < enough
+            })
         };
         if let Some(connection) = present() {
             return Ok((id, connection));
@@ -138,8 +180,8 @@ impl Shared {
             return Ok((id, connection));
         }
         let shared = Arc::clone(self);
-        let connecting = AbortOnDrop(runtime.spawn(async move { shared.connect().await }));
-        let (commands, driven) = self.in_time(connecting).await?;
+        let connecting = AbortOnDrop::spawn(&runtime, async move { shared.connect().await });
+        let (commands, driven) = self.connected(connecting).await?;
         *number += 1;
         let connection = Connection { number: *number, commands, driven };
         unpoisoned(&self.present).insert(id, connection.clone());
@@ -152,24 +194,19 @@ impl Shared {
         Ok((id, connection))
     }
 
-    /// Awaits a connection attempt, by the timers of the client's own runtime: the caller's may
-    /// stand still.
-    async fn in_time<T>(&self, mut connecting: AbortOnDrop<Result<T>>) -> Result<T> {
-        let limit = {
-            let _context = self.runtime.enter();
-            tokio::time::timeout(self.timeout, &mut connecting.0)
-        };
-        match limit.await {
-            Ok(Ok(result)) => result,
-            Ok(Err(ended)) if ended.is_panic() => Err(Error::new(
+    /// Awaits a connection attempt.
+    async fn connected<T>(&self, connecting: AbortOnDrop<Result<T>>) -> Result<T> {
+        match in_time(&self.runtime, self.timeout, connecting).await {
+            Some(Ok(result)) => result,
+            Some(Err(ended)) if ended.is_panic() => Err(Error::new(
                 ErrorKind::InvalidConfig,
                 "the tokio runtime of this call has no I/O; build it with enable_io() or enable_all()",
             )),
-            Ok(Err(_)) => Err(Error::new(
+            Some(Err(_)) => Err(Error::new(
                 ErrorKind::Canceled,
                 "the runtime was shut down while this client was connecting",
             )),
-            Err(_) => Err(self.silent()),
+            None => Err(self.silent()),
         }
     }
 
@@ -182,11 +219,12 @@ impl Shared {
             .set_response_timeout(None)
             .set_connection_timeout(None)
             .set_pipeline_buffer_size(REQUESTS_IN_FLIGHT);
-        let (commands, driver) = MultiplexedConnection::new_with_config(&self.login, opened.stream, config)
-            .await
-            .map_err(|error| self.login_failed(error))?;
+        let (commands, driver) =
+            MultiplexedConnection::new_with_config(&self.login.now(), opened.stream, config)
+                .await
+                .map_err(|error| self.login_failed(error))?;
         self.follow_promotions();
-        Ok((commands, Driven::new(driver, opened.socket)))
+        Ok((commands, Driven::new(driver, opened.socket, opened.heard, self.longest_silence())))
     }
 
     fn login_failed(&self, error: RedisError) -> Error {
@@ -350,18 +388,14 @@ impl Shared {
 
     /// The first question to a server, so it also finds out what is wrong with the address.
     async fn facts(self: Arc<Self>) -> Result<ServerFacts> {
-        let limit = {
-            let _context = self.runtime.enter();
-            tokio::time::timeout(self.timeout, Arc::clone(&self).ask_for_facts())
-        };
-        match limit.await {
-            Ok(Err(error))
+        match in_time(&self.runtime, self.timeout, Arc::clone(&self).ask_for_facts()).await {
+            Some(Err(error))
                 if error.effect() == Effect::Maybe && error.kind() == ErrorKind::BackendUnavailable =>
             {
                 Err(self.ended_at_once(error.to_string()))
             }
-            Ok(result) => result,
-            Err(_) => Err(self.silent()),
+            Some(result) => result,
+            None => Err(self.silent()),
         }
     }
 
@@ -400,11 +434,9 @@ impl Shared {
     async fn ask(self: Arc<Self>, words: Vec<String>) -> Result<std::result::Result<Data, Refusal>> {
         let mut command = Cmd::new();
         command.arg(words);
-        let limit = {
-            let _context = self.runtime.enter();
-            tokio::time::timeout(self.timeout, self.send(vec![command], Sending::default()))
-        };
-        let mut replies = limit.await.unwrap_or_else(|_| Err(self.silent()))?;
+        let sent = self.send(vec![command], Sending::default());
+        let replies = in_time(&self.runtime, self.timeout, sent).await;
+        let mut replies = replies.unwrap_or_else(|| Err(self.silent()))?;
         Ok(match replies.pop() {
             Some(Value::ServerError(error)) => Err(Refusal {
                 code: error.code().to_owned(),
@@ -421,27 +453,42 @@ impl Shared {
         let opening = async {
             let stream = self.way.open().await?.stream;
             let mut subscriber =
-                PubSub::new(&self.login, stream).await.map_err(|error| self.login_failed(error))?;
+                PubSub::new(&self.login.now(), stream).await.map_err(|error| self.login_failed(error))?;
             subscriber.subscribe(channel).await.map_err(|error| classify(&error))?;
             Ok(subscriber)
         };
-        let limit = {
-            let _context = self.runtime.enter();
-            tokio::time::timeout(self.timeout, opening)
-        };
-        let mut subscriber = limit.await.unwrap_or_else(|_| {
+        let opened = in_time(&self.runtime, self.timeout, opening).await;
+        let subscriber = opened.unwrap_or_else(|| {
             Err(Error::new(ErrorKind::BackendUnavailable, "subscribing was not answered in time"))
         })?;
         listener(ChannelEvent::Subscribed);
-        let mut messages = subscriber.on_message();
+        let (mut asking, mut messages) = subscriber.split();
+        let mut quiet = Box::pin(pause(&self.runtime, self.timeout));
+        let mut was_quiet = true;
         loop {
             let message = tokio::select! {
                 message = messages.next() => message,
                 _ = moved.changed() => None,
+                still_there = &mut quiet => {
+                    // A connection that is lost without notice is as quiet as one on which nothing is published.
+                    if !still_there || was_quiet && !self.answers_ping(&mut asking).await {
+                        return Ok(());
+                    }
+                    was_quiet = true;
+                    quiet.set(pause(&self.runtime, self.timeout));
+                    continue;
+                }
             };
             let Some(message) = message else { return Ok(()) };
+            was_quiet = false;
             listener(ChannelEvent::Message(message.get_payload_bytes().to_vec()));
         }
+    }
+
+    /// Whether the other end of a subscription is still there. A refusal is an answer, too.
+    async fn answers_ping(&self, subscription: &mut PubSubSink) -> bool {
+        let answer = in_time(&self.runtime, self.timeout, subscription.ping::<Value>()).await;
+        answer.is_some_and(|answer| answer.is_ok() || answer.is_err_and(|error| error.code().is_some()))
     }
 }
 
@@ -469,12 +516,9 @@ impl Port for NativePort {
                         Err(error) => tracing::debug!(%error, "subscription interrupted; subscribing again"),
                     }
                     listener(ChannelEvent::Interrupted);
-                    // The caller's runtime may have no timers.
-                    let pause = {
-                        let _context = shared.runtime.enter();
-                        tokio::time::sleep(backoff.delay())
-                    };
-                    pause.await;
+                    if !pause(&shared.runtime, backoff.delay()).await {
+                        return;
+                    }
                 }
             };
             tokio::select! {
@@ -534,15 +578,6 @@ impl Drop for Present {
         if let Some(shared) = self.shared.upgrade() {
             shared.discard(self.id, self.number);
         }
-    }
-}
-
-/// A task that ends when nobody waits for it any more.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

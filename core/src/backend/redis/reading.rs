@@ -6,7 +6,9 @@ use std::time::Duration;
 #[cfg(not(target_family = "wasm"))]
 use crate::backend::redis::foreign;
 use crate::backend::redis::port::{Call, Data, Port};
-use crate::backend::redis::records::{Keys, LockValue, foreign_view, sharing_view, waiter_view};
+use crate::backend::redis::records::{
+    Keys, LockValue, foreign_view, sharing_view, unreadable, unreadable_view, version_of, waiter_view,
+};
 use crate::backend::redis::scripts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{AuditEntry, ClientView, Detail, HolderView, LockView, Query, Snapshot};
@@ -46,9 +48,7 @@ pub(crate) async fn read(
         looked_at += page.len();
         // The index may still name what has expired meanwhile.
         let seen = show(port, keys, page).await?.into_iter();
-        locks.extend(
-            seen.filter(|lock| query.name.is_some() || !lock.holders.is_empty() || !lock.waiters.is_empty()),
-        );
+        locks.extend(seen.filter(|lock| query.name.is_some() || lock.is_in_use()));
     }
     if locks.len() > query.limit() {
         locks.truncate(query.limit());
@@ -61,9 +61,9 @@ pub(crate) async fn read(
         let found = foreign::read(port, keys, pattern, room).await?;
         looked_at += found.requests;
         truncated |= found.truncated;
-        add_foreign(&mut locks, found.locks);
+        add_foreign(keys, &mut locks, found.locks);
     }
-    let (taken_at_ms, clients, mut audit) = people(port, keys).await?;
+    let People { taken_at_ms, clients, mut audit, .. } = people(port, keys).await?;
     audit.retain(|entry| query.wants(&entry.name));
     Ok(Snapshot {
         backend: "redis".into(),
@@ -94,10 +94,12 @@ pub(super) async fn show(port: &dyn Port, keys: &Keys, names: &[LockName]) -> Re
     seen.collect()
 }
 
-/// Puts other libraries' locks among ours, by name; a key that is called like a lock of ours is marked.
+/// Puts other libraries' locks among ours, by name; a key that is called like a lock of ours is marked, and one that
+/// they share with ours is listed once.
 #[cfg(not(target_family = "wasm"))]
-fn add_foreign(locks: &mut Vec<LockView>, found: Vec<LockView>) {
+fn add_foreign(keys: &Keys, locks: &mut Vec<LockView>, mut found: Vec<LockView>) {
     let ours: BTreeSet<String> = locks.iter().map(|lock| lock.name.clone()).collect();
+    found.retain(|lock| keys.shared_name(&lock.name).is_none_or(|name| !ours.contains(name)));
     locks.extend(found.into_iter().map(|mut lock| {
         if ours.contains(&lock.name) {
             lock.name.push_str(" (another library's key)");
@@ -125,7 +127,7 @@ async fn names(
         };
         let page = one(port, call).await?.list()?;
         for item in &page {
-            names.extend(listed(&item.text()?, query));
+            names.extend(listed(keys, &item.text()?, query));
         }
         if page.len() < NAMES_PER_PAGE {
             return Ok((names.into_iter().collect(), first / NAMES_PER_PAGE + 1));
@@ -135,8 +137,8 @@ async fn names(
 }
 
 /// Reads a name of the index, if it is asked for.
-pub(super) fn listed(escaped: &str, query: &Query) -> Option<LockName> {
-    let name = percent_encoding::percent_decode_str(escaped).decode_utf8_lossy();
+pub(super) fn listed(keys: &Keys, spelled: &str, query: &Query) -> Option<LockName> {
+    let name = keys.name_of(spelled);
     query.wants(&name).then(|| LockName::new(&name).ok()).flatten()
 }
 
@@ -149,12 +151,15 @@ pub(super) fn view(name: &LockName, answer: Data) -> Result<LockView> {
     let left = u64::try_from(field(3)?.int()?).ok().map(Duration::from_millis);
     let (Data::List(line), Data::List(signs)) = (field(4)?, field(5)?) else { return Err(short()) };
     let (mut waiters, mut wanted) = (Vec::with_capacity(signs.len()), None);
+    let mut details = Vec::new();
     for (at, sign) in signs.iter().enumerate() {
         let record = line.get(2 * at).ok_or_else(short)?.text()?;
         let ticket = number(line.get(2 * at + 1).ok_or_else(short)?)?;
         if let Some((mode, waiter)) = waiter_view(&record, at as u32, ticket, number(sign)?, now_ms) {
             wanted.get_or_insert(mode);
             waiters.push(waiter);
+        } else {
+            details.push(unreadable(format_args!("waiter {}", at + 1), &record));
         }
     }
     let (mut held, mut holders) = sharing(field(6)?, field(7)?, now_ms)?;
@@ -165,6 +170,9 @@ pub(super) fn view(name: &LockName, answer: Data) -> Result<LockView> {
                 let mut holder = parsed.view(Mode::Mutex, now_ms, left);
                 holder.details.push(Detail::new("value", without_owner(&value, &holder.owner_digest)));
                 holders.insert(0, holder);
+            }
+            None if kind == "string" && version_of(&value).is_some() => {
+                holders.insert(0, unreadable_view(left, unreadable(format_args!("lease"), &value)));
             }
             None => {
                 foreign = true;
@@ -181,7 +189,7 @@ pub(super) fn view(name: &LockName, answer: Data) -> Result<LockView> {
         holders,
         waiters,
         votes: Vec::new(),
-        details: Vec::new(),
+        details,
     })
 }
 
@@ -205,22 +213,40 @@ fn sharing(members: &Data, details: &Data, now_ms: u64) -> Result<(Option<Mode>,
                 holder.details.push(Detail::new("value", format!("{mode}|{value}")));
             }
             holders.push(holder);
+        } else {
+            let what = unreadable(format_args!("shared lease"), &member);
+            holders.push(unreadable_view(Some(left), what));
         }
     }
     holders.sort_by_key(|holder| holder.fencing_token);
     Ok((held, holders))
 }
 
-pub(super) async fn people(port: &dyn Port, keys: &Keys) -> Result<(u64, Vec<ClientView>, Vec<AuditEntry>)> {
+/// What a store keeps besides locks.
+pub(super) struct People {
+    pub taken_at_ms: u64,
+    pub clients: Vec<ClientView>,
+    pub audit: Vec<AuditEntry>,
+    /// Clients and the guarantee that each declares.
+    #[cfg_attr(target_family = "wasm", allow(dead_code, reason = "only an examination asks"))]
+    pub guarantees: Vec<(ClientId, String)>,
+    /// Keys of records that another version wrote in a form unknown here.
+    #[cfg_attr(target_family = "wasm", allow(dead_code, reason = "only an examination asks"))]
+    pub unreadable: Vec<String>,
+}
+
+pub(super) async fn people(port: &dyn Port, keys: &Keys) -> Result<People> {
     let call = Call {
         script: &scripts::PEOPLE,
         keys: vec![keys.clients(), keys.audit()],
         args: vec![keys.client_before()],
     };
     let answer = one(port, call).await?.list()?;
-    let [now, Data::List(clients), Data::List(audit)] = answer.as_slice() else { return Err(short()) };
+    let [now, Data::List(clients), Data::List(audit), Data::List(unreadable)] = answer.as_slice() else {
+        return Err(short());
+    };
     let now_ms = now.uint()? / 1000;
-    let mut views = Vec::new();
+    let (mut views, mut guarantees) = (Vec::new(), Vec::new());
     for entry in clients {
         let Data::List(entry) = entry else { return Err(short()) };
         let [id, Data::List(record)] = entry.as_slice() else { return Err(short()) };
@@ -229,6 +255,7 @@ pub(super) async fn people(port: &dyn Port, keys: &Keys) -> Result<(u64, Vec<Cli
             pair.and_then(|pair| pair[1].text().ok()).unwrap_or_default()
         };
         let seen_ms: u64 = take("seen_ms").parse().unwrap_or(0);
+        guarantees.push((ClientId::from_stored(&id.text()?), take("guarantee")));
         views.push(ClientView {
             id: ClientId::from_stored(&id.text()?),
             host: take("host"),
@@ -243,7 +270,13 @@ pub(super) async fn people(port: &dyn Port, keys: &Keys) -> Result<(u64, Vec<Cli
         });
     }
     views.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
-    Ok((now_ms, views, audit.iter().filter_map(audit_entry).collect()))
+    Ok(People {
+        taken_at_ms: now_ms,
+        clients: views,
+        audit: audit.iter().filter_map(audit_entry).collect(),
+        guarantees,
+        unreadable: unreadable.iter().map(Data::text).collect::<Result<_>>()?,
+    })
 }
 
 fn audit_entry(entry: &Data) -> Option<AuditEntry> {

@@ -1,15 +1,22 @@
 //! What stands in Redis: key names, lock values, waiter records. See `core/docs/wire-format.md`.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
 
 use crate::backend::{Contender, HolderHint, is_renewed};
 use crate::clock::millis;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{HolderView, WaiterView};
+use crate::inspect::{Detail, HolderView, UNREADABLE, WaiterView};
 use crate::mode::Mode;
 use crate::name::{LockName, escape_field, unescape_field};
 use crate::policy::fencing::FencingToken;
 use crate::token::{ClientId, OwnerToken};
+
+/// What follows the prefix in the keys of the store as a whole.
+const OWN_KEYS: [&str; 5] = ["fence", "locks", "epoch", "audit", "clients"];
 
 /// How this client spells keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +24,8 @@ pub(crate) struct Keys {
     prefix: String,
     lock_before: String,
     lock_after: String,
+    /// The user gave a template, so other libraries use the same key.
+    is_template: bool,
     /// How the keys of those who wait, and of their signs of life, end.
     line: &'static str,
     life: &'static str,
@@ -24,7 +33,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// `template` says how a lock's own key is spelled, with `{name}` where the name goes.
+    /// `template` says how a lock's own key is spelled, with `{name}` where the name goes as it is: that is
+    /// what another library does, and a key that is spelled in another way would be another lock.
     pub(crate) fn new(prefix: &str, template: Option<&str>) -> Result<Self> {
         if prefix.is_empty()
             || prefix.len() > 128
@@ -37,6 +47,8 @@ impl Keys {
                 ),
             ));
         }
+        let usual = format!("{prefix}:{{{{name}}}}:lock");
+        let template = template.filter(|template| *template != usual);
         let (lock_before, lock_after) = match template {
             None => (format!("{prefix}:{{"), "}:lock".to_owned()),
             Some(template) => match template.split_once("{name}") {
@@ -57,6 +69,7 @@ impl Keys {
             prefix: prefix.to_owned(),
             lock_before,
             lock_after,
+            is_template: template.is_some(),
             line: "line",
             life: "life",
             inbox_before,
@@ -86,64 +99,108 @@ impl Keys {
         format!("{}:{what}", self.prefix)
     }
 
+    /// A name as it stands in keys and in the index: with a template as it is, otherwise escaped.
+    pub(crate) fn spell(&self, name: &LockName) -> String {
+        if self.is_template { name.as_str().to_owned() } else { name.escaped_for_redis() }
+    }
+
+    /// Whether other libraries use the keys of locks, too.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.is_template
+    }
+
+    /// Undoes [`Keys::spell`].
+    pub(crate) fn name_of<'n>(&self, spelled: &'n str) -> Cow<'n, str> {
+        match self.is_template {
+            true => Cow::Borrowed(spelled),
+            false => percent_decode_str(spelled).decode_utf8_lossy(),
+        }
+    }
+
+    /// Refuses a name that a template turns into a key of the store's own.
+    pub(crate) fn check(&self, name: &LockName) -> Result<()> {
+        if !self.is_template {
+            return Ok(());
+        }
+        let key = self.lock(name);
+        let rest = key.strip_prefix(self.prefix.as_str()).and_then(|rest| rest.strip_prefix(':'));
+        let is_own = rest.is_some_and(|rest| {
+            OWN_KEYS.contains(&rest)
+                || ["{", "client:", "redlock:"].iter().any(|start| rest.starts_with(start))
+        });
+        if is_own {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "with lock_key= the lock {name:?} has the key {key:?}, which the store uses itself; use another name, \
+                     or another prefix="
+                ),
+            ));
+        }
+        Ok(())
+    }
+
     /// A key that belongs to one lock.
     pub(crate) fn of_lock(&self, name: &LockName, what: &str) -> String {
-        format!("{}:{{{}}}:{what}", self.prefix, name.escaped_for_redis())
+        format!("{}:{{{}}}:{what}", self.prefix, self.spell(name))
     }
 
     pub(crate) fn lock(&self, name: &LockName) -> String {
-        [&self.lock_before, name.escaped_for_redis().as_str(), &self.lock_after].concat()
+        [&self.lock_before, self.spell(name).as_str(), &self.lock_after].concat()
     }
 
     /// The six keys of every script that can grant, in its order.
     pub(crate) fn granting(&self, name: &LockName) -> Vec<String> {
-        self.granting_escaped(&name.escaped_for_redis())
+        self.granting_spelled(&self.spell(name))
     }
 
-    /// As [`Keys::granting`], for a name that is escaped already. There is room for the keys of holders
+    /// As [`Keys::granting`], for a name that is spelled already. There is room for the keys of holders
     /// that share.
-    pub(crate) fn granting_escaped(&self, escaped: &str) -> Vec<String> {
+    pub(crate) fn granting_spelled(&self, spelled: &str) -> Vec<String> {
         let mut keys = Vec::with_capacity(9);
-        keys.push([&self.lock_before, escaped, &self.lock_after].concat());
-        keys.push(self.of_name(escaped, self.line));
-        keys.push(self.of_name(escaped, self.life));
+        keys.push([&self.lock_before, spelled, &self.lock_after].concat());
+        keys.push(self.of_name(spelled, self.line));
+        keys.push(self.of_name(spelled, self.life));
         keys.extend([self.counter(), self.index(), [&self.prefix, ":epoch"].concat()]);
         keys
     }
 
     /// The three keys of the usual cases, from which their scripts spell the others.
-    pub(crate) fn usual(&self, escaped: &str) -> Vec<String> {
-        let lock = [&self.lock_before, escaped, &self.lock_after].concat();
-        vec![lock, self.of_name(escaped, "line"), self.counter()]
+    pub(crate) fn usual(&self, spelled: &str) -> Vec<String> {
+        let lock = [&self.lock_before, spelled, &self.lock_after].concat();
+        vec![lock, self.of_name(spelled, "line"), self.counter()]
     }
 
     /// The key of what stands beside a lock under its name.
-    fn of_name(&self, escaped: &str, what: &str) -> String {
-        [&self.prefix, ":{", escaped, "}:", what].concat()
+    fn of_name(&self, spelled: &str, what: &str) -> String {
+        [&self.prefix, ":{", spelled, "}:", what].concat()
     }
 
-    /// Says whether a key is one that this client, as it is set up, keeps or would keep.
+    /// Says whether a key is one of the store's own. The keys of locks are not where a template makes them:
+    /// those may be held by another library.
     pub(crate) fn is_ours(&self, key: &str) -> bool {
-        let ours = key.strip_prefix(self.prefix.as_str()).is_some_and(|rest| rest.starts_with(':'));
-        let lock = key.starts_with(&self.lock_before) && key.ends_with(&self.lock_after);
-        ours || (lock
-            && key.len() > self.lock_before.len() + self.lock_after.len()
-            && !self.lock_before.is_empty())
+        key.strip_prefix(self.prefix.as_str()).is_some_and(|rest| rest.starts_with(':'))
+    }
+
+    /// The lock that a template gives this key.
+    pub(crate) fn shared_name<'k>(&self, key: &'k str) -> Option<&'k str> {
+        let name = key.strip_prefix(self.lock_before.as_str())?.strip_suffix(self.lock_after.as_str())?;
+        (self.is_template && !name.is_empty()).then_some(name)
     }
 
     /// The key of holders that share.
-    pub(crate) fn holders(&self, escaped: &str) -> String {
-        self.of_name(escaped, "holders")
+    pub(crate) fn holders(&self, spelled: &str) -> String {
+        self.of_name(spelled, "holders")
     }
 
     /// The keys of holders that share: who, and their details.
     pub(crate) fn sharing(&self, name: &LockName) -> [String; 2] {
-        self.sharing_escaped(&name.escaped_for_redis())
+        self.sharing_spelled(&self.spell(name))
     }
 
-    /// As [`Keys::sharing`], for a name that is escaped already.
-    pub(crate) fn sharing_escaped(&self, escaped: &str) -> [String; 2] {
-        [self.holders(escaped), self.of_name(escaped, "details")]
+    /// As [`Keys::sharing`], for a name that is spelled already.
+    pub(crate) fn sharing_spelled(&self, spelled: &str) -> [String; 2] {
+        [self.holders(spelled), self.of_name(spelled, "details")]
     }
 
     pub(crate) fn counter(&self) -> String {
@@ -152,6 +209,12 @@ impl Keys {
 
     pub(crate) fn index(&self) -> String {
         [&self.prefix, ":locks"].concat()
+    }
+
+    /// Whether grants are withheld, and the longest lease of clients with `guarantee=strict`.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn gate(&self) -> [String; 2] {
+        [[&self.prefix, ":epoch"].concat(), [&self.prefix, ":longest"].concat()]
     }
 
     pub(crate) fn audit(&self) -> String {
@@ -323,6 +386,47 @@ pub(crate) fn foreign_view(left: Option<Duration>) -> HolderView {
     }
 }
 
+/// The version that a record says it is of, or that its form shows; `None` for what is no record of ours.
+pub(crate) fn version_of(record: &str) -> Option<&str> {
+    let (first, rest) = record.split_once('|')?;
+    let is_version = |text: &&str| {
+        text.strip_prefix("pl").is_some_and(|number| {
+            !number.is_empty() && number.len() < 6 && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    };
+    let after_owner = || OwnerToken::from_hex(first).and_then(|_| rest.split('|').next());
+    Some(first).filter(is_version).or_else(|| after_owner().filter(is_version))
+}
+
+/// Says what of a lock cannot be read. Never quotes the record: the owner in it is a secret.
+pub(crate) fn unreadable(what: fmt::Arguments<'_>, record: &str) -> Detail {
+    let form = version_of(record).unwrap_or("unknown");
+    Detail::new(UNREADABLE, format!("{what}: written by another version of Polylatch (form {form})"))
+}
+
+/// Whether this is a gate of `guarantee=strict` in a form known here.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn is_gate(record: &str) -> bool {
+    let opens = record.split_once('|').map(|(_, opens)| opens);
+    opens.is_some_and(|opens| opens == "open" || opens.parse::<u64>().is_ok())
+}
+
+/// The longest lease that a client with `guarantee=strict` has declared. Every version begins like this.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn longest_lease(record: &str) -> Option<Duration> {
+    let mut fields = record.split('|');
+    fields.next()?.strip_prefix("pl")?.parse::<u32>().ok()?;
+    let longest = fields.next()?.parse().ok()?;
+    let _since_ms: u64 = fields.next()?.parse().ok()?;
+    fields.next()?;
+    Some(Duration::from_millis(longest))
+}
+
+/// A lease in a form unknown here: held, by a client that cannot be named.
+pub(crate) fn unreadable_view(left: Option<Duration>, what: Detail) -> HolderView {
+    HolderView { details: vec![what], ..foreign_view(left) }
+}
+
 /// One of several holders, as the store keeps it: `owner|fence|mode`, and `mode|lock value`. Without
 /// details it is still held, by somebody.
 pub(crate) fn sharing_view(
@@ -359,8 +463,9 @@ pub(crate) fn waiter_view(
     let mut fields = record.splitn(7, '|');
     let owner = OwnerToken::from_hex(fields.next()?)?;
     let client = ClientId::from_stored(fields.next()?);
-    let mode = parse_mode(fields.nth(3)?)?;
-    let label = unescape_field(fields.next()?);
+    let (_first, _lease): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let mode = parse_mode(fields.nth(1)?)?;
+    let label = unescape_field(fields.next().filter(|label| !label.contains('|'))?);
     // A ticket is at least the server's time in µs when it was drawn, and seldom more.
     let since_ms = (ticket_us / 1000).min(now_ms);
     let view = WaiterView {
@@ -428,10 +533,31 @@ mod tests {
         assert_eq!(keys.granting(&name)[1], "polylatch:{orders/%7B42%7D}:line");
         let other = Keys::new("polylatch", Some("redlock:{name}")).unwrap();
         assert_eq!(other.lock(&LockName::new("a").unwrap()), "redlock:a");
+        let usual = Keys::new("polylatch", Some("polylatch:{{name}}:lock")).unwrap();
+        assert_eq!(usual, keys, "the usual spelling is no template");
         for (prefix, template) in
             [("", None), ("a b", None), ("a{", None), ("p", Some("no-name")), ("p", Some("{name}{name}"))]
         {
             assert_eq!(Keys::new(prefix, template).unwrap_err().code(), "invalid_config");
+        }
+    }
+
+    #[test]
+    fn a_template_takes_the_name_as_it_is_and_no_key_of_the_store() {
+        let shared = Keys::new("polylatch", Some("redlock:{name}")).unwrap();
+        let bare = Keys::new("polylatch", Some("{name}")).unwrap();
+        for text in ["{order}:1", "100%", "a}b{c", "{}", "a%7Bb", "two words", "Größe"] {
+            let name = LockName::new(text).unwrap();
+            assert_eq!(shared.lock(&name), format!("redlock:{text}"));
+            assert_eq!(shared.name_of(&shared.spell(&name)), text);
+            assert_eq!(shared.shared_name(&shared.lock(&name)), Some(text));
+            assert!(shared.check(&name).is_ok() && bare.check(&name).is_ok());
+            assert_eq!(shared.granting(&name)[1], format!("polylatch:{{{text}}}:line"));
+        }
+        for own in ["polylatch:fence", "polylatch:{a}:line", "polylatch:client:x", "polylatch:redlock:gate"] {
+            let error = bare.check(&LockName::new(own).unwrap()).unwrap_err();
+            assert_eq!(error.code(), "invalid_argument");
+            assert!(error.to_string().contains("another prefix="), "{error}");
         }
     }
 

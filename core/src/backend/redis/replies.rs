@@ -23,20 +23,33 @@ pub(super) fn is_read_only(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "READONLY")
 }
 
-/// Explains what Redis 7.0 says when a script meets a missing permission: neither the code NOPERM nor
-/// the command, but the line of the script.
+/// Explains what a server says when a script meets a missing permission, without the code NOPERM: Redis 7.0 names the
+/// line of the script, later ones and Valkey name the command.
 pub(super) fn refused_in_script(detail: &str, script: &Script) -> Option<Error> {
-    let refused = detail.strip_prefix("The user executing the script can't ")?;
-    let missing = if refused.starts_with("run") {
-        let line: usize = detail.rsplit_once("@user_script:")?.1.trim_end_matches('.').parse().ok()?;
-        let line = script.text.lines().nth(line.checked_sub(1)?)?;
-        let commands = line.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
-        let commands: Vec<_> = commands.map(|command| format!("+{}", command.to_lowercase())).collect();
-        commands.join(" or ")
-    } else if refused.starts_with("access") {
-        "a pattern (~) for the keys of this prefix".to_owned()
+    let (keys, channels) =
+        ("a pattern (~) for the keys of this prefix", "a pattern (&) for the channels of this prefix");
+    let missing = if let Some(refused) = detail.strip_prefix("ACL failure in script: ") {
+        let command =
+            refused.split_once("permissions to run the '").and_then(|(_, rest)| rest.split('\'').next());
+        match command {
+            // A subcommand comes as command|subcommand, which is how a rule spells it.
+            Some(command) => format!("+{}", command.to_lowercase()),
+            None if refused.contains("channel") => channels.to_owned(),
+            None => keys.to_owned(),
+        }
     } else {
-        "a pattern (&) for the channels of this prefix".to_owned()
+        let refused = detail.strip_prefix("The user executing the script can't ")?;
+        if refused.starts_with("run") {
+            let line: usize = detail.rsplit_once("@user_script:")?.1.trim_end_matches('.').parse().ok()?;
+            let line = script.text.lines().nth(line.checked_sub(1)?)?;
+            let commands = line.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
+            let commands: Vec<_> = commands.map(|command| format!("+{}", command.to_lowercase())).collect();
+            commands.join(" or ")
+        } else if refused.starts_with("access") {
+            keys.to_owned()
+        } else {
+            channels.to_owned()
+        }
     };
     Some(
         Error::new(
@@ -87,11 +100,27 @@ pub(super) fn classify(error: &RedisError) -> Error {
     }
 }
 
+/// What a node of a cluster says in a script whose slot has left it, or is leaving it. There is no code for it, and the
+/// texts differ between Redis 7.0 (the first one only) and later ones and Valkey.
+const LEFT_IN_SCRIPT: [&str; 5] = [
+    "attempted to access a non local key",
+    "undeclared keys were accessed during rehashing of the slot",
+    "attempted to access a slot not served",
+    "attempted to access keys that don't hash to the same slot",
+    "attempted to access keys that do not hash to the same slot",
+];
+
+/// What it says there if too many nodes are away.
+const DOWN_IN_SCRIPT: [&str; 2] = [
+    "attempted to execute a command while the cluster is down",
+    "attempted to execute a write command while the cluster is down",
+];
+
 /// Maps a server's error reply, taken apart into its code and the rest, to kind and effect. Without a
 /// code, there was no reply.
 pub(super) fn refusal(code: Option<&str>, detail: Option<&str>) -> Error {
-    // The text of a script's error may repeat its arguments, among them an owner token: only the
-    // code and our own words go into the message.
+    // The text of a script's error may repeat its arguments, among them an owner token, which must not get
+    // into a message.
     let known = |kind, message: String| Error::new(kind, message);
     match code {
         Some("WRONGTYPE") => known(
@@ -141,11 +170,16 @@ pub(super) fn refusal(code: Option<&str>, detail: Option<&str>) -> Error {
             if code == "TRYAGAIN" { error.with_source(Redirect::TryAgain) } else { error }
         }
         // A script began although one of the keys that it spells itself has moved already.
-        Some(_) if detail.is_some_and(|detail| detail.contains("access a non local key")) => {
+        Some(_) if detail.is_some_and(|detail| LEFT_IN_SCRIPT.iter().any(|text| detail.contains(text))) => {
             known(ErrorKind::BackendUnavailable, "a slot of the cluster is on its way to another node".into())
                 .with_effect(Effect::Maybe)
                 .with_source(Redirect::Began)
         }
+        Some(_) if detail.is_some_and(|detail| DOWN_IN_SCRIPT.iter().any(|text| detail.contains(text))) => known(
+            ErrorKind::BackendUnavailable,
+            "the cluster is down, as this node sees it; look with redis-cli --cluster check HOST:PORT".into(),
+        )
+        .with_effect(Effect::Maybe),
         Some(code @ ("MOVED" | "ASK" | "CROSSSLOT")) => {
             let error = known(
                 ErrorKind::BackendRejected,
@@ -158,11 +192,41 @@ pub(super) fn refusal(code: Option<&str>, detail: Option<&str>) -> Error {
                 None => error,
             }
         }
-        Some(code) => known(ErrorKind::BackendRejected, format!("Redis refused the request ({code})"))
-            .with_effect(Effect::Maybe),
+        // An error that a script of ours raises says all that is needed.
+        Some("ERR") if detail.is_some_and(|detail| detail.contains(RAISED)) => {
+            let raised = detail.and_then(|detail| detail.split_once(RAISED)).unwrap_or_default().1;
+            let raised = raised.split(" script: ").next().unwrap_or_default();
+            known(ErrorKind::BackendRejected, without_owners(raised)).with_effect(Effect::Maybe)
+        }
+        Some(code) => {
+            let said = detail.map(without_owners).filter(|said| !said.is_empty());
+            let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+            known(ErrorKind::BackendRejected, format!("Redis refused the request ({code}{said})"))
+                .with_effect(Effect::Maybe)
+        }
         None => known(ErrorKind::BackendUnavailable, "the connection to Redis broke".into())
             .with_effect(Effect::Maybe),
     }
+}
+
+/// What an error begins with that a script of ours raises.
+const RAISED: &str = "polylatch: ";
+
+/// The text of an error for a message: at most 200 characters, none of them a control character, and without
+/// what may be an owner token.
+fn without_owners(text: &str) -> String {
+    let mut plain = String::new();
+    let mut digits = String::new();
+    for next in text.chars().take(200).chain(['\n']) {
+        if next.is_ascii_hexdigit() {
+            digits.push(next);
+            continue;
+        }
+        plain.push_str(if digits.len() < 16 { &digits } else { "…" });
+        digits.clear();
+        plain.push(if next.is_control() { ' ' } else { next });
+    }
+    plain.trim().to_owned()
 }
 
 fn became_a_replica() -> Error {
@@ -231,7 +295,8 @@ pub(super) fn parse_info(text: &str) -> ServerFacts {
         max_memory: field("maxmemory").and_then(|text| text.parse().ok()),
         eviction_policy: field("maxmemory_policy").map(str::to_owned),
         is_cluster_node: field("cluster_enabled") == Some("1"),
-        is_sentinel: field("redis_mode") == Some("sentinel"),
+        // Valkey has another name for the field.
+        is_sentinel: [field("redis_mode"), field("server_mode")].contains(&Some("sentinel")),
     }
 }
 
@@ -264,6 +329,81 @@ mod tests {
             );
         }
         assert_eq!(refusal(Some("ERR"), Some("no such thing")).kind(), ErrorKind::BackendRejected);
+    }
+
+    #[test]
+    fn a_script_whose_slot_has_left_the_node_is_tried_again_whatever_server_says_it() {
+        let of_script = " script: 94cb315f, on @user_script:12.";
+        for text in LEFT_IN_SCRIPT.map(|text| format!("Script {text}{of_script}")).iter().chain([
+            // Redis 8.0 and Valkey 8.1.
+            &format!(
+                "Command 'get' in script attempted to access keys that don't hash to the same slot{of_script}"
+            ),
+            &format!("Script attempted to access a slot not served{of_script}"),
+            &format!(
+                "Unable to execute command 'exists' in script because undeclared keys were accessed during rehashing \
+                 of the slot{of_script}"
+            ),
+        ]) {
+            let error = refusal(Some("ERR"), Some(text));
+            assert_eq!(
+                (error.kind(), error.effect()),
+                (ErrorKind::BackendUnavailable, Effect::Maybe),
+                "{text}"
+            );
+            assert_eq!(error.cause::<Redirect>(), Some(&Redirect::Began), "{text}");
+        }
+        let down = "Script attempted to execute a write command while the cluster is down and readonly";
+        assert_eq!(refusal(Some("ERR"), Some(down)).kind(), ErrorKind::BackendUnavailable);
+        let other = refusal(Some("ERR"), Some("Script attempted to access nonexistent global variable 'x'"));
+        assert_eq!(other.kind(), ErrorKind::BackendRejected);
+    }
+
+    #[test]
+    fn a_permission_that_a_script_lacks_is_named_whatever_server_says_it() {
+        let script = Script::new("test", "local a = 1\nredis.call('SET', KEYS[1], a)\n".into());
+        for (said, missing) in [
+            (
+                "The user executing the script can't run this command or subcommand script: 9, on @user_script:2.",
+                "+set",
+            ),
+            (
+                "ACL failure in script: User u has no permissions to run the 'set' command script: 9, on @user_script:2.",
+                "+set",
+            ),
+            (
+                "ACL failure in script: User u has no permissions to run the 'pubsub|numsub' command script: 9, on \
+                 @user_script:2.",
+                "+pubsub|numsub",
+            ),
+            ("ACL failure in script: No permissions to access a key script: 9, on @user_script:2.", "(~)"),
+            (
+                "ACL failure in script: No permissions to access a channel script: 9, on @user_script:2.",
+                "(&)",
+            ),
+            ("The user executing the script can't publish to the channel mentioned in the command", "(&)"),
+        ] {
+            let error = refused_in_script(said, &script).expect(said);
+            assert!(error.message().contains(missing), "{error}");
+        }
+        assert!(refused_in_script("no such thing", &script).is_none());
+    }
+
+    #[test]
+    fn a_sentinel_is_known_by_the_field_of_either_server() {
+        assert!(parse_info("redis_version:7.0.15\r\nredis_mode:sentinel\r\n").is_sentinel);
+        assert!(parse_info("valkey_version:8.1.1\r\nserver_mode:sentinel\r\n").is_sentinel);
+        assert!(!parse_info("valkey_version:8.1.1\r\nserver_mode:standalone\r\n").is_sentinel);
+    }
+
+    #[test]
+    fn the_error_of_a_script_says_what_failed_and_names_no_owner() {
+        let owner = "00112233445566778899aabbccddeeff";
+        let detail = format!("user_script:7: bad argument '{owner}' script: 5ba1, on @user_script:7.");
+        let message = refusal(Some("ERR"), Some(&detail)).to_string();
+        assert!(message.contains("bad argument") && !message.contains("00112233"), "{message}");
+        let raised = "user_script:4: polylatch: the counter is used up script: 5ba1, on @user_script:4.";
+        assert_eq!(refusal(Some("ERR"), Some(raised)).message(), "the counter is used up");
     }
 
     #[test]

@@ -114,19 +114,19 @@ macro_rules! scripts {
 pub(crate) use scripts;
 
 scripts! {
-    POLL = "poll" after "poll_free" "poll_join" "unpack_keys" "unpack_poll" "common" "line";
-    POLL_STRICT = "poll" after "unpack_keys" "unpack_poll" "common" "line";
-    RELEASE = "release" after "release_direct" "unpack_keys" "unpack_release" "common";
+    POLL = "poll" after "numbers" "poll_free" "poll_join" "unpack_keys" "unpack_poll" "common" "line";
+    POLL_STRICT = "poll" after "numbers" "unpack_keys" "unpack_poll" "common" "line";
+    RELEASE = "release" after "numbers" "release_direct" "unpack_keys" "unpack_release" "common";
     RELEASE_ALONE = "release_alone";
-    CANCEL = "cancel" after "common";
-    BREAK = "break" after "common" "shared_common";
+    CANCEL = "cancel" after "numbers" "common";
+    BREAK = "break" after "numbers" "common" "shared_common";
     RENEW = "renew";
-    SHARED_POLL = "shared_poll" after "shared_free" "common" "line" "shared_common";
-    SHARED_RELEASE = "shared_release" after "shared_unwaited" "common" "shared_common";
-    SHARED_CANCEL = "shared_cancel" after "common" "shared_common";
+    SHARED_POLL = "shared_poll" after "numbers" "shared_free" "common" "line" "shared_common";
+    SHARED_RELEASE = "shared_release" after "numbers" "shared_unwaited" "common" "shared_common";
+    SHARED_CANCEL = "shared_cancel" after "numbers" "common" "shared_common";
     SHARED_RENEW = "shared_renew";
-    CONVERT = "convert" after "common" "shared_common";
-    TAKE_ALL = "take_all" after "common" "shared_common";
+    CONVERT = "convert" after "numbers" "common" "shared_common";
+    TAKE_ALL = "take_all" after "numbers" "common" "shared_common";
     ANNOUNCE = "announce";
     LIST = "list";
     GLANCE = "glance";

@@ -11,12 +11,13 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerError, Value};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, ServerError, Value};
 use tokio::runtime::Handle;
-use tokio::time::Sleep;
 
 use crate::address::bracketed;
 use crate::backend::redis::config::{Address, Service};
+use crate::backend::redis::login::Login;
+use crate::backend::redis::native::timers::{in_time, pause};
 use crate::backend::redis::replies::code;
 use crate::backend::redis::stream::{Opened, Opener};
 use crate::error::{Error, ErrorKind, Result};
@@ -25,12 +26,15 @@ use crate::wakeups::unpoisoned;
 /// How long the others may take after a majority has answered: one of them may know of a later promotion.
 const GRACE: Duration = Duration::from_millis(20);
 
+/// After how long without a message a subscription is probed.
+const PROBE_AFTER: Duration = Duration::from_secs(3);
+
 /// Finds the master of a service.
 pub(crate) struct Sentinels {
     service: Service,
     openers: Vec<Opener>,
-    login: RedisConnectionInfo,
-    server_login: RedisConnectionInfo,
+    login: Login,
+    server_login: Login,
     /// Time limit of one Sentinel's answer.
     limit: Duration,
     /// Whose timers count: those of a caller may stand still.
@@ -60,7 +64,7 @@ pub(crate) type Report = (String, Result<Word>);
 impl Sentinels {
     pub(crate) fn new(
         service: Service,
-        server_login: RedisConnectionInfo,
+        server_login: Login,
         timeout: Duration,
         runtime: Handle,
     ) -> Result<Self> {
@@ -68,13 +72,7 @@ impl Sentinels {
             .sentinels
             .iter()
             .map(|(host, port)| Opener::new("Sentinel", address(host.clone(), *port, &service)));
-        let mut login = RedisConnectionInfo::default().set_skip_set_lib_name();
-        if let Some(user) = &service.user {
-            login = login.set_username(user);
-        }
-        if let Some(password) = &service.password {
-            login = login.set_password(&password.0);
-        }
+        let login = Login::new(0, service.user.as_deref(), service.password.as_ref());
         Ok(Self {
             openers: openers.collect::<Result<_>>()?,
             service,
@@ -141,13 +139,13 @@ impl Sentinels {
     async fn ask(&self) -> Result<(String, u16)> {
         let mut answers: FuturesUnordered<_> = (0..self.count()).map(|at| self.in_time(at)).collect();
         let (mut words, mut failed) = (Vec::new(), Vec::new());
-        let mut grace: Option<std::pin::Pin<Box<Sleep>>> = None;
+        let mut grace = None;
         loop {
             let answer = match &mut grace {
                 None => answers.next().await,
                 Some(grace) => tokio::select! {
                     answer = answers.next() => answer,
-                    () = grace => None,
+                    _ = grace => None,
                 },
             };
             match answer {
@@ -156,7 +154,7 @@ impl Sentinels {
                 None => break,
             }
             if words.len() > self.count() / 2 && grace.is_none() {
-                grace = Some(Box::pin(self.sleep(GRACE)));
+                grace = Some(Box::pin(pause(&self.runtime, GRACE)));
             }
         }
         let latest = words.into_iter().max_by_key(|word| word.number("config-epoch").unwrap_or(0));
@@ -191,20 +189,14 @@ impl Sentinels {
         )
     }
 
-    fn sleep(&self, time: Duration) -> Sleep {
-        let _context = self.runtime.enter();
-        tokio::time::sleep(time)
-    }
-
     async fn in_time(&self, at: usize) -> Report {
         let place = self.openers[at].place();
-        let answer = tokio::select! {
-            answer = self.ask_one(at) => answer,
-            () = self.sleep(self.limit) => Err(Error::new(
+        let answer = in_time(&self.runtime, self.limit, self.ask_one(at)).await.unwrap_or_else(|| {
+            Err(Error::new(
                 ErrorKind::BackendUnavailable,
                 format!("Sentinel at {place} did not answer within {:?}", self.limit),
-            )),
-        };
+            ))
+        });
         (place, answer)
     }
 
@@ -212,7 +204,8 @@ impl Sentinels {
         let opener = &self.openers[at];
         let (service, place) = (self.service.name.as_str(), opener.place());
         let stream = opener.open().await?.stream;
-        let connecting = MultiplexedConnection::new_with_config(&self.login, stream, without_limits());
+        let login = self.login.now();
+        let connecting = MultiplexedConnection::new_with_config(&login, stream, without_limits());
         let (mut commands, driver) = connecting.await.map_err(|error| refused_login(&error, &place))?;
         let asking = async move {
             let mut both = Pipeline::with_capacity(2);
@@ -250,7 +243,8 @@ impl Sentinels {
     /// A server that was demoted or has just come back may be named for a moment.
     async fn refuse_replica(&self, opener: &Opener) -> Result<()> {
         let stream = opener.open().await?.stream;
-        let connecting = MultiplexedConnection::new_with_config(&self.server_login, stream, without_limits());
+        let login = self.server_login.now();
+        let connecting = MultiplexedConnection::new_with_config(&login, stream, without_limits());
         // What is wrong with the login is told by the connection that is opened next.
         let Ok((mut commands, driver)) = connecting.await else { return Ok(()) };
         let asking = async move { commands.send_packed_command(&redis::cmd("ROLE")).await };
@@ -276,19 +270,29 @@ impl Sentinels {
     pub(crate) async fn listen(&self, at: usize, told: impl Fn()) -> Result<()> {
         let opener = &self.openers[at];
         let stream = opener.open().await?.stream;
-        let mut subscriber =
-            PubSub::new(&self.login, stream).await.map_err(|error| refused_login(&error, &opener.place()))?;
+        let mut subscriber = PubSub::new(&self.login.now(), stream)
+            .await
+            .map_err(|error| refused_login(&error, &opener.place()))?;
         subscriber.subscribe("+switch-master").await.map_err(|error| ended(&error, &opener.place()))?;
         told();
-        let mut messages = subscriber.on_message();
-        while let Some(message) = messages.next().await {
+        let (mut asking, mut messages) = subscriber.split();
+        loop {
+            let Some(message) = in_time(&self.runtime, PROBE_AFTER, messages.next()).await else {
+                // It may be gone without notice. A refusal is an answer, too.
+                let answer = in_time(&self.runtime, self.limit, asking.ping::<Value>()).await;
+                match answer {
+                    Some(Ok(_)) => continue,
+                    Some(Err(error)) if error.code().is_some() => continue,
+                    _ => return Ok(()),
+                }
+            };
+            let Some(message) = message else { return Ok(()) };
             // The service, then the old and the new address.
             let of = message.get_payload_bytes().split(|byte| *byte == b' ').next();
             if of == Some(self.service.name.as_bytes()) {
                 told();
             }
         }
-        Ok(())
     }
 }
 

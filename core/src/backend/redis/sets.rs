@@ -17,19 +17,22 @@ use crate::policy::fencing::FencingToken;
 impl Inner {
     pub(super) async fn take_all(self: Arc<Self>, contenders: Vec<Arc<Contender>>) -> Result<AnswerAll> {
         let Some(first) = contenders.first() else { return Ok(AnswerAll::Held { fences: Vec::new() }) };
-        let escaped = first.name.escaped_for_redis();
-        let mut keys = self.keys.granting_escaped(&escaped);
-        keys.extend(self.keys.sharing_escaped(&escaped));
-        let mut args = self.granting_args(escaped);
+        for contender in &contenders {
+            self.keys.check(&contender.name)?;
+        }
+        let spelled = self.keys.spell(&first.name);
+        let mut keys = self.keys.granting_spelled(&spelled);
+        keys.extend(self.keys.sharing_spelled(&spelled));
+        let mut args = self.granting_args(spelled);
         for (at, contender) in contenders.iter().enumerate() {
-            let escaped = contender.name.escaped_for_redis();
+            let spelled = self.keys.spell(&contender.name);
             if at > 0 {
                 // Without the three that all names have in common.
-                keys.extend(self.keys.granting_escaped(&escaped).into_iter().take(3));
-                keys.extend(self.keys.sharing_escaped(&escaped));
+                keys.extend(self.keys.granting_spelled(&spelled).into_iter().take(3));
+                keys.extend(self.keys.sharing_spelled(&spelled));
             }
             args.extend([
-                escaped,
+                spelled,
                 contender.owner.to_hex(),
                 waiter_record(contender, false),
                 millis(contender.first_lease).to_string(),

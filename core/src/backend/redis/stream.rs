@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::backend::redis::config::Address;
 use crate::error::{Error, ErrorKind, Result};
-use crate::socket::{Socket, waitable};
-use crate::tls;
+use crate::socket::{Heard, Socket, notice_loss, waitable};
+use crate::tls::{self, Tls};
 
 /// A byte stream in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -21,14 +19,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 pub(crate) struct Opened {
     pub stream: Box<dyn Stream>,
     pub socket: Option<Arc<Socket>>,
+    /// Counts what comes in.
+    pub heard: Arc<Heard>,
 }
 
-/// What is read once, before the first connection.
+/// The way to one address.
 pub(crate) struct Opener {
     /// What listens there, for people.
     what: &'static str,
     address: Address,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: Option<Tls>,
 }
 
 impl Opener {
@@ -37,7 +37,7 @@ impl Opener {
     /// Errors: `invalid_config` that names the file.
     pub(crate) fn new(what: &'static str, address: Address) -> Result<Self> {
         let tls = match &address {
-            Address::Tls { host, files, .. } => Some(tls::connector(host, files)?),
+            Address::Tls { host, files, .. } => Some(Tls::new(host, files)?),
             Address::Tcp { .. } | Address::Unix(_) => None,
         };
         Ok(Self { what, address, tls })
@@ -70,12 +70,15 @@ impl Opener {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(refused)?;
                 // A lock is all small messages that somebody waits for.
                 stream.set_nodelay(true).map_err(refused)?;
+                notice_loss(&stream);
                 let (stream, socket) = waitable(stream);
-                let Some((connector, name)) = &self.tls else {
-                    return Ok(Opened { stream: Box::new(stream), socket });
+                let heard = stream.heard();
+                let Some(tls) = &self.tls else {
+                    return Ok(Opened { stream: Box::new(stream), socket, heard });
                 };
-                match connector.connect(name.clone(), stream).await {
-                    Ok(stream) => Ok(Opened { stream: Box::new(stream), socket }),
+                let (connector, name) = tls.now();
+                match connector.connect(name, stream).await {
+                    Ok(stream) => Ok(Opened { stream: Box::new(stream), socket, heard }),
                     Err(error) => Err(tls::refused(error, self.what, &self.place(), "rediss", "redis")),
                 }
             }
@@ -83,7 +86,8 @@ impl Opener {
             Address::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await.map_err(refused)?;
                 let (stream, socket) = waitable(stream);
-                Ok(Opened { stream: Box::new(stream), socket })
+                let heard = stream.heard();
+                Ok(Opened { stream: Box::new(stream), socket, heard })
             }
             #[cfg(not(unix))]
             Address::Unix(_) => {

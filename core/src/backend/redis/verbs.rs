@@ -18,7 +18,7 @@ use crate::inspect::{BreakOutcome, BreakRequest};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
-use crate::policy::waiting::{WaitAnswer, WaitTimes};
+use crate::policy::waiting::{WaitAnswer, WaitTimes, among_pollers};
 use crate::token::ClientId;
 
 /// Which keys a script takes besides those of every script that can grant.
@@ -45,11 +45,11 @@ pub(super) fn lists_at_once(contender: &Contender) -> bool {
 }
 
 impl Inner {
-    fn keys(&self, escaped: &str, more: More) -> Vec<String> {
-        let mut keys = self.keys.granting_escaped(escaped);
+    fn keys(&self, spelled: &str, more: More) -> Vec<String> {
+        let mut keys = self.keys.granting_spelled(spelled);
         match more {
-            More::Holders => keys.push(self.keys.holders(escaped)),
-            More::HoldersAndDetails => keys.extend(self.keys.sharing_escaped(escaped)),
+            More::Holders => keys.push(self.keys.holders(spelled)),
+            More::HoldersAndDetails => keys.extend(self.keys.sharing_spelled(spelled)),
         }
         keys
     }
@@ -62,9 +62,9 @@ impl Inner {
         args: impl IntoIterator<Item = String>,
         acknowledge: Option<Acknowledge>,
     ) -> Result<Data> {
-        let escaped = name.escaped_for_redis();
-        let keys = self.keys(&escaped, more);
-        let mut all = self.granting_args(escaped);
+        let spelled = self.keys.spell(name);
+        let keys = self.keys(&spelled, more);
+        let mut all = self.granting_args(spelled);
         all.extend(args);
         self.one(Call { script, keys, args: all }, acknowledge).await
     }
@@ -90,25 +90,28 @@ impl Inner {
     }
 
     async fn poll_as(&self, contender: &Contender, ask: Ask, listens: u8) -> Result<Answer> {
+        self.keys.check(&contender.name)?;
         let waits = matches!(ask, Ask::Wait { .. });
         let (near, far) = match ask {
             Ask::Try => (Duration::ZERO, Duration::ZERO),
             Ask::Wait { near_heartbeat, far_heartbeat } => (near_heartbeat, far_heartbeat),
         };
         let (waits, barge) = (u8::from(waits), u8::from(contender.barge));
-        let (near, far) = (millis(near), millis(far));
+        // A waiter that does not hear its inbox now says so beside its heartbeat.
+        let deaf = if waits == 1 && listens > 0 && !self.inboxes.hears() { ".5" } else { "" };
+        let [near, far] = [near, far].map(|heartbeat| format!("{}{deaf}", millis(heartbeat)));
         let answer = if contender.mode == Mode::Mutex {
-            let escaped = contender.name.escaped_for_redis();
+            let spelled = self.keys.spell(&contender.name);
             let rest = format!(
-                "{} {waits} {barge} {near} {far} {} {} {escaped}",
+                "{} {waits} {barge} {near} {far} {} {} {spelled}",
                 self.packed_args,
                 WaitTimes::NEAR_POSITIONS,
                 listens
             );
-            let keys = self.keys.usual(&escaped);
+            let keys = self.keys.usual(&spelled);
             let first_lease = millis(contender.first_lease).to_string();
             let mut args = vec![contender.owner.to_hex(), value_tail(contender), first_lease, rest];
-            args.extend(lists_at_once(contender).then_some(escaped));
+            args.extend(lists_at_once(contender).then_some(spelled));
             let strict = self.guarantee == Guarantee::Strict;
             let script = if strict { &*scripts::POLL_STRICT } else { &*scripts::POLL };
             self.usual(contender, Call { script, keys, args }, self.acknowledge).await?
@@ -119,8 +122,8 @@ impl Inner {
                 millis(contender.first_lease).to_string(),
                 waits.to_string(),
                 barge.to_string(),
-                near.to_string(),
-                far.to_string(),
+                near,
+                far,
                 WaitTimes::NEAR_POSITIONS.to_string(),
             ];
             let script = (&*scripts::SHARED_POLL, More::HoldersAndDetails);
@@ -149,7 +152,8 @@ impl Inner {
                 };
                 let holder_left = left(3)?;
                 // Of several holders, the one that is named need not be the first whose lease ends.
-                let named_left = if answer.len() > 6 { left(6)? } else { holder_left };
+                let is_mutex = contender.mode == Mode::Mutex;
+                let named_left = if answer.len() > 6 && !is_mutex { left(6)? } else { holder_left };
                 let value = field(4)?.text()?;
                 let now_ms = field(5)?.uint()?;
                 let holder = (!value.is_empty()).then(|| match LockValue::parse(&value) {
@@ -158,18 +162,33 @@ impl Inner {
                         HolderHint { client: None, label: String::new(), held_for: None, left: named_left }
                     }
                 });
+                let position = u32::try_from(field(2)?.uint()?).unwrap_or(u32::MAX);
+                // More stale waiters stand in front than one step drops.
+                let unswept = answer.len() > 7 && field(7)?.int()? == 1;
+                let poll_within = match answer.get(8) {
+                    _ if unswept => Some(Duration::ZERO),
+                    Some(waited) if position == 0 => {
+                        Some(among_pollers(Duration::from_millis(waited.uint()?), now_ms))
+                    }
+                    // A release that leaves the lock to other libraries could not say so.
+                    None if position == 0 && listens == 0 && self.keys.are_shared() => {
+                        Some(among_pollers(Duration::ZERO, now_ms))
+                    }
+                    _ => None,
+                };
                 let answer = WaitAnswer {
                     fence: field(1)?.uint()?,
-                    position: Some(u32::try_from(field(2)?.uint()?).unwrap_or(u32::MAX)),
+                    position: Some(position),
                     holder_left,
-                    poll_within: None,
+                    poll_within,
                 };
                 Ok(Answer::Wait { answer, holder })
             }
         }
     }
 
-    /// Mutexes and locks that can be shared by one script each, and the answers in the order of the items.
+    /// Mutexes and locks that can be shared by one script each, and the answers in the order of the items. Where one
+    /// script fails, the locks of the other are renewed.
     pub(super) async fn renew(self: Arc<Self>, items: Vec<RenewItem>) -> Result<Vec<Renewal>> {
         if items.is_empty() {
             return Ok(Vec::new());
@@ -194,7 +213,7 @@ impl Inner {
             call.args.push(format!("{:08}", item.renewals.min(99_999_999)));
             if !is_shared(item) {
                 let to_list = item.renewals == 1;
-                call.args.push(if to_list { item.contender.name.escaped_for_redis() } else { String::new() });
+                call.args.push(if to_list { self.keys.spell(&item.contender.name) } else { String::new() });
             }
         }
         if !calls[0].keys.is_empty() {
@@ -203,16 +222,26 @@ impl Inner {
         let used = calls.each_ref().map(|call| !call.keys.is_empty());
         let calls = calls.into_iter().filter(|call| !call.keys.is_empty()).collect();
         let mut answers = self.port.run(calls, None).await?.into_iter();
-        let mut of_each = [Vec::new().into_iter(), Vec::new().into_iter()];
-        for (of_one, used) in of_each.iter_mut().zip(used) {
-            if used {
-                *of_one = answers.next().ok_or_else(no_answer)??.list()?.into_iter();
+        let mut of_each = [const { None }; 2];
+        let mut failed = None;
+        for (of_one, _) in of_each.iter_mut().zip(used).filter(|(_, used)| *used) {
+            match answers.next().unwrap_or_else(|| Err(no_answer())).and_then(Data::list) {
+                Ok(answers) => *of_one = Some(answers.into_iter()),
+                Err(error) => failed = Some(error),
             }
+        }
+        match failed {
+            Some(error) if of_each.iter().all(Option::is_none) => return Err(error),
+            Some(error) => tracing::warn!(%error, "one kind of locks could not be renewed"),
+            None => {}
         }
         items
             .iter()
             .map(|item| {
-                let answer = of_each[usize::from(is_shared(item))].next().ok_or_else(no_answer)?;
+                let Some(answers) = &mut of_each[usize::from(is_shared(item))] else {
+                    return Ok(Renewal::Unknown);
+                };
+                let answer = answers.next().ok_or_else(no_answer)?;
                 self.unlisted.remove(&item.contender);
                 Ok(if answer.int()? == 1 { Renewal::Extended } else { Renewal::NotYours })
             })
@@ -249,11 +278,11 @@ impl Inner {
     ) -> Result<Released> {
         let owner = contender.owner.to_hex();
         let answer = if contender.mode == Mode::Mutex {
-            let escaped = contender.name.escaped_for_redis();
-            let keys = self.keys.usual(&escaped);
+            let spelled = self.keys.spell(&contender.name);
+            let keys = self.keys.usual(&spelled);
             let mut args =
-                vec![owner, format!("|{}|", fence.get()), format!("{} {escaped}", self.packed_args)];
-            args.extend(lists_at_once(&contender).then_some(escaped));
+                vec![owner, format!("|{}|", fence.get()), format!("{} {spelled}", self.packed_args)];
+            args.extend(lists_at_once(&contender).then_some(spelled));
             self.usual(&contender, Call { script: &scripts::RELEASE, keys, args }, None).await?
         } else {
             let script = (&*scripts::SHARED_RELEASE, More::HoldersAndDetails);
@@ -273,10 +302,10 @@ impl Inner {
 
     pub(super) async fn break_lease(self: Arc<Self>, request: BreakRequest) -> Result<BreakOutcome> {
         let name = LockName::new(&request.name)?;
-        let escaped = name.escaped_for_redis();
-        let mut keys = self.keys(&escaped, More::HoldersAndDetails);
+        let spelled = self.keys.spell(&name);
+        let mut keys = self.keys(&spelled, More::HoldersAndDetails);
         keys.push(self.keys.audit());
-        let mut args = self.granting_args(escaped);
+        let mut args = self.granting_args(spelled);
         args.extend([
             request.expected.get().to_string(),
             request.name.clone(),
@@ -289,6 +318,14 @@ impl Inner {
         Ok(match field(0)?.as_str() {
             "free" => BreakOutcome::Free,
             "foreign" => return Err(foreign_data(&name)),
+            "unreadable" => {
+                return Err(Error::new(
+                    ErrorKind::BackendRejected,
+                    "the lease was written by another version of Polylatch in a form unknown here; break it with that \
+                     version, or wait until it expires",
+                )
+                .on_lock(name.as_str()));
+            }
             "changed" => BreakOutcome::ChangedHands {
                 present: FencingToken::new(answer.get(1).ok_or_else(no_answer)?.uint()?),
             },

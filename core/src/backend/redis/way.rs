@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use redis::RedisConnectionInfo;
 use tokio::runtime::Handle;
 
 use crate::backend::redis::config::Place;
+use crate::backend::redis::login::Login;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::backend::redis::stream::{Opened, Opener};
 use crate::error::Result;
 
 /// The way to the server that locks are kept on.
 pub(crate) enum Way {
-    Straight(Opener),
+    Straight(Box<Opener>),
     Sentinels(Box<Sentinels>),
 }
 
@@ -20,14 +20,9 @@ impl Way {
     /// Reads certificates and keys. `login` is that of the server.
     ///
     /// Errors: `invalid_config` that names the file.
-    pub(crate) fn new(
-        place: &Place,
-        login: &RedisConnectionInfo,
-        timeout: Duration,
-        runtime: &Handle,
-    ) -> Result<Self> {
+    pub(crate) fn new(place: &Place, login: &Login, timeout: Duration, runtime: &Handle) -> Result<Self> {
         Ok(match place {
-            Place::At(address) => Self::Straight(Opener::new("Redis", address.clone())?),
+            Place::At(address) => Self::Straight(Box::new(Opener::new("Redis", address.clone())?)),
             Place::MasterOf(service) => {
                 let (service, login) = (service.clone(), login.clone());
                 Self::Sentinels(Box::new(Sentinels::new(service, login, timeout, runtime.clone())?))

@@ -44,10 +44,13 @@ impl Inner {
         if contender.mode != Mode::Mutex {
             return Err(Error::new(ErrorKind::Unsupported, "redlock keeps no locks that are shared"));
         }
+        self.keys.check(&contender.name)?;
         let waits = matches!(ask, Ask::Wait { .. });
+        self.join().await;
         if waits {
             self.listen().await;
         }
+        let mut looked_again = false;
         let mut jitter = Jitter::seeded(self.seed());
         let mut round = 0;
         loop {
@@ -55,6 +58,13 @@ impl Inner {
             match self.attempt(&contender, ask).await? {
                 Attempt::Won(fence) => return Ok(Answer::Held { fence }),
                 Attempt::Lost { why: Lost::Closed, .. } => {
+                    // Another client may only have changed what the gates say beside.
+                    if !std::mem::replace(&mut looked_again, true) {
+                        self.look_at_all().await;
+                        if self.voting() >= self.quorum.needed() {
+                            continue;
+                        }
+                    }
                     self.care();
                     return Ok(Answer::Withheld { left: self.withheld_for() });
                 }
@@ -122,7 +132,7 @@ impl Inner {
         while election.outcome() == Outcome::Open {
             match votes.next().await {
                 Some((at, answer)) => {
-                    let vote = self.read_vote(at, answer, &mut seen);
+                    let vote = self.read_vote(contender, ask, at, answer, &mut seen);
                     election.cast(at, vote);
                 }
                 None => {
@@ -186,7 +196,7 @@ impl Inner {
             value_tail(contender),
             contender.first_lease.as_millis().to_string(),
             self.max_lease.as_millis().to_string(),
-            contender.name.escaped_for_redis(),
+            self.keys.spell(&contender.name),
             record,
             alive.as_millis().to_string(),
             since.to_string(),
@@ -208,15 +218,32 @@ impl Inner {
         self.ask(requests)
     }
 
-    fn read_vote(self: &Arc<Self>, at: usize, answer: Result<Data>, seen: &mut Seen) -> Vote {
+    fn read_vote(
+        self: &Arc<Self>,
+        contender: &Contender,
+        ask: Ask,
+        at: usize,
+        answer: Result<Data>,
+        seen: &mut Seen,
+    ) -> Vote {
         let node = &self.nodes[at];
+        if let Some(number) = answer.as_ref().ok().and_then(doubted_yes) {
+            let withdrawal = self.withdrawal(contender, ask, number);
+            let answers = self.ask(vec![(at, node.run(withdrawal))]);
+            self.follow(answers, |_, _, _| {});
+            self.care();
+            return Vote::Closed;
+        }
         match answer.and_then(|answer| read_answer(answer, seen)) {
             Ok(Vote::Closed) => {
                 node.is_closed();
                 self.care();
                 Vote::Closed
             }
-            Ok(vote) => vote,
+            Ok(vote) => {
+                self.shape.is_used();
+                vote
+            }
             Err(error) => {
                 if error.retry() == Retry::AfterBackoff {
                     self.care();
@@ -311,7 +338,7 @@ impl Inner {
             record,
             alive.as_millis().to_string(),
             since.to_string(),
-            contender.name.escaped_for_redis(),
+            self.keys.spell(&contender.name),
         ];
         Call { script: &scripts::WITHDRAW, keys, args }
     }
@@ -356,12 +383,19 @@ impl Inner {
     }
 }
 
+/// The number of a yes from a node whose clock has moved, which must not count.
+fn doubted_yes(answer: &Data) -> Option<u64> {
+    let Data::List(fields) = answer else { return None };
+    let is_doubted = fields.first()?.text().is_ok_and(|text| text == "moved");
+    is_doubted.then(|| fields.get(1)?.uint().ok()).flatten()
+}
+
 fn read_answer(answer: Data, seen: &mut Seen) -> Result<Vote> {
     let answer = answer.list()?;
     let field = |at: usize| answer.get(at).ok_or_else(no_answer);
     match field(0)?.text()?.as_str() {
         "yes" => Ok(Vote::Yes(field(1)?.uint()?)),
-        "closed" => Ok(Vote::Closed),
+        "closed" | "moved" => Ok(Vote::Closed),
         "foreign" => Err(Error::new(
             ErrorKind::NameConflict,
             "the key of this lock holds data that is no lock of ours and never expires; it was left alone, so use \

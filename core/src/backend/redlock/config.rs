@@ -146,10 +146,10 @@ fn read_nodes(
         let node_scheme = if is_tls { "rediss" } else { "redis" };
         let node =
             RedisConfig::from_url(node_scheme, &format!("//{authority}{path}"), &mut options, settings)?;
-        if nodes.iter().any(|other| place_of(other) == place_of(&node)) {
+        if let Some(first) = nodes.iter().position(|other| place_of(other) == place_of(&node)) {
+            let (first, second) = (first + 1, nodes.len() + 1);
             return Err(invalid(format!(
-                "the URL names the node {} twice; every vote has to come from another server",
-                place_of(&node)
+                "nodes {first} and {second} of the URL are the same server; every vote has to come from another one"
             )));
         }
         nodes.push(node);
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn bad_urls_are_told_with_the_rule() {
         let cases = [
-            ("redlock://a,a:6379,b", "names the node a:6379 twice"),
+            ("redlock://a,a:6379,b", "nodes 1 and 2 of the URL are the same"),
             ("redlock://a,,b", "is empty"),
             ("redlock://a,b,c,d,e,f,g,h,i,j", "names 10 nodes; 1 to 9"),
             ("redlock:a,b", "write redlock://"),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Inner;
+use super::gate::Shape;
 use super::node::Node;
 use crate::backend::redis::port::{Data, ServerFacts};
 use crate::error::Result;
@@ -32,6 +33,8 @@ struct Seen {
     standing: Standing,
     failure: Option<String>,
     unfit: bool,
+    /// The key to delete on a node that belongs to another store.
+    other_gate: Option<String>,
     now_ms: Option<u64>,
     facts: Option<ServerFacts>,
     append_only: Option<bool>,
@@ -39,17 +42,21 @@ struct Seen {
 
 impl Inner {
     pub(super) async fn examine(self: Arc<Self>, fencing: FenceQuality) -> Result<Examination> {
-        self.look_at_all(true).await;
+        self.look_at_all().await;
         let mut nodes = Vec::new();
         for node in &self.nodes {
-            nodes.push(see(node).await);
+            let mut seen = see(node, node.standing(&self.shape)).await;
+            if node.unfit().is_some_and(|unfit| unfit.2) {
+                seen.other_gate = Some(self.shape.gate.clone());
+            }
+            nodes.push(seen);
         }
-        Ok(judge(self.quorum, &nodes, self.max_lease, fencing, self.all_tls))
+        // The longest lease of any client counts.
+        Ok(judge(self.quorum, &nodes, &self.shape, fencing, self.all_tls))
     }
 }
 
-async fn see(node: &Arc<Node>) -> Seen {
-    let standing = node.standing();
+async fn see(node: &Arc<Node>, standing: Standing) -> Seen {
     let reached = standing != Standing::Unknown;
     let (mut facts, mut append_only) = (None, None);
     if reached {
@@ -66,28 +73,31 @@ async fn see(node: &Arc<Node>) -> Seen {
         standing,
         failure: node.failure(),
         unfit: node.unfit().is_some(),
-        now_ms: node.looked().map(|look| look.now_ms).filter(|_| reached),
+        other_gate: None,
+        now_ms: node.looked().map(|look| look.clock.node_ms).filter(|_| reached),
         facts,
         append_only,
     }
 }
 
-fn judge(
-    quorum: Quorum,
-    nodes: &[Seen],
-    max_lease: Duration,
-    fencing: FenceQuality,
-    all_tls: bool,
-) -> Examination {
+fn judge(quorum: Quorum, nodes: &[Seen], shape: &Shape, fencing: FenceQuality, all_tls: bool) -> Examination {
+    let max_lease = shape.quarantine();
     let mut findings = vec![reach(quorum, nodes), votes(quorum, nodes, max_lease), number(quorum)];
     findings.extend(nodes.iter().filter(|node| node.unfit).map(|node| {
-        Check::problem(
+        let check = Check::problem(
             "node",
             format!("{} cannot be a node", node.place),
             node.failure.clone().unwrap_or_default(),
-        )
-        .means("Its vote is missing for good, and this URL is refused for locking")
-        .fix("Mend what is said above, or name another server in its place")
+        );
+        match &node.other_gate {
+            Some(gate) => check.means("Its vote is missing until the record is deleted").fix(format!(
+                "If no store of that size uses this prefix any more: redis-cli -u redis://{} del {gate}",
+                node.place
+            )),
+            None => check
+                .means("Its vote is missing, and this URL is refused for locking")
+                .fix("Fix the cause above, or name another server in its place"),
+        }
     }));
     findings.extend(nodes.iter().filter_map(eviction));
     findings.push(clocks(nodes));
@@ -101,7 +111,7 @@ fn judge(
     }
     let versions: Vec<_> = nodes.iter().filter_map(|node| node.facts.as_ref()?.version.clone()).collect();
     let version = versions.first().map(|version| format!("Redis {version} on {} nodes", quorum.nodes()));
-    Examination::new("redlock", version, findings, promises(quorum, nodes, max_lease, fencing))
+    Examination::new("redlock", version, findings, promises(quorum, nodes, shape, fencing))
 }
 
 fn count(nodes: &[Seen], which: impl Fn(&Seen) -> bool) -> usize {
@@ -155,8 +165,8 @@ fn votes(quorum: Quorum, nodes: &[Seen], max_lease: Duration) -> Check {
     };
     check
         .means(format!(
-            "A node that restarted, was promoted or was emptied sits out for {}, until every lease it may have \
-             forgotten has ended",
+            "A node that restarted, was promoted or was emptied, or whose clock moved forward, does not vote for {}, \
+             until every lease it may have lost has expired",
             span(max_lease)
         ))
         .fix("Wait; nodes are let in by any client that is at work")
@@ -200,6 +210,8 @@ fn clocks(nodes: &[Seen]) -> Check {
     let apart = Duration::from_millis(last - first);
     let detail = format!("They differ by {} or less", span(apart));
     if apart <= CLOCKS_APART {
+        let detail =
+            format!("{detail}. A difference does no harm; a step does, and its node is then quarantined");
         return Check::ok("clocks", "The nodes' clocks agree", detail);
     }
     Check::warning("clocks", "The nodes' clocks differ", format!("They differ by about {}", span(apart)))
@@ -217,14 +229,27 @@ fn persistence(nodes: &[Seen], max_lease: Duration) -> Check {
         "persistence",
         format!("{kept} of {known} nodes keep their data over a restart"),
         format!(
-            "It is not needed: a restarted node sits out for {}. With appendonly a held lock stays on it meanwhile",
+            "It is not needed: a restarted node does not vote for {}. With appendonly a held lock stays on it meanwhile",
             span(max_lease)
         ),
     )
 }
 
-fn promises(quorum: Quorum, nodes: &[Seen], max_lease: Duration, fencing: FenceQuality) -> Vec<Promise> {
-    let sits_out = format!("a node that changed sits out for {}", span(max_lease));
+fn promises(quorum: Quorum, nodes: &[Seen], shape: &Shape, fencing: FenceQuality) -> Vec<Promise> {
+    let sits_out = format!("a node that changed does not vote for {}", span(shape.quarantine()));
+    // What lost everything at once looks like a new store to a client that has just started.
+    let remembers = nodes.iter().all(|node| node.append_only == Some(true));
+    let restart = match (shape.strict, remembers) {
+        (true, _) => Promise::yes(AFTER_RESTART, format!("guarantee=strict, in every client: {sits_out}")),
+        (false, true) => {
+            Promise::yes(AFTER_RESTART, format!("{sits_out}, and all keep their data (appendonly)"))
+        }
+        (false, false) => Promise::no(
+            AFTER_RESTART,
+            "if all nodes restart without data together, a new client takes the store for a new one \
+             (guarantee=strict waits, appendonly remembers)",
+        ),
+    };
     let evicts = nodes.iter().any(|node| eviction(node).is_some());
     let failures = quorum.covering() - 1;
     let exclusion = if evicts {
@@ -238,7 +263,7 @@ fn promises(quorum: Quorum, nodes: &[Seen], max_lease: Duration, fencing: FenceQ
     };
     vec![
         exclusion,
-        Promise::yes(AFTER_RESTART, sits_out.clone()),
+        restart,
         Promise::yes(AFTER_FAILOVER, format!("{sits_out}; a promoted replica counts as changed")),
         if failures == 0 {
             Promise::no(AFTER_WIPE, "there is no other node that could remember")

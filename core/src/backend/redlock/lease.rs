@@ -108,7 +108,8 @@ impl Inner {
 
     /// Gives a lease that a majority has just confirmed to a node that does not have it.
     ///
-    /// With its first length only: carried out late, after a release, it must not be in the way for long.
+    /// For half of the lease: so it lasts until the next renewal, at a third, and its first retries. Carried out
+    /// late, after a release, it is not in the way for longer.
     fn heal(self: &Arc<Self>, item: &RenewItem, at: usize) {
         let contender = &item.contender;
         if !unpoisoned(&self.live).contains_key(&contender.owner) {
@@ -118,9 +119,9 @@ impl Inner {
         let args = vec![
             format!("{}|pl1|{:08}|{token}|", contender.owner.to_hex(), item.renewals.min(99_999_999)),
             value_tail(contender),
-            contender.first_lease.min(item.lease).as_millis().to_string(),
+            contender.first_lease.max(item.lease / 2).min(item.lease).as_millis().to_string(),
             token,
-            contender.name.escaped_for_redis(),
+            self.keys.spell(&contender.name),
         ];
         let keys = vec![self.keys.lock(&contender.name), self.shape.counter.clone(), self.keys.index()];
         let node = &self.nodes[at];
@@ -131,7 +132,8 @@ impl Inner {
 
     pub(super) async fn release(self: Arc<Self>, contender: Arc<Contender>) -> Result<Released> {
         unpoisoned(&self.live).remove(&contender.owner);
-        let mut answers = self.send_release(&contender, false);
+        let until = ends_by(&contender);
+        let (call, mut answers) = self.send_release(&contender, false, until);
         let mut tally = Tally { open: answers.unanswered().count(), ..Tally::default() };
         let (mut errors, mut others) = (Vec::new(), 0);
         while !tally.is_final(self.quorum) {
@@ -148,10 +150,13 @@ impl Inner {
                     tally.no += 1;
                     others += usize::from(other < 0);
                 }
-                Err(error) => errors.push((at, error)),
+                Err(error) => {
+                    self.owes(at, until, call.clone());
+                    errors.push((at, error));
+                }
             }
         }
-        self.follow(answers, |_, _, _| {});
+        self.follow_release(answers, until, call);
         let released = match tally.verdict(self.quorum) {
             Some(true) => Released::Released,
             // Some node had the lease to its end. Where it was missing it never came, or the node was
@@ -176,17 +181,21 @@ impl Inner {
     /// Leaves nothing of a contender on any node that can be reached.
     pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
         unpoisoned(&self.live).remove(&contender.owner);
-        let mut answers = self.send_release(&contender, true);
+        let until = ends_by(&contender);
+        let (call, mut answers) = self.send_release(&contender, true, until);
         let (mut answered, mut errors) = (0, Vec::new());
         loop {
             match answers.next().await {
                 Some((_, Ok(_))) => answered += 1,
-                Some((at, Err(error))) => errors.push((at, error)),
+                Some((at, Err(error))) => {
+                    self.owes(at, until, call.clone());
+                    errors.push((at, error));
+                }
                 None if answered < self.quorum.needed() && answers.wait_longer(self.patience()) => {}
                 None => break,
             }
         }
-        self.follow(answers, |_, _, _| {});
+        self.follow_release(answers, until, call);
         if answered < self.quorum.needed() {
             self.care();
             return Err(self.unreachable(&errors));
@@ -195,9 +204,23 @@ impl Inner {
         Ok(())
     }
 
+    /// Releases that nodes have not answered: what may not have arrived is sent again when they are back.
+    pub(super) fn follow_release(self: &Arc<Self>, answers: Fanout<Data>, until: Instant, call: Call) {
+        self.follow(answers, move |inner, at, answer| {
+            if answer.is_err() {
+                inner.owes(at, until, call.clone());
+            }
+        });
+    }
+
     /// To every node that may have the lock, also one that has not answered for a while: what is sent on
     /// its connection is carried out in order when it comes back.
-    fn send_release(self: &Arc<Self>, contender: &Contender, may_wait: bool) -> Fanout<Data> {
+    fn send_release(
+        self: &Arc<Self>,
+        contender: &Contender,
+        may_wait: bool,
+        until: Instant,
+    ) -> (Call, Fanout<Data>) {
         let noted = unpoisoned(&self.waiting).get_mut(&contender.owner).map(|waited| waited.leaves = true);
         let waited = may_wait || noted.is_some();
         let name = &contender.name;
@@ -206,25 +229,27 @@ impl Inner {
         let args = vec![
             contender.owner.to_hex(),
             self.keys.inbox_before(),
-            name.escaped_for_redis(),
+            self.keys.spell(name),
             self.turn_ms(),
             record,
         ];
+        let call = Call { script: &scripts::RELEASE, keys, args };
         let needed = self.suspects_are_needed();
         let requests = self.nodes.iter().enumerate().filter_map(|(at, node)| {
-            let send = node.is_usable(needed);
-            let call = || Call { script: &scripts::RELEASE, keys: keys.clone(), args: args.clone() };
-            if send {
-                return Some((at, node.run(call())));
+            if node.is_usable(needed) {
+                return Some((at, node.run(call.clone())));
             }
             if node.is_usable(true) && node.has_room() && !node.is_refusing() {
-                let answers = self.ask(vec![(at, node.run(call()))]);
-                self.follow(answers, |_, _, _| {});
+                let answers = self.ask(vec![(at, node.run(call.clone()))]);
+                self.follow_release(answers, until, call.clone());
+            } else {
+                self.owes(at, until, call.clone());
             }
             None
         });
         let requests: Vec<(usize, Reply<Data>)> = requests.collect();
-        self.ask(requests)
+        let answers = self.ask(requests);
+        (call, answers)
     }
 
     /// Asks every node that is worth asking.
@@ -234,6 +259,11 @@ impl Inner {
         let requests = nodes.map(|(at, node)| (at, node.run(call(at)))).collect();
         self.ask(requests)
     }
+}
+
+/// By when every node has let go of a lease that is not renewed any more.
+fn ends_by(contender: &Contender) -> Instant {
+    Instant::now() + contender.lease.max(contender.first_lease) * 2
 }
 
 fn read_renewals(answer: Data, count: usize) -> Result<Vec<i64>> {

@@ -103,6 +103,12 @@ impl Inner {
             .on_lock(name.as_str()));
         }
         let Some((owner, holder, token)) = holder_of(&values, self.quorum.covering()) else {
+            // With the nodes that did not answer, an owner may have a majority.
+            let silent = self.nodes.len() - read;
+            if silent > 0 && holder_of(&values, self.quorum.needed().saturating_sub(silent).max(1)).is_some()
+            {
+                return Err(self.unreachable(&errors));
+            }
             return Ok(BreakOutcome::Free);
         };
         if token != request.expected {
@@ -123,7 +129,7 @@ impl Inner {
         let args = vec![
             owner.to_hex(),
             self.keys.inbox_before(),
-            name.escaped_for_redis(),
+            self.keys.spell(name),
             self.turn_ms(),
             request.expected.to_string(),
             request.name.clone(),

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::backend::redis::config::Guarantee;
+use crate::backend::redis::port::Call;
 use crate::backend::redis::records::Keys;
 use crate::backend::redis::{RedisConfig, announcement};
 use crate::backend::{
@@ -34,6 +35,7 @@ mod care;
 mod config;
 mod examine;
 mod fanout;
+mod gate;
 mod inbox;
 mod lease;
 mod looking;
@@ -44,8 +46,9 @@ mod scripts;
 
 pub(crate) use config::RedlockConfig;
 use fanout::{Fanout, Limits};
+use gate::Shape;
 use inbox::Inbox;
-use node::{Node, Shape};
+use node::Node;
 
 /// From so many entries on, those of acquisitions that ended in silence are swept out.
 const MANY: usize = 4096;
@@ -74,7 +77,13 @@ struct Inner {
     live: Mutex<HashMap<OwnerToken, Instant>>,
     inbox: Inbox,
     listens: AtomicBool,
+    /// Done once this client takes locks.
+    joining: tokio::sync::OnceCell<()>,
     cares: AtomicBool,
+    /// Wakes the care that sleeps because all is well.
+    calls_for_care: Arc<tokio::sync::Notify>,
+    /// Releases that did not reach a node, until when they matter.
+    owed: Mutex<Vec<(usize, Instant, Call)>>,
     closed: AtomicBool,
     /// How long a majority lately took to answer, in µs.
     round_trip_us: AtomicU64,
@@ -106,14 +115,15 @@ pub(crate) async fn open(
 ) -> Result<Arc<dyn Backend>> {
     let strict = config.guarantee == Guarantee::Strict;
     let inner = Arc::new(Inner::new(&config, &context)?);
-    inner.look_at_all(true).await;
+    inner.look_at_all().await;
     if purpose == Purpose::Lock {
         inner.refuse_what_cannot_work()?;
     }
     inner.care();
     let evicts = inner.nodes.iter().any(|node| node.may_forget());
+    let floored = evicts || inner.nodes.iter().any(|node| node.is_floored());
     let fencing =
-        if inner.nodes.len() == 1 || evicts { FenceQuality::TimeFloored } else { FenceQuality::Strict };
+        if inner.nodes.len() == 1 || floored { FenceQuality::TimeFloored } else { FenceQuality::Strict };
     if inner.nodes.len().is_multiple_of(2) {
         tracing::warn!(
             nodes = inner.nodes.len(),
@@ -140,14 +150,13 @@ impl Inner {
         let nodes =
             config.nodes.iter().map(|node| Node::new(node.clone(), context.runtime.clone()).map(Arc::new));
         let nodes: Vec<_> = nodes.collect::<Result<_>>()?;
-        let shape = Shape {
-            nodes: nodes.len(),
-            gate: config.keys.named("redlock:gate"),
-            counter: config.keys.named("redlock:fence"),
-            // The clocks of node and holder may run at different rates.
-            closed_for: config.max_lease + config.max_lease / 50,
-            strict: config.guarantee == Guarantee::Strict,
-        };
+        let shape = Shape::new(
+            nodes.len(),
+            config.keys.named("redlock:gate"),
+            config.keys.named("redlock:fence"),
+            config.max_lease,
+            config.guarantee == Guarantee::Strict,
+        );
         Ok(Self {
             quorum: Quorum::of(nodes.len()),
             all_tls: config.nodes.iter().all(RedisConfig::is_tls),
@@ -165,6 +174,9 @@ impl Inner {
             live: Mutex::default(),
             inbox: Inbox::default(),
             listens: AtomicBool::new(false),
+            joining: tokio::sync::OnceCell::new(),
+            calls_for_care: Arc::default(),
+            owed: Mutex::default(),
             cares: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             round_trip_us: AtomicU64::new(0),
@@ -174,7 +186,9 @@ impl Inner {
     /// What is wrong with the URL is an error; what is wrong with a minority of the nodes is not.
     fn refuse_what_cannot_work(&self) -> Result<()> {
         let unfit: Vec<_> = self.nodes.iter().filter_map(|node| node.unfit()).collect();
-        if let Some(first) = unfit.first() {
+        let of_others = unfit.iter().filter(|unfit| unfit.2).count();
+        // What a minority says about the number of nodes is that minority's problem.
+        if let Some(first) = unfit.iter().find(|unfit| !unfit.2 || of_others >= self.quorum.covering()) {
             let all: Vec<_> = unfit.iter().map(|unfit| unfit.1.as_str()).collect();
             return Err(Error::new(first.0, all.join("; ")));
         }
@@ -189,7 +203,7 @@ impl Inner {
             }
             return Err(self.unreachable(&[]));
         }
-        for node in self.nodes.iter().filter(|node| node.standing() == Standing::Unknown) {
+        for node in self.nodes.iter().filter(|node| node.standing(&self.shape) == Standing::Unknown) {
             let why = node.failure().unwrap_or_default();
             tracing::warn!(node = node.place, why, "a node cannot be reached; a majority goes on without it");
         }
@@ -229,7 +243,12 @@ impl Inner {
                     }
                 }
                 let silent: Vec<_> = answers.unanswered().collect();
-                if silent.is_empty() || std::mem::replace(&mut told, true) {
+                if silent.is_empty() {
+                    return;
+                }
+                if std::mem::replace(&mut told, true) {
+                    let no_answer = || Error::new(ErrorKind::BackendUnavailable, "no answer");
+                    silent.into_iter().for_each(|at| each(&inner, at, Err(no_answer())));
                     return;
                 }
                 silent.iter().for_each(|at| inner.nodes[*at].was_silent(inner.limits.limit()));

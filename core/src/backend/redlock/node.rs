@@ -7,26 +7,16 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use super::config::place_of;
+use super::gate::{Look, Shape, State, now, read_look};
 use super::scripts;
 use crate::backend::Reply;
 use crate::backend::redis::RedisConfig;
 use crate::backend::redis::native::NativePort;
-use crate::backend::redis::port::{Call, Data, Port, no_answer};
+use crate::backend::redis::port::{Call, Data, Port};
+use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result, Retry};
-use crate::policy::admission::Standing;
+use crate::policy::admission::{ClockReading, Opening, Quarantine, Standing};
 use crate::wakeups::unpoisoned;
-
-/// What all nodes of a store have in common.
-#[derive(Debug, Clone)]
-pub(super) struct Shape {
-    pub nodes: usize,
-    pub gate: String,
-    pub counter: String,
-    /// How long a node that changed sits out.
-    pub closed_for: Duration,
-    /// A node that may drop locks by itself is not used.
-    pub strict: bool,
-}
 
 /// One node of a store.
 pub(super) struct Node {
@@ -44,6 +34,12 @@ pub(super) struct Node {
 #[derive(Debug, Clone, Default)]
 struct Known {
     looked: Option<Look>,
+    /// Since when it is closed, by which gate.
+    closed: Option<(String, Quarantine)>,
+    /// Its clock, as it was read last without a step.
+    clock: Option<ClockReading>,
+    /// It seems to have stepped since: by so many ms.
+    moved: Option<i64>,
     /// Since when it is taken for down or hung.
     suspect: Option<Instant>,
     /// It is suspect because it did not answer, not because it refused.
@@ -58,33 +54,9 @@ struct Known {
     may_forget: bool,
 }
 
-/// Kind and text of an error that is told more than once.
+/// Kind and text of an error that is reported more than once, and whether the node belongs to another store.
 #[derive(Debug, Clone)]
-pub(super) struct Unfit(pub ErrorKind, pub String);
-
-/// What a look at a node said.
-#[derive(Debug, Clone)]
-pub(super) struct Look {
-    pub epoch: String,
-    /// The gate as it stands.
-    pub gate: String,
-    pub open: bool,
-    /// When a closed node may be opened.
-    pub until: Instant,
-    pub fresh: bool,
-    pub counter: u64,
-    /// The node's wall clock.
-    pub now_ms: u64,
-    /// The connections it rests on; see [`Port::connections_opened`].
-    opened: Option<u64>,
-}
-
-impl Look {
-    /// The process behind the address.
-    pub(super) fn run_id(&self) -> &str {
-        self.epoch.split(':').next().unwrap_or_default()
-    }
-}
+pub(super) struct Unfit(pub ErrorKind, pub String, pub bool);
 
 impl Node {
     pub(super) fn new(config: RedisConfig, runtime: Handle) -> Result<Self> {
@@ -147,6 +119,10 @@ impl Node {
         !self.looking.swap(true, Ordering::SeqCst)
     }
 
+    pub(super) fn is_looked_at(&self) -> bool {
+        self.looking.load(Ordering::SeqCst)
+    }
+
     pub(super) fn end_look(&self) {
         self.looking.store(false, Ordering::SeqCst);
     }
@@ -165,7 +141,7 @@ impl Node {
     }
 
     pub(super) fn is_unfit(&self, kind: ErrorKind, why: String) {
-        unpoisoned(&self.known).unfit.get_or_insert(Unfit(kind, why));
+        unpoisoned(&self.known).unfit = Some(Unfit(kind, why, false));
     }
 
     pub(super) fn unfit(&self) -> Option<Unfit> {
@@ -181,7 +157,7 @@ impl Node {
     /// Why it cannot be used until a person has mended something.
     pub(super) fn rejected(&self) -> Option<Unfit> {
         let known = unpoisoned(&self.known);
-        Some(Unfit(known.rejected?, known.failure.clone()?))
+        Some(Unfit(known.rejected?, known.failure.clone()?, false))
     }
 
     pub(super) fn may_forget(&self) -> bool {
@@ -193,26 +169,91 @@ impl Node {
     }
 
     /// Says what it is good for at the moment.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self, shape: &Shape) -> Standing {
         let known = unpoisoned(&self.known);
-        match &known.looked {
-            Some(look) if known.suspect.is_none() && known.unfit.is_none() => {
-                if look.open {
-                    Standing::Voting { counter: look.counter }
-                } else {
-                    let left = look.until.saturating_duration_since(Instant::now());
-                    Standing::Closed { left, counter: look.counter, fresh: look.fresh }
-                }
+        let Some(look) = &known.looked else { return Standing::Unknown };
+        if known.suspect.is_some() || known.unfit.is_some() {
+            return Standing::Unknown;
+        }
+        let length = shape.quarantine();
+        let closed = |left| Standing::Closed { left, counter: look.counter, fresh: look.fresh };
+        match (&look.state, &known.closed) {
+            _ if known.moved.is_some() => {
+                Standing::Closed { left: length, counter: look.counter, fresh: false }
             }
-            _ => Standing::Unknown,
+            (State::Open { .. }, _) if shape.agrees(look) => Standing::Voting { counter: look.counter },
+            // It would not keep other clients to this client's terms.
+            (State::Open { .. }, _) => Standing::Unknown,
+            // This client has not closed it yet.
+            (State::Changed, _) if shape.has_joined() => Standing::Unknown,
+            (State::Closed { .. }, Some((_, quarantine))) => closed(quarantine.left(now(), length)),
+            _ => closed(length),
         }
     }
 
-    /// The node says itself that it does not vote.
+    /// The node says itself that it does not vote, or not behind the gate that was known.
     pub(super) fn is_closed(&self) {
-        if let Some(look) = &mut unpoisoned(&self.known).looked {
-            look.open = false;
+        unpoisoned(&self.known).looked = None;
+    }
+
+    /// Says whether it was opened with a counter that was not known to be the largest.
+    pub(super) fn is_floored(&self) -> bool {
+        self.looked().is_some_and(|look| look.state == State::Open { floored: true })
+    }
+
+    /// By how many ms its clock seems to have stepped: 0 if it did not, `None` if it could not be asked.
+    pub(super) fn moved(&self) -> Option<i64> {
+        let known = unpoisoned(&self.known);
+        known.looked.as_ref().filter(|_| known.suspect.is_none())?;
+        Some(known.moved.unwrap_or(0))
+    }
+
+    /// Its clock is as it was read last: it did not step, or not in a way that does harm.
+    pub(super) fn trust_clock(&self) {
+        let mut known = unpoisoned(&self.known);
+        known.moved = None;
+        known.clock = known.looked.as_ref().map(|look| look.clock);
+    }
+
+    /// Compares its clock with this client's. A step forward ended leases there before their time.
+    /// One that moved back lets leases last longer, which does no harm where the node votes. Says whether it
+    /// votes on.
+    fn read_clock(&self, reading: ClockReading, is_open: bool) -> bool {
+        let mut known = unpoisoned(&self.known);
+        let moved = known.clock.map_or(0, |before| reading.moved_since(&before));
+        if moved > 0 || (moved < 0 && !is_open) {
+            known.moved = Some(moved);
+        } else if known.moved.is_none() {
+            known.clock = Some(reading);
         }
+        moved <= 0
+    }
+
+    /// Takes what a look said.
+    fn note(&self, look: Look, shape: &Shape) {
+        shape.learn(&look);
+        self.read_clock(look.clock, look.is_open());
+        let mut known = unpoisoned(&self.known);
+        if let State::Closed { since_ms } = look.state {
+            let gate = format!("{}|{since_ms}", look.epoch);
+            let by_node = Duration::from_millis(look.clock.node_ms.saturating_sub(since_ms));
+            let at = look.clock.received;
+            match &mut known.closed {
+                Some((of, quarantine)) if *of == gate => quarantine.answered(at, by_node),
+                closed => {
+                    let wall_ms = super::acquire::wall_us() / 1000;
+                    let by_walls = Duration::from_millis(wall_ms.saturating_sub(look.wall_ms));
+                    *closed = Some((gate, Quarantine::seen(at, by_node, by_walls)));
+                    // Whatever moved before is behind this gate.
+                    known.moved = None;
+                    known.clock = Some(look.clock);
+                }
+            }
+        } else {
+            known.closed = None;
+        }
+        known.unfit = None;
+        known.looked = Some(look);
     }
 
     /// Runs one script.
@@ -250,18 +291,26 @@ impl Node {
         call: impl FnOnce(String) -> Call,
     ) -> Reply<Data> {
         let (node, shape) = (Arc::clone(self), Arc::clone(shape));
-        let trusted = unpoisoned(&self.known).looked.clone();
-        let gate = trusted.as_ref().filter(|look| look.open).map_or("unknown", |look| &look.gate);
+        let trusted = {
+            let known = unpoisoned(&self.known);
+            known.looked.clone().filter(|_| known.moved.is_none())
+        };
+        let gate = trusted
+            .as_ref()
+            .filter(|look| look.is_open() && shape.agrees(look))
+            .map_or("unknown", |look| &look.gate);
         let call = call(gate.to_owned());
         Box::pin(async move {
+            let sent = now();
             let answer = node.run(call).await?;
+            let answer = node.judge_clock(answer, sent);
             if let Some(trusted) = trusted {
                 let opened = node.port().connections_opened();
                 if opened.is_some() && opened == trusted.opened {
                     return Ok(answer);
                 }
                 // Another connection: to the same process, or to one that may have forgotten something?
-                if node.look(&shape).await?.epoch == trusted.epoch {
+                if node.look(&shape, "").await?.epoch == trusted.epoch {
                     return Ok(answer);
                 }
             }
@@ -270,9 +319,25 @@ impl Node {
         })
     }
 
-    /// Asks the node who it is and whether it votes.
-    pub(super) async fn look(self: &Arc<Self>, shape: &Shape) -> Result<Look> {
-        if unpoisoned(&self.known).looked.is_none() {
+    /// A yes from a node whose clock has stepped forward is none: it may have dropped a lease that is alive.
+    fn judge_clock(&self, answer: Data, sent: BootInstant) -> Data {
+        let Data::List(fields) = &answer else { return answer };
+        let is_yes = fields.first().is_some_and(|field| field.text().is_ok_and(|text| text == "yes"));
+        let Some(Ok(node_ms)) = fields.get(2).filter(|_| is_yes).map(Data::uint) else { return answer };
+        if self.read_clock(ClockReading { sent, received: now(), node_ms }, true) {
+            return answer;
+        }
+        tracing::warn!(node = self.place, "the node's clock moved forward; it does not vote");
+        Data::List(vec![Data::Bytes(b"moved".to_vec()), fields[1].clone()])
+    }
+
+    /// Asks the node who it is and whether it votes, and closes it if it is behind this gate.
+    pub(super) async fn look(self: &Arc<Self>, shape: &Shape, close: &str) -> Result<Look> {
+        let is_unknown = {
+            let known = unpoisoned(&self.known);
+            known.looked.is_none() || known.unfit.is_some()
+        };
+        if is_unknown {
             self.check(shape).await?;
         }
         let mut tries = 0;
@@ -282,21 +347,23 @@ impl Node {
             let call = Call {
                 script: &scripts::LOOK,
                 keys: vec![shape.gate.clone(), shape.counter.clone()],
-                args: vec![shape.nodes.to_string(), shape.closed_for.as_millis().to_string()],
+                args: shape.arguments(close),
             };
-            let look = read_look(self.run(call).await?, before)?;
+            let sent = now();
+            let look = read_look(self.run(call).await?, sent, before)?;
             // A look that opened a connection says nothing about the ones before.
             if before == self.port().connections_opened() || tries == 3 {
-                if look.1 != shape.nodes {
+                if let Some(nodes) = look.nodes.filter(|nodes| *nodes != shape.nodes) {
                     let why = format!(
-                        "{} belongs to a store of {} nodes, and the URL names {}; name the same nodes in every program",
-                        self.place, look.1, shape.nodes
+                        "{} belongs to a store of {nodes} nodes, and the URL names {}; name the same nodes in every \
+                         program, or, if the number was changed on purpose or by mistake, delete the key {} on that node",
+                        self.place, shape.nodes, shape.gate
                     );
-                    self.is_unfit(ErrorKind::InvalidConfig, why.clone());
+                    unpoisoned(&self.known).unfit = Some(Unfit(ErrorKind::InvalidConfig, why.clone(), true));
                     return Err(Error::new(ErrorKind::InvalidConfig, why));
                 }
-                unpoisoned(&self.known).looked = Some(look.0.clone());
-                return Ok(look.0);
+                self.note(look.clone(), shape);
+                return Ok(look);
             }
         }
     }
@@ -337,34 +404,25 @@ impl Node {
     }
 
     /// Lets the node vote, if it is still as that look found it.
-    pub(super) async fn open(self: &Arc<Self>, shape: &Shape, counter: u64) -> Result<bool> {
+    pub(super) async fn open(self: &Arc<Self>, shape: &Shape, opening: &Opening) -> Result<bool> {
         let Some(look) = self.looked() else { return Ok(false) };
-        let open = format!("{}|open|{}|0", look.epoch, shape.nodes);
+        let State::Closed { since_ms } = look.state else { return Ok(false) };
+        let least = if opening.fresh { Duration::ZERO } else { shape.quarantine() };
         let call = Call {
             script: &scripts::OPEN,
             keys: vec![shape.gate.clone(), shape.counter.clone()],
-            args: vec![look.gate, look.epoch, open, counter.to_string()],
+            args: vec![
+                look.gate.clone(),
+                look.epoch.clone(),
+                look.opened_gate(opening.floored),
+                opening.counter.to_string(),
+                since_ms.to_string(),
+                least.as_millis().to_string(),
+            ],
         };
         let opened = self.run(call).await?.int()? == 1;
-        // Others may have been faster.
-        self.look(shape).await?;
+        // Other clients may have been faster.
+        self.look(shape, "").await?;
         Ok(opened)
     }
-}
-
-fn read_look(answer: Data, opened: Option<u64>) -> Result<(Look, usize)> {
-    let answer = answer.list()?;
-    let field = |at: usize| answer.get(at).ok_or_else(no_answer);
-    let left = field(2)?.int()?;
-    let look = Look {
-        epoch: field(0)?.text()?,
-        gate: field(1)?.text()?,
-        open: left < 0,
-        until: Instant::now() + Duration::from_millis(u64::try_from(left).unwrap_or(0)),
-        fresh: field(4)?.int()? == 1,
-        counter: field(5)?.uint()?,
-        now_ms: field(6)?.uint()?,
-        opened,
-    };
-    Ok((look, usize::try_from(field(3)?.uint()?).unwrap_or(0)))
 }

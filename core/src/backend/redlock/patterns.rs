@@ -19,6 +19,7 @@ use crate::backend::{Answer, Ask, Contender, OpenContext, Reply};
 use crate::error::{ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::policy::admission::{Standing, openable};
 use crate::policy::quorum::{MAX_NODES, Quorum};
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::Wakeups;
@@ -48,6 +49,8 @@ struct Simulated {
     nodes: usize,
     way: Way,
     votes: AtomicBool,
+    /// What a look says of its counter.
+    counter: &'static str,
 }
 
 fn text(text: &str) -> Data {
@@ -59,9 +62,12 @@ impl Simulated {
         match (call.script.name, self.way) {
             ("look", _) => {
                 let epoch = format!("{:x}:b", self.at + 1);
-                let gate = format!("{epoch}|open|{}|0", self.nodes);
+                let gate = format!("{epoch}|open|{}|0|0|60000|0", self.nodes);
                 let nodes = self.nodes.to_string();
-                let fields = [epoch.as_str(), &gate, "-1", &nodes, "0", "5", "1763680000000"];
+                let now_ms = super::acquire::wall_us() / 1000;
+                let (counter, now_ms) = (self.counter, now_ms.to_string());
+                let fields =
+                    [epoch.as_str(), &gate, "open", &nodes, "0", "0", "60000", "0", counter, &now_ms];
                 Data::List(fields.map(text).to_vec())
             }
             ("acquire", Way::Yes) => {
@@ -123,39 +129,52 @@ fn config(nodes: usize) -> RedlockConfig {
 }
 
 async fn play(pattern: &[Way]) -> (Result<Answer>, Duration) {
-    let client = ClientId::from_stored("host:1:c0ffee");
+    let (inner, simulated) = joined(pattern, "5").await;
+    simulated.iter().for_each(|node| node.votes.store(true, Ordering::SeqCst));
+    let started = Instant::now();
+    let answer = tokio::time::timeout(SOON, Arc::clone(&inner).poll(Arc::new(contender()), Ask::Try)).await;
+    let took = started.elapsed();
+    inner.closed.store(true, Ordering::SeqCst);
+    (answer.unwrap_or_else(|_| panic!("{pattern:?} never ends")), took)
+}
+
+/// A client that has looked at nodes with this counter.
+async fn joined(pattern: &[Way], counter: &'static str) -> (Arc<Inner>, Vec<Arc<Simulated>>) {
     let context = OpenContext {
         wakeups: Arc::<Wakeups>::default(),
         runtime: tokio::runtime::Handle::current(),
-        client: client.clone(),
+        client: client(),
         timeout: TIMEOUT,
     };
     let mut inner = Inner::new(&config(pattern.len()), &context).expect("a good configuration");
     let mut simulated = Vec::new();
     for (at, way) in pattern.iter().enumerate() {
-        let node = Simulated { at, nodes: pattern.len(), way: *way, votes: AtomicBool::new(false) };
+        let node = Simulated { at, nodes: pattern.len(), way: *way, votes: AtomicBool::new(false), counter };
         let node = Arc::new(node);
         simulated.push(Arc::clone(&node));
         inner.nodes[at] = Arc::new(Node::simulated(&config(pattern.len()).nodes[at], node));
     }
     let inner = Arc::new(inner);
-    inner.look_at_all(true).await;
-    simulated.iter().for_each(|node| node.votes.store(true, Ordering::SeqCst));
-    let contender = Contender {
+    inner.shape.joined.store(true, Ordering::SeqCst);
+    inner.look_at_all().await;
+    (inner, simulated)
+}
+
+fn client() -> ClientId {
+    ClientId::from_stored("host:1:c0ffee")
+}
+
+fn contender() -> Contender {
+    Contender {
         name: LockName::new("a").expect("a good name"),
         owner: OwnerToken::from_hex(&format!("{:032x}", 0xbeef)).expect("a token"),
-        client,
+        client: client(),
         label: String::new(),
         lease: Duration::from_secs(15),
         first_lease: Duration::from_secs(2),
         barge: false,
         mode: Mode::Mutex,
-    };
-    let started = Instant::now();
-    let answer = tokio::time::timeout(SOON, Arc::clone(&inner).poll(Arc::new(contender), Ask::Try)).await;
-    let took = started.elapsed();
-    inner.closed.store(true, Ordering::SeqCst);
-    (answer.unwrap_or_else(|_| panic!("{pattern:?} never ends")), took)
+    }
 }
 
 fn judge(pattern: &[Way], answer: &Result<Answer>) {
@@ -204,4 +223,20 @@ fn every_pattern_of_votes_ends_with_the_right_answer_in_bounded_time() {
         });
     }
     println!("the longest took {longest:?}");
+}
+
+/// Looks at a new store see no counter. A vote that follows tells of a lease, and before the next look every
+/// node may restart without its data.
+#[tokio::test]
+async fn a_client_whose_request_was_answered_does_not_take_an_emptied_store_for_a_new_one() {
+    for way in [Way::Yes, Way::No] {
+        let (inner, _) = joined(&[way; 3], "0").await;
+        let emptied = [Standing::Closed { left: Duration::from_secs(60), counter: 0, fresh: true }; 3];
+        let opens = || openable(inner.quorum, &emptied, inner.shape.terms()).is_some();
+        assert!(opens(), "nothing was ever seen of this store");
+        let answer = Arc::clone(&inner).poll(Arc::new(contender()), Ask::Try).await;
+        assert!(answer.is_ok(), "{way:?}");
+        assert!(!opens(), "{way:?}: a lease from before may be alive");
+        inner.closed.store(true, Ordering::SeqCst);
+    }
 }

@@ -67,6 +67,11 @@ impl Failure {
                 "it is damaged; it was left as it is, so stop its users, move it away and start again with \
                  a new file",
             ),
+            ffi::SQLITE_ERROR | ffi::SQLITE_CONSTRAINT | ffi::SQLITE_SCHEMA => (
+                BackendRejected,
+                "its tables are not those of this version; another version of Polylatch or another program changed \
+                 them, so run the same version in all programs that use it",
+            ),
             _ => (Internal, "SQLite answered something unexpected; please report this"),
         };
         let blocker = match code & 0xff {
@@ -98,6 +103,18 @@ pub(super) fn moved(path: &Path) -> Failure {
         format!(
             "the lock file {} was removed or replaced while open; leases now end by their own time. Put the \
              file back, or restart the programs that use it",
+            path.display()
+        ),
+    )
+}
+
+/// Says that the next number would not be exact in every language.
+pub(super) fn used_up(path: &Path) -> Failure {
+    Failure::new(
+        ErrorKind::BackendRejected,
+        format!(
+            "the counter of fencing tokens in the lock file {} is used up (2^53), so no lock can be granted; it \
+             was changed by hand or by a clock far ahead: use another file",
             path.display()
         ),
     )

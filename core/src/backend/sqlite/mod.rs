@@ -5,6 +5,8 @@
 //! - Time is the host's boot clock, which no wall-clock step touches and which runs during sleep. A
 //!   restart of the host voids all leases: the file says in which boot it was written.
 //! - Fences and tickets come from one counter for all names, so rows of free locks need not stay.
+//! - A new file is readable and writable by its user only. Users who share one make it first, empty, with
+//!   the rights that they want; these stay.
 //! - One native thread per client owns the connection. Callers send it steps and await the answers,
 //!   so no caller's thread ever blocks on the disk; steps that queue up share one transaction.
 //! - Grants by the same process are pushed after their commit; those by other processes are noticed
@@ -31,6 +33,7 @@ use crate::options::{MAX_LEASE, MIN_LEASE, Params};
 use crate::policy::fencing::{FenceQuality, FencingToken};
 
 mod blocker;
+mod ended;
 mod errors;
 mod examine;
 mod forked;

@@ -1,6 +1,7 @@
 //! Opening the file: what it must be, who else may use it, and how it is brought up to date.
 
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,6 +81,10 @@ pub(super) fn open(path: &Path, options: &SqliteOptions, host: &Host) -> Result<
     let path = check_path(path, options)?;
     let fail = |error: rusqlite::Error| Failure::of_sqlite(&error, &path);
 
+    if !path.exists() {
+        // Where this fails, SQLite says why, or makes the file in its own way.
+        let _ = make_private_file(&path);
+    }
     let before = fs::metadata(&path).ok().map(|found| file_id(&found));
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
@@ -107,6 +112,26 @@ pub(super) fn open(path: &Path, options: &SqliteOptions, host: &Host) -> Result<
         return Err(moved(&path));
     }
     Ok(Opened { conn, file: OpenFile { id, path }, busy_until })
+}
+
+/// Makes the file, empty, readable and writable by its user only: it has names, labels and owner tokens in it,
+/// and a reader can keep its log from being emptied. SQLite gives its `-wal` and `-shm` files the same rights.
+/// One that another process made meanwhile stays as it is.
+///
+/// It appears under its name closed: a thread of this process may open it there at once, and closing any
+/// other descriptor of it would drop that thread's locks.
+fn make_private_file(path: &Path) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{:016x}", RandomState::new().hash_one(std::process::id())));
+    let fresh = path.with_file_name(name);
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(&fresh)?;
+    let named = fs::hard_link(&fresh, path);
+    fs::remove_file(&fresh)?;
+    named
 }
 
 /// Makes the directory of the default file, readable and writable by its user only.
@@ -230,7 +255,7 @@ fn whose(conn: &Transaction<'_>, path: &Path) -> Result<usize, Failure> {
         _ => Err(Failure::new(
             ErrorKind::BackendRejected,
             format!(
-                "the lock file {} has schema version {version}, and this program knows only up to {}; it was \
+                "the lock file {} has schema version {version}, and this program knows only 1 to {}; it was \
                  left as it is, so update this program or give it another file",
                 path.display(),
                 MIGRATIONS.len()

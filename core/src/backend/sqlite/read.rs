@@ -9,7 +9,9 @@ use super::host::Now;
 use super::store::Sql;
 use super::units::{ceil_ms, millis, mode, token, unsigned};
 use crate::backend::{ANNOUNCE_TTL, is_renewed};
-use crate::inspect::{AuditEntry, ClientView, HolderView, LockView, Look, Query, Snapshot, WaiterView};
+use crate::inspect::{
+    AuditEntry, ClientView, Detail, HolderView, LockView, Look, Query, Snapshot, UNREADABLE, WaiterView,
+};
 use crate::mode::Mode;
 use crate::token::{ClientId, OwnerToken};
 
@@ -63,7 +65,12 @@ fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool
         if !query.wants(&name) || found.len() > limit {
             break;
         }
-        let held = mode(row, 11)?;
+        let Some(held) = mode(row, 11)? else {
+            let mut holder = holder(row, Mode::Mutex, now)?;
+            holder.details.push(unreadable("lease"));
+            found.entry(name).or_insert_with_key(|name| unused(name, Mode::Mutex)).holders.push(holder);
+            continue;
+        };
         found.entry(name).or_insert_with_key(|name| unused(name, held)).holders.push(holder(row, held, now)?);
     }
 
@@ -83,7 +90,11 @@ fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool
         if !query.wants(&name) || names > limit + 1 {
             break;
         }
-        let wanted = mode(row, 7)?;
+        let Some(wanted) = mode(row, 7)? else {
+            let lock = found.entry(name).or_insert_with_key(|name| unused(name, Mode::Mutex));
+            lock.details.push(unreadable("waiter"));
+            continue;
+        };
         let lock = found.entry(name).or_insert_with_key(|name| unused(name, wanted));
         let position = u32::try_from(lock.waiters.len()).unwrap_or(u32::MAX);
         lock.waiters.push(waiter(row, wanted, position, now)?);
@@ -94,6 +105,10 @@ fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool
     }
     let truncated = found.len() > limit;
     Ok((found.into_values().take(limit).collect(), truncated))
+}
+
+fn unreadable(what: &str) -> Detail {
+    Detail::new(UNREADABLE, format!("{what}: written by another version of Polylatch (mode unknown)"))
 }
 
 /// A lock of the kind that can be held in this way, as yet without holders and waiters.

@@ -12,7 +12,7 @@ use crate::token::ClientId;
 /// Who gets a lock: a contender that asks, or a waiter as it was written down.
 pub(super) struct Candidate {
     pub owner: String,
-    client: String,
+    pub client: String,
     label: String,
     lease_ms: i64,
     pub first_ms: i64,
@@ -28,7 +28,12 @@ pub(super) struct Holder {
     acquired_ms: i64,
     pub ends_ms: i64,
     pub mode: Mode,
+    /// Its mode is one of this version. Another one excludes everything.
+    pub is_known: bool,
 }
+
+/// Admits no other lease beside it, of any mode.
+const EXCLUSIVE: Mode = Mode::Permits { count: u32::MAX, capacity: u32::MAX };
 
 impl Store<'_> {
     /// Reads the live leases of a name, oldest first, and deletes those whose time has passed.
@@ -60,6 +65,7 @@ impl Store<'_> {
             acquired_ms: self.now.boot_ms,
             ends_ms: self.now.begun_ms + to.first_ms,
             mode: to.mode,
+            is_known: true,
         };
         self.run(
             "INSERT INTO lease (name, owner, fence, client, label, lease_ms, acquired_wall_ms, acquired_ms, \
@@ -90,15 +96,48 @@ impl Store<'_> {
         self.run("DELETE FROM lease WHERE name = ?1 AND owner = ?2", params![name, holder.owner])
     }
 
-    /// Returns the first in line, and until when it counts as alive.
+    /// Returns the first waiter, and until when it counts as alive. Those whose mode is of another version
+    /// are passed over, and swept when they have expired.
     pub(super) fn front(&self, name: &str) -> Sql<Option<(Candidate, i64)>> {
         self.conn
             .prepare_cached(
                 "SELECT owner, client, label, lease_ms, first_ms, mode, permits, capacity, silent_ms FROM waiter \
-                 WHERE name = ?1 ORDER BY ticket LIMIT 1",
+                 WHERE name = ?1 AND mode IN ('mutex', 'read', 'write', 'permits') ORDER BY ticket LIMIT 1",
             )?
             .query_row(params![name], |row| Ok((Candidate::from_row(row)?, row.get(8)?)))
             .optional()
+    }
+
+    /// Says whether a waiter counts as alive: its heartbeat has not lapsed, and its process has not ended.
+    pub(super) fn lives(&self, client: &str, silent_ms: i64) -> Sql<bool> {
+        Ok(self.now.boot_ms < silent_ms && !self.has_ended(client)?)
+    }
+
+    /// Deletes the silent waiters before the first live one, so many at most.
+    pub(super) fn drop_silent(&mut self, name: &str, most: usize) -> Sql<()> {
+        let mut last = None;
+        let mut select = self.conn.prepare_cached(
+            "SELECT ticket, client, silent_ms FROM waiter WHERE name = ?1 ORDER BY ticket LIMIT ?2",
+        )?;
+        let mut rows = select.query(params![name, most as i64])?;
+        // Many waiters of one client follow each other.
+        let mut ended = None;
+        while let Some(row) = rows.next()? {
+            let (client, silent_ms): (String, i64) = (row.get(1)?, row.get(2)?);
+            if self.now.boot_ms < silent_ms && ended.as_ref() != Some(&client) {
+                if !self.has_ended(&client)? {
+                    break;
+                }
+                ended = Some(client);
+            }
+            last = Some(row.get::<_, i64>(0)?);
+        }
+        drop(rows);
+        drop(select);
+        if let Some(last) = last {
+            self.run("DELETE FROM waiter WHERE name = ?1 AND ticket <= ?2", params![name, last])?;
+        }
+        Ok(())
     }
 
     /// Stands in line as the last.
@@ -168,7 +207,8 @@ impl Candidate {
             label: row.get(2)?,
             lease_ms: row.get(3)?,
             first_ms: row.get(4)?,
-            mode: mode(row, 5)?,
+            // It was selected by its mode.
+            mode: mode(row, 5)?.unwrap_or(EXCLUSIVE),
         })
     }
 }
@@ -182,7 +222,8 @@ impl Holder {
             label: row.get(3)?,
             acquired_ms: row.get(4)?,
             ends_ms: row.get(5)?,
-            mode: mode(row, 6)?,
+            mode: mode(row, 6)?.unwrap_or(EXCLUSIVE),
+            is_known: mode(row, 6)?.is_some(),
         })
     }
 

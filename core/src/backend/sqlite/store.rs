@@ -12,7 +12,8 @@ use super::rows::{Candidate, Holder};
 use super::tidy::SweepMark;
 use super::units::{ceil_ms, millis, signed, token, unsigned};
 use crate::backend::{
-    AUDIT_LENGTH, Answer, AnswerAll, Ask, Contender, Conversion, Released, RenewItem, Renewal,
+    AUDIT_LENGTH, Answer, AnswerAll, Ask, Contender, Conversion, REAPED_PER_STEP, Released, RenewItem,
+    Renewal,
 };
 use crate::inspect::{BreakOutcome, BreakRequest};
 use crate::mode::{Kind, Mode};
@@ -22,9 +23,6 @@ use crate::policy::waiting::{WaitAnswer, WaitTimes};
 use crate::token::{ClientId, OwnerToken};
 
 pub(super) type Sql<T> = rusqlite::Result<T>;
-
-/// How many silent waiters one step drops at most, so that no step is long.
-const REAPED_PER_STEP: usize = 64;
 
 /// How many waiters one step lets in together at most; the next ones enter by their own polls.
 const GRANTED_PER_STEP: usize = 64;
@@ -44,6 +42,8 @@ pub(super) struct Store<'c> {
     pub counter: i64,
     pub pushes: Vec<Push>,
     pub sweep_mark: &'c mut SweepMark,
+    /// The latest step could not drop all silent waiters from the front.
+    pub unswept: bool,
 }
 
 impl Store<'_> {
@@ -72,6 +72,7 @@ impl Store<'_> {
         if let Some(held) = find(&holders, &me.owner) {
             return Ok(Answer::Held { fence: token(held.fence) });
         }
+        let unswept = self.unswept;
         let position = match ask {
             Ask::Wait { near_heartbeat, far_heartbeat } => {
                 self.stand_in_line(name, &me, near_heartbeat, far_heartbeat)?
@@ -88,7 +89,7 @@ impl Store<'_> {
                 fence: unsigned(self.counter),
                 position: Some(position),
                 holder_left: ends_ms.map(|ends_ms| millis(ends_ms - self.now.boot_ms)),
-                poll_within: None,
+                poll_within: unswept.then_some(Duration::ZERO),
             },
             holder: holders.first().map(|holder| holder.hint(self.now.boot_ms)),
         })
@@ -98,8 +99,9 @@ impl Store<'_> {
     pub(super) fn renew(&mut self, item: &RenewItem) -> Sql<Renewal> {
         let owner = item.contender.owner.to_hex();
         let fence = signed(item.fence.get());
+        // max() never shortens: a renewal that arrives late must not undo a later one.
         let extended = self.run(
-            "UPDATE lease SET ends_ms = ?4, renewals = ?5, renewed_ms = ?6 \
+            "UPDATE lease SET ends_ms = max(ends_ms, ?4), renewals = ?5, renewed_ms = ?6 \
              WHERE name = ?1 AND owner = ?2 AND fence = ?3 AND ends_ms > ?6",
             params![
                 item.contender.name.as_str(),
@@ -177,7 +179,7 @@ impl Store<'_> {
 
     /// As which other kind of lock somebody holds or waits for this name, if anybody does.
     fn other_kind(&self, name: &str, holders: &[Holder], me: &Candidate) -> Sql<Option<Kind>> {
-        let present = match holders.first() {
+        let present = match holders.iter().find(|holder| holder.is_known) {
             Some(holder) => Some(holder.mode),
             None => self.front(name)?.map(|(waiter, _)| waiter.mode),
         };
@@ -307,14 +309,16 @@ impl Store<'_> {
     /// Drops silent waiters from the front of the line, at most [`REAPED_PER_STEP`], and returns the first
     /// live one.
     fn live_head(&mut self, name: &str) -> Sql<Option<Candidate>> {
-        for _ in 0..REAPED_PER_STEP {
-            let Some((candidate, silent_ms)) = self.front(name)? else { return Ok(None) };
-            if self.now.boot_ms < silent_ms {
-                return Ok(Some(candidate));
-            }
-            self.leave_line(name, &candidate.owner)?;
+        self.unswept = false;
+        match self.front(name)? {
+            None => return Ok(None),
+            Some((first, silent_ms)) if self.lives(&first.client, silent_ms)? => return Ok(Some(first)),
+            Some(_) => {}
         }
-        Ok(None)
+        self.drop_silent(name, REAPED_PER_STEP)?;
+        let Some((first, silent_ms)) = self.front(name)? else { return Ok(None) };
+        self.unswept = !self.lives(&first.client, silent_ms)?;
+        Ok((!self.unswept).then_some(first))
     }
 
     /// Grants the lock to those at the head of the line who can have it now: one, or several who share

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 
-use super::errors::{Failure, two_hosts};
+use super::errors::{Failure, two_hosts, used_up};
 use super::forked::InUse;
 use super::host::{Host, Now};
 use super::open::{self, BusyUntil, OpenFile, Opened};
@@ -28,6 +28,9 @@ const BATCH: usize = 64;
 
 /// What one transaction uses of the reserved numbers at most, by far.
 const BATCH_NUMBERS: i64 = 1_000_000;
+
+/// Numbers from 2^53 on are not exact in every language.
+const MOST_COUNTED: i64 = (1 << 53) - 1;
 
 /// What the thread is asked to do.
 pub(super) enum Message {
@@ -185,15 +188,25 @@ impl Database {
 
     fn transaction(&mut self, jobs: &mut [Job]) -> Result<(), (Failure, Stage)> {
         let (now, counter) = self.begin().map_err(|failure| (failure, Stage::Begin))?;
-        let mut store =
-            Store { conn: &self.conn, now, counter, pushes: Vec::new(), sweep_mark: &mut self.sweep_mark };
+        let mut store = Store {
+            conn: &self.conn,
+            now,
+            counter,
+            pushes: Vec::new(),
+            sweep_mark: &mut self.sweep_mark,
+            unswept: false,
+        };
         let done = jobs.iter_mut().try_for_each(|job| job.work.run(&mut store)).and_then(|()| {
             if store.counter == counter {
                 return Ok(0);
             }
             store.run("UPDATE store SET counter = ?1", params![store.counter])
         });
+        let is_used_up = store.counter != counter && store.counter > MOST_COUNTED;
         let pushes = store.pushes;
+        if done.is_ok() && is_used_up {
+            return Err((self.roll_back(used_up(&self.file.path)), Stage::Steps));
+        }
         if let Err(error) = done {
             let stage = if is_full(&error) { Stage::DiskFull } else { Stage::Steps };
             return Err((self.roll_back(Failure::of_sqlite(&error, &self.file.path)), stage));
@@ -298,6 +311,7 @@ impl Database {
                 counter,
                 pushes: Vec::new(),
                 sweep_mark: &mut self.sweep_mark,
+                unswept: false,
             };
             job.work.run(&mut store).map_err(fail)
         });

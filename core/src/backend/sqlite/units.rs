@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use rusqlite::Row;
-use rusqlite::types::{FromSqlError, Type};
 
 use crate::mode::Mode;
 use crate::policy::fencing::FencingToken;
@@ -30,14 +29,14 @@ pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Reads a mode from the columns `mode, permits, capacity`, of which the first is number `at`.
-pub(super) fn mode(row: &Row<'_>, at: usize) -> rusqlite::Result<Mode> {
-    match row.get_ref(at)?.as_str()? {
-        "mutex" => Ok(Mode::Mutex),
-        "read" => Ok(Mode::Read),
-        "write" => Ok(Mode::Write),
-        "permits" => Ok(Mode::Permits { count: row.get(at + 1)?, capacity: row.get(at + 2)? }),
-        // The table does not allow it.
-        _ => Err(rusqlite::Error::FromSqlConversionFailure(at, Type::Text, FromSqlError::InvalidType.into())),
-    }
+/// Reads a mode from the columns `mode, permits, capacity`, of which the first is number `at`; `None` for one
+/// of another version of Polylatch.
+pub(super) fn mode(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Mode>> {
+    Ok(Some(match row.get_ref(at)?.as_str()? {
+        "mutex" => Mode::Mutex,
+        "read" => Mode::Read,
+        "write" => Mode::Write,
+        "permits" => Mode::Permits { count: row.get(at + 1)?, capacity: row.get(at + 2)? },
+        _ => return Ok(None),
+    }))
 }

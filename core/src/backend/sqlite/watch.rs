@@ -98,6 +98,13 @@ impl Watch {
     }
 
     fn look(&mut self, conn: &Connection, host: &Host) -> Sql<()> {
+        // First: a break that is committed between this and the version is in the file when the version is
+        // read. The other way round nothing would be looked for any more, and the break never told.
+        if self.wakeups.waiting() == 0 {
+            self.may_hold = conn
+                .prepare_cached("SELECT 1 FROM lease WHERE client = ?1 AND ends_ms > ?2")?
+                .exists(params![self.client, host.now().boot_ms])?;
+        }
         let version = version(conn)?;
         if version != self.version {
             self.look_for_breaks(conn)?;
@@ -105,11 +112,6 @@ impl Watch {
             // Last, so that a look that failed is repeated.
             self.version = version;
             self.stirred = Instant::now();
-        }
-        if self.wakeups.waiting() == 0 {
-            self.may_hold = conn
-                .prepare_cached("SELECT 1 FROM lease WHERE client = ?1 AND ends_ms > ?2")?
-                .exists(params![self.client, host.now().boot_ms])?;
         }
         Ok(())
     }

@@ -29,12 +29,20 @@ pub(in crate::cli) async fn run(url: Option<&str>, args: RunArgs) -> Result<u8, 
     let mut signals = Signals::listen()?;
     let command = std::path::Path::new(&args.command[0]).file_name().unwrap_or(&args.command[0]);
     let command = command.to_string_lossy().into_owned();
+    // The wait covers the store too: an election or a restart takes some seconds of it.
+    let started = SystemClock.now();
+    let deadline = match args.wait {
+        WaitFor::Forever => None,
+        WaitFor::No => Some(started),
+        WaitFor::AtMost(wait) => Some(started + wait),
+    };
+    let what = harmless(&args.name);
     let store = tokio::select! {
-        store = Store::open(url, Some(format!("{command} via polylatch"))) => store?,
+        store = Store::open_before(url, Some(format!("{command} via polylatch")), deadline, &what) => store?,
         signal = signals.next() => return Ok(code_of(signal)),
     };
     warn_of_self_deadlock(&args);
-    let (code, message) = match acquire(&store, &args, &mut signals).await {
+    let (code, message) = match acquire(&store, &args, deadline, &mut signals).await {
         Ok(Acquired::Guard(guard)) => hold(&guard, url, &args, &mut signals).await,
         Ok(Acquired::Interrupted(signal)) => (code_of(signal), None),
         Err(failure) => (failure.code, Some(failure.message)),
@@ -56,7 +64,12 @@ enum Acquired {
     Interrupted(Signal),
 }
 
-async fn acquire(store: &Store, args: &RunArgs, signals: &mut Signals) -> Result<Acquired, Failure> {
+async fn acquire(
+    store: &Store,
+    args: &RunArgs,
+    deadline: Option<BootInstant>,
+    signals: &mut Signals,
+) -> Result<Acquired, Failure> {
     let label = args.label.clone().unwrap_or_default();
     let mut lock = wanted(&store.client, args).label(label);
     if args.no_fifo {
@@ -68,10 +81,9 @@ async fn acquire(store: &Store, args: &RunArgs, signals: &mut Signals) -> Result
     if let Some(max_hold) = args.max_hold {
         lock = lock.max_hold(max_hold);
     }
-    let lock = match args.wait {
-        WaitFor::Forever => lock.wait_forever(),
-        WaitFor::No => lock.no_wait(),
-        WaitFor::AtMost(wait) => lock.wait(wait),
+    let lock = match deadline {
+        None => lock.wait_forever(),
+        Some(deadline) => lock.wait(deadline.since(SystemClock.now())),
     };
     if args.wait == WaitFor::No {
         let tried = tokio::select! {

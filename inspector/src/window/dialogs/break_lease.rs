@@ -7,7 +7,7 @@ use polylatch::inspect::{HolderView, LockView};
 
 use super::{Answer, buttons, modal};
 use crate::model::findings::Beat;
-use crate::model::text::{count, harmless, shell_word, span};
+use crate::model::text::{break_command, count, harmless, shell_word, span};
 use crate::model::{BreakOrder, Environment, Fleet, RowKey};
 use crate::window::act::Act;
 use crate::window::people::People;
@@ -83,12 +83,8 @@ impl BreakDialog {
             let field = ui.add(TextEdit::singleline(&mut self.typed).desired_width(f32::INFINITY));
             field.labelled_by(label.inner.id);
             ui.add_space(4.0);
-            let line = format!(
-                "{command} break {} --token {} --reason {}",
-                shell_word(&harmless(&self.key.lock)),
-                self.token,
-                shell_word(if self.reason.trim().is_empty() { "..." } else { self.reason.trim() })
-            );
+            let reason = shell_word(if self.reason.trim().is_empty() { "..." } else { self.reason.trim() });
+            let line = break_command(&command, &harmless(&self.key.lock), self.token, &reason);
             ui.horizontal(|ui| {
                 if ui.small_button("Copy").accessible_name("Copy the command").clicked() {
                     answer.acts.push(Act::Copy { text: line.clone(), what: "the command".into() });

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::backend::consul::Inner;
 use crate::backend::consul::api::{NewSession, Op, Outcome, SessionInfo};
 use crate::backend::consul::config::Address;
+use crate::backend::consul::errors::{no_leader, unknown_node};
 use crate::backend::consul::records::OWN_FLAGS;
 use crate::backend::consul::view::lock_op;
 use crate::clock::Instant;
@@ -49,7 +50,12 @@ pub(super) struct Facts {
     pub transport: Transport,
     pub has_token: bool,
     pub prefix: String,
+    /// The length of leases, and the lock-delay of their sessions.
+    pub lease: Duration,
     pub lock_delay: Duration,
+    /// The datacenter and the node of sessions, if the URL names them.
+    pub datacenter: Option<String>,
+    pub node: Option<String>,
     pub checks: Vec<String>,
     /// `GET /v1/agent/self`; `None` if the token may not read the agent.
     pub agent: Option<Agent>,
@@ -93,7 +99,10 @@ pub(super) async fn gather(inner: &Inner) -> Result<Facts> {
         transport,
         has_token: config.token.is_some(),
         prefix: inner.keys.prefix().to_owned(),
-        lock_delay: config.sessions.lock_delay,
+        lease: config.lease,
+        lock_delay: config.sessions.lock_delay_for(config.lease),
+        datacenter: inner.api.datacenter(),
+        node: config.sessions.node.clone(),
         checks: config.sessions.checks.clone(),
         agent: None,
         leader: read::<String>(inner, "/v1/status/leader").await?.filter(|leader| !leader.is_empty()),
@@ -122,16 +131,21 @@ pub(super) async fn gather(inner: &Inner) -> Result<Facts> {
 async fn read<T: DeserializeOwned>(inner: &Inner, path: &str) -> Result<Option<T>> {
     match inner.api.get(path, "").await {
         Ok(response) => Ok(serde_json::from_slice(&response.body).ok()),
-        Err(error) => refused(error).map(|_| None),
+        Err(error) => refused(error, &inner.api.place()).map(|_| None),
     }
 }
 
 /// The words of a refusal; other errors pass.
-fn refused(error: Error) -> Result<String> {
+fn refused(error: Error, place: &str) -> Result<String> {
     match error.kind() {
         ErrorKind::BackendRejected => Ok(error.message().to_owned()),
-        // The agent answers, but its servers do not.
-        ErrorKind::BackendUnavailable if error.message().contains("leader") => Ok(error.message().to_owned()),
+        // The agent answers, but its servers do not, or do not know it.
+        _ if [no_leader(place), unknown_node(place, None, None)]
+            .iter()
+            .any(|known| known.message() == error.message()) =>
+        {
+            Ok(error.message().to_owned())
+        }
         _ => Err(error),
     }
 }
@@ -156,7 +170,7 @@ async fn try_locks(inner: &Inner, facts: &mut Facts) -> Result<()> {
     let session = match make(inner, facts.lock_delay.as_millis()).await {
         Ok(session) => session,
         Err(error) => {
-            facts.session = Trial::Refused(refused(error)?);
+            facts.session = Trial::Refused(refused(error, &inner.api.place())?);
             return Ok(());
         }
     };
@@ -203,7 +217,7 @@ async fn with_session(inner: &Inner, facts: &mut Facts, session: &str, key: &str
             return Ok(());
         }
         Err(error) => {
-            facts.write = Trial::Refused(refused(error)?);
+            facts.write = Trial::Refused(refused(error, &inner.api.place())?);
             return Ok(());
         }
     };
@@ -218,7 +232,7 @@ async fn with_session(inner: &Inner, facts: &mut Facts, session: &str, key: &str
     facts.push = match (told, changed) {
         (Ok((seen, _)), Ok(started)) if seen > index => Trial::Did(started.elapsed()),
         (Ok(_), _) => Trial::Refused("a change was not told in time".into()),
-        (Err(error), _) => Trial::Refused(refused(error)?),
+        (Err(error), _) => Trial::Refused(refused(error, &inner.api.place())?),
     };
     Ok(())
 }

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use super::facts::{Agent, Facts, Transport, Trial};
+use crate::backend::consul::config::MAX_LOCK_DELAY;
+use crate::backend::consul::errors::PLAIN;
+use crate::backend::consul::keys::is_plain;
 use crate::inspect::examination::{
     AFTER_FAILOVER, AFTER_RESTART, AFTER_WIPE, EXCLUSION, FENCING_ORDER, FIFO, PUSH,
 };
@@ -91,6 +94,11 @@ fn session(facts: &Facts) -> Check {
                 info.ttl, info.node
             ),
         ),
+        Trial::Refused(why) if facts.datacenter.is_some() && facts.node.is_none() => {
+            Check::problem(ID, "No session can be made in this datacenter", why.clone())
+                .means("Locks cannot be taken by way of this agent, whose node belongs to another datacenter.")
+                .fix("node=NAME beside dc= in the URL, NAME being a node of that datacenter; or an agent of it")
+        }
         Trial::Refused(why) => Check::problem(ID, "No session can be made", why.clone())
             .means("Locks cannot be taken.")
             .fix("session \"NODE\" { policy = \"write\" }   # NODE: the agent's node; and key_prefix for the locks"),
@@ -117,26 +125,42 @@ fn permissions(facts: &Facts) -> Check {
 
 fn lock_delay(facts: &Facts) -> Check {
     const ID: &str = "lock-delay";
-    let delay = facts.lock_delay;
-    match (&facts.delayed, delay.is_zero()) {
-        (_, true) => Check::notice(ID, "There is no lock-delay", "lock_delay=0s")
+    let (delay, lease) = (facts.lock_delay, facts.lease);
+    if delay.is_zero() {
+        return Check::notice(ID, "There is no lock-delay", "lock_delay=0s")
             .means(
-                "If somebody destroys a session, or a health check ends it, the next holder enters while the old one \
-                 may still be at work, until it is told.",
+                "If an operator destroys a session, or a health check ends it, the next holder enters while the old \
+                 one may still be at work, until it is notified.",
             )
-            .fix("lock_delay=15s in the URL, not shorter than the lease"),
-        (Trial::Did(true), false) => Check::ok(
+            .fix("leave lock_delay= out: it is then as long as the lease, up to 60 s");
+    }
+    if delay < lease {
+        let detail = format!("lock_delay={delay:?}, lease={lease:?}");
+        let check = Check::warning(ID, "Lock-delay is shorter than the lease", detail).means(format!(
+            "If a session is ended by force and its holder cannot be notified, the next one enters up to {:?} before \
+             the old one notices.",
+            lease - delay
+        ));
+        return match lease > MAX_LOCK_DELAY {
+            true => check.fix("lease=60s or shorter: Consul allows no longer lock-delay"),
+            false => check.fix("leave lock_delay= out: it is then as long as the lease"),
+        };
+    }
+    match &facts.delayed {
+        Trial::Did(true) => Check::ok(
             ID,
             "lock-delay works",
-            format!("after a session ended with a lock on it, the next one was refused (lock_delay={delay:?})"),
+            format!(
+                "after a session ended with a lock on it, the next one was refused (lock_delay={delay:?}, lease={lease:?})"
+            ),
         ),
-        (Trial::Did(false), false) => Check::warning(
+        Trial::Did(false) => Check::warning(
             ID,
             "Lock-delay does not work",
             "after a session ended with a lock on it, the next one got it at once",
         )
         .means("A destroyed session lets the next holder in while the old one may still be at work."),
-        (_, false) => Check::unknown(ID, "Whether lock-delay works was not tried", "no key could be locked"),
+        _ => Check::unknown(ID, "Whether lock-delay works was not tried", "no key could be locked"),
     }
 }
 
@@ -161,7 +185,10 @@ fn push(facts: &Facts) -> Check {
         }
         Trial::Refused(why) => Check::warning(ID, "Changes are not told", why.clone())
             .means("Waiters poll, so a hand-off takes up to a poll interval.")
-            .fix("Let requests wait for minutes in proxies between the client and the agent"),
+            .fix(match is_plain(&facts.prefix) {
+                true => "Let requests wait for minutes in proxies, and let X-Consul-Index pass".to_owned(),
+                false => format!("prefix= with {PLAIN} only, the same for all clients"),
+            }),
         Trial::NotTried => {
             Check::unknown(ID, "Whether changes are told was not tried", "no key could be written")
         }
@@ -260,14 +287,21 @@ fn promises(facts: &Facts) -> Vec<Promise> {
         let none = [EXCLUSION, AFTER_RESTART, AFTER_FAILOVER, AFTER_WIPE, FENCING_ORDER, PUSH, FIFO];
         return none.map(|id| Promise::no(id, format!("no lock can be taken here: {why}"))).to_vec();
     }
-    let exclusion = match facts.lock_delay.is_zero() {
-        false => Promise::yes(
-            EXCLUSION,
-            "one log decides; a session that is ended by force leaves its mutexes closed for the lock-delay",
-        ),
-        true => {
+    let exclusion = match &facts.delayed {
+        _ if facts.lock_delay.is_zero() => {
             Promise::no(EXCLUSION, "without lock-delay a session ended by force lets the next one in at once")
         }
+        _ if facts.lock_delay < facts.lease => Promise::no(
+            EXCLUSION,
+            "lock-delay is shorter than the lease: after a session was ended by force, a holder that cannot be \
+             notified overlaps with the next one",
+        ),
+        Trial::Did(false) => Promise::no(EXCLUSION, "lock-delay was tried and did not keep the next one out"),
+        _ => Promise::yes(
+            EXCLUSION,
+            "one log decides; a session that is ended by force leaves its mutexes closed for the lock-delay, which \
+             covers the lease",
+        ),
     };
     let restart = match facts.agent.as_ref().map(|agent| agent.dev_mode) {
         Some(true) => Promise::no(AFTER_RESTART, "a -dev agent forgets everything"),

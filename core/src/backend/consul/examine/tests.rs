@@ -22,7 +22,10 @@ fn good() -> Facts {
         transport: Transport::Plain { host: "127.0.0.1".into(), loopback: true },
         has_token: true,
         prefix: "polylatch".into(),
+        lease: Duration::from_secs(15),
         lock_delay: Duration::from_secs(15),
+        datacenter: None,
+        node: None,
         checks: vec![],
         agent: Some(Agent {
             version: "1.8.7".into(),
@@ -53,12 +56,13 @@ fn a_good_set_up_needs_no_action() {
 #[test]
 fn each_flaw_is_found_and_told_with_a_way_out() {
     type Spoil = fn(&mut Facts);
-    let cases: [(&str, CheckSeverity, Spoil); 10] = [
+    let cases: [(&str, CheckSeverity, Spoil); 11] = [
         ("leader", CheckSeverity::Problem, |facts| facts.leader = None),
         ("servers", CheckSeverity::Warning, |facts| facts.servers.truncate(2)),
         ("session-ttl", CheckSeverity::Problem, |facts| facts.session = Trial::Refused("denied".into())),
         ("permissions", CheckSeverity::Problem, |facts| facts.write = Trial::Refused("denied".into())),
         ("lock-delay", CheckSeverity::Notice, |facts| facts.lock_delay = Duration::ZERO),
+        ("lock-delay", CheckSeverity::Warning, |facts| facts.lease = Duration::from_secs(16)),
         ("health-checks", CheckSeverity::Notice, |facts| facts.checks = vec!["serfHealth".into()]),
         ("push", CheckSeverity::Warning, |facts| facts.push = Trial::Refused("silent".into())),
         ("connections", CheckSeverity::Notice, |facts| {
@@ -87,5 +91,26 @@ fn what_may_not_be_seen_is_unknown() {
     let examination = judge(&Facts { agent: None, ..good() });
     for id in ["agent", "connections", "access-control", "storage"] {
         assert_eq!(examination.finding(id).unwrap().severity, CheckSeverity::Unknown, "{id}");
+    }
+}
+
+#[test]
+fn exclusion_holds_only_as_far_as_lock_delay_covers_the_lease() {
+    let seconds = Duration::from_secs;
+    for (lease, lock_delay, delayed, holds, part) in [
+        (15, 15, true, Holds::Yes, "covers the lease"),
+        (60, 60, true, Holds::Yes, "covers the lease"),
+        (15, 15, false, Holds::No, "did not keep"),
+        (15, 0, true, Holds::No, "without lock-delay"),
+        (30, 15, true, Holds::No, "shorter than the lease"),
+        (61, 60, true, Holds::No, "shorter than the lease"),
+    ] {
+        let (lease, lock_delay) = (seconds(lease), seconds(lock_delay));
+        let examination = judge(&Facts { lease, lock_delay, delayed: Trial::Did(delayed), ..good() });
+        let exclusion = examination.promises.iter().find(|promise| promise.id == "exclusion").unwrap();
+        assert_eq!(exclusion.holds, holds, "{exclusion:?}");
+        assert!(exclusion.because.contains(part), "{exclusion:?}");
+        let fix = &examination.finding("lock-delay").unwrap().fix;
+        assert!(lease <= seconds(60) || fix.contains("lease=60s"), "{fix:?}");
     }
 }

@@ -62,7 +62,7 @@ impl ClusterConfig {
     /// The URL without its secrets.
     pub(crate) fn display(&self) -> String {
         let scheme = if self.node.is_tls() { "rediss+cluster" } else { "redis+cluster" };
-        let login = self.node.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+        let login = self.node.login_for_display();
         let seeds: Vec<_> = self.seeds.iter().map(Address::to_string).collect();
         format!("{scheme}://{login}{}", seeds.join(","))
     }

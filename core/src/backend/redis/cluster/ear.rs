@@ -16,6 +16,7 @@ use super::nodes::Nodes;
 use super::spoken::{Said, take};
 use crate::backend::redis::config::Address;
 use crate::backend::redis::native::NativePort;
+use crate::backend::redis::native::timers::pause;
 use crate::backend::redis::port::{ChannelEvent, Listener};
 use crate::backend::redis::replies::{Redirect, refusal};
 use crate::backend::redis::stream::Stream;
@@ -112,16 +113,15 @@ impl Ear {
             self.heard.values().for_each(|one| (one.listener)(ChannelEvent::Interrupted));
             let Some(nodes) = self.nodes.upgrade() else { return };
             nodes.doubt();
-            let pause = {
-                // The caller's runtime may have no timers.
-                let _context = nodes.runtime.enter();
-                tokio::time::sleep(backoff.delay())
-            };
+            let pause = pause(&nodes.runtime, backoff.delay());
             drop(nodes);
             tokio::pin!(pause);
             loop {
                 tokio::select! {
-                    () = &mut pause => break,
+                    still_there = &mut pause => match still_there {
+                        true => break,
+                        false => return,
+                    },
                     order = self.orders.recv() => match order {
                         None => return,
                         Some(order) => drop(self.obey(order)),
@@ -189,6 +189,9 @@ impl Ear {
         let mut asked: Vec<Asked> = Vec::new();
         let mut buffer = Vec::new();
         let mut asks: Vec<_> = self.heard.values().map(|one| Asked::of(one, true)).collect();
+        let (runtime, timeout) = (self.port.runtime().clone(), self.port.timeout());
+        let mut quiet = Box::pin(pause(&runtime, timeout));
+        let (mut was_heard, mut pinged) = (true, false);
         loop {
             for ask in asks.drain(..) {
                 let verb = if ask.subscribes { "SSUBSCRIBE" } else { "SUNSUBSCRIBE" };
@@ -201,7 +204,22 @@ impl Ear {
                 return Ok(End::Unused);
             }
             tokio::select! {
+                still_there = &mut quiet => {
+                    if !still_there {
+                        return Ok(End::Closed);
+                    }
+                    match was_heard {
+                        true => {}
+                        // A connection that is lost without notice is as quiet as one on which nothing is published.
+                        false if !pinged => stream.write_all(b"*1\r\n$4\r\nPING\r\n").await.map_err(broken)?,
+                        false => return Err(broken(io::ErrorKind::TimedOut.into())),
+                    }
+                    pinged = !was_heard;
+                    was_heard = false;
+                    quiet.set(pause(&runtime, timeout));
+                }
                 read = stream.read_buf(&mut buffer) => {
+                    was_heard = true;
                     if read.map_err(broken)? == 0 {
                         return Err(broken(io::ErrorKind::UnexpectedEof.into()));
                     }
@@ -256,6 +274,10 @@ impl Ear {
     /// Takes a refusal. Only that of a moved slot says what it is about; the others come in the order of asking.
     fn refused(&mut self, text: &str, asked: &mut Vec<Asked>) -> Result<()> {
         let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
+        // A user that may not ping is answered all the same.
+        if code == "NOPERM" && detail.contains("'ping'") {
+            return Ok(());
+        }
         let moved = match Redirect::read(code, detail) {
             Some(Redirect::Moved { host, port }) => Some((host, port)),
             _ => None,

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, error::SendError, un
 use super::ear::{Ear, Listening, Order};
 use super::nodes::Nodes;
 use crate::backend::redis::config::Address;
+use crate::backend::redis::native::timers::pause;
 use crate::wakeups::unpoisoned;
 
 /// The ears of one client.
@@ -38,12 +39,8 @@ impl Nodes {
         handle.spawn(async move {
             one.hops += 1;
             // While a slot is given away, two nodes may name each other.
-            if one.hops > 2 {
-                let pause = {
-                    let _context = nodes.runtime.enter();
-                    tokio::time::sleep(Duration::from_millis(5 << one.hops.min(7)))
-                };
-                pause.await;
+            if one.hops > 2 && !pause(&nodes.runtime, Duration::from_millis(5 << one.hops.min(7))).await {
+                return;
             }
             // Without an owner it ends here, and the next waiter tries again.
             let Ok(owner) = nodes.owner(one.slot).await else { return };

@@ -216,6 +216,11 @@ impl Backend for ClusterBackend {
         true
     }
 
+    /// The master of a lock's slot, as far as known.
+    fn part_of(&self, name: &LockName) -> u64 {
+        self.inner.nodes.part_of(slots::slot(slots::shard_of(&name.escaped_for_redis())))
+    }
+
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
         Box::pin(Arc::clone(&self.inner).renew(items))
     }

@@ -1,6 +1,7 @@
 //! The masters of a cluster: which of them has which slot, and a connection to each.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::in_slots::InSlots;
 use super::slots::SLOTS;
 use crate::backend::redis::config::{Address, Place, RedisConfig};
 use crate::backend::redis::native::NativePort;
+use crate::backend::redis::native::timers::pause;
 use crate::backend::redis::port::{Data, Port, ServerFacts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wakeups::unpoisoned;
@@ -142,6 +144,16 @@ impl Nodes {
         unpoisoned(&self.map).owner(slot).cloned()
     }
 
+    /// A number that is the same for all slots of one master. Where none is known, that of the slot.
+    pub(super) fn part_of(&self, slot: u16) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        match unpoisoned(&self.map).owner(slot) {
+            Some(owner) => owner.hash(&mut hasher),
+            None => slot.hash(&mut hasher),
+        }
+        hasher.finish()
+    }
+
     /// All masters that have slots, with the longest range of each.
     pub(super) fn masters(&self) -> Vec<(Address, u16, u16)> {
         let mut masters: Vec<(Address, u16, u16)> = Vec::new();
@@ -217,7 +229,7 @@ impl Nodes {
                 None => asking.next().await,
                 Some(grace) => tokio::select! {
                     answer = asking.next() => answer,
-                    () = grace => None,
+                    _ = grace => None,
                 },
             };
             match answer {
@@ -227,8 +239,7 @@ impl Nodes {
                 None => break,
             }
             if best.is_some() && grace.is_none() {
-                let _context = self.runtime.enter();
-                grace = Some(Box::pin(tokio::time::sleep(GRACE)));
+                grace = Some(Box::pin(pause(&self.runtime, GRACE)));
             }
         }
         drop(asking);

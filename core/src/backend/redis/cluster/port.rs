@@ -12,6 +12,7 @@ use super::ear::Listening;
 use super::nodes::Nodes;
 use crate::backend::Reply;
 use crate::backend::redis::native::NativePort;
+use crate::backend::redis::native::timers::pause;
 use crate::backend::redis::port::{
     Acknowledge, Call, ChannelEvent, Data, Listener, Port, Pushes, Refusal, ServerFacts, no_answer,
 };
@@ -92,18 +93,10 @@ impl ShardPort {
                         return Ok(vec![answer]);
                     }
                     // As long as the caller has time: a slot that moves has soon moved altogether.
-                    self.pause(backoff.delay()).await;
+                    pause(&self.nodes.runtime, backoff.delay()).await;
                 }
             }
         }
-    }
-
-    async fn pause(&self, time: Duration) {
-        let sleep = {
-            let _context = self.nodes.runtime.enter();
-            tokio::time::sleep(time)
-        };
-        sleep.await;
     }
 
     /// Renews each lock by a call of its own, with no key but the lock's.

@@ -54,10 +54,11 @@ function own.PTTL(key)
   local at = ends(key)
   return at and at - NOW_MS or real.call('PTTL', key)
 end
-function own.PEXPIRE(key, ms)
+function own.PEXPIRE(key, ms, only)
   -- Leases that are shared end by their scores; their keys only follow, by another clock here.
   if is_shared(key) then return 1 end
   if not is_lock(key) then return real.call('PEXPIRE', key, ms) end
+  if only == 'GT' and own.PTTL(key) >= tonumber(ms) then return 0 end
   return real.call('SET', key .. '#ends', NOW_MS + ms)
 end
 local redis = {}

@@ -155,7 +155,7 @@ fn counter(facts: &Facts) -> Check {
 fn keys(facts: &Facts) -> Check {
     const ID: &str = "keys";
     match &facts.locks {
-        Locks::Read { count, foreign } if foreign.is_empty() => {
+        Locks::Read { count, foreign, .. } if foreign.is_empty() => {
             let full = if *count >= 1000 { "at least " } else { "" };
             Check::ok(
                 ID,

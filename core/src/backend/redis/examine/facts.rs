@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Transport;
+use super::sharers::Sharers;
 use super::trials::{self, Push, Trial};
 use crate::backend::redis::Inner;
 use crate::backend::redis::config::Guarantee;
 use crate::backend::redis::port::{AckRule, Data, Port};
 use crate::backend::redis::reading;
+use crate::backend::redis::records::{is_gate, longest_lease};
 use crate::backend::redis::sentinel::Word;
 use crate::clock::{Instant, SystemTime, UNIX_EPOCH, millis};
 use crate::error::{ErrorKind, Result};
@@ -67,6 +69,7 @@ pub(super) struct Facts {
     pub push: Push,
     pub counter: Counter,
     pub locks: Locks,
+    pub sharers: Sharers,
 }
 
 /// The server's clock against this machine's wall clock, from the fastest round trip.
@@ -95,6 +98,8 @@ pub(super) enum Locks {
     Read {
         count: usize,
         foreign: Vec<String>,
+        /// What another version of Polylatch wrote in a form unknown here.
+        unreadable: Vec<String>,
     },
     /// A key of ours has another type or cannot be understood.
     Foreign(String),
@@ -239,6 +244,7 @@ pub(super) async fn gather(inner: &Arc<Inner>) -> Result<Facts> {
         push,
         counter,
         locks: locks(inner).await,
+        sharers: sharers(inner).await?,
     })
 }
 
@@ -279,13 +285,41 @@ async fn locks(inner: &Inner) -> Locks {
         Ok(snapshot) => {
             let foreign = snapshot.locks.iter().filter(|lock| lock.mode == "foreign");
             let foreign = foreign.map(|lock| lock.name.clone()).collect();
-            Locks::Read { count: snapshot.locks.len(), foreign }
+            let unreadable = snapshot
+                .locks
+                .iter()
+                .flat_map(|lock| lock.unreadable().map(move |what| format!("{:?}: {what}", lock.name)));
+            Locks::Read { count: snapshot.locks.len(), foreign, unreadable: unreadable.collect() }
         }
         Err(error) if matches!(error.kind(), ErrorKind::NameConflict | ErrorKind::Internal) => {
             Locks::Foreign(error.to_string())
         }
         Err(error) => Locks::Unknown(error.to_string()),
     }
+}
+
+/// What cannot be read is told by the check of the locks.
+async fn sharers(inner: &Inner) -> Result<Sharers> {
+    let mut sharers = Sharers::default();
+    if let Ok(people) = reading::people(&*inner.port, &inner.keys).await {
+        let declared = people.guarantees.into_iter();
+        sharers.guarantees = declared.map(|(client, guarantee)| (client.to_string(), guarantee)).collect();
+        sharers.unreadable = people.unreadable;
+    }
+    let [gate, longest] = inner.keys.gate();
+    let text = async |key: &String| match ask(&*inner.port, &["GET", key]).await {
+        Ok(Some(Data::Bytes(text))) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
+        other => other.map(|_| None),
+    };
+    let (opens, declared) = (text(&gate).await?, text(&longest).await?);
+    sharers.longest = declared.as_deref().and_then(longest_lease);
+    if declared.is_some() && sharers.longest.is_none() {
+        sharers.unreadable.push(longest);
+    }
+    if opens.is_some_and(|opens| !is_gate(&opens)) {
+        sharers.unreadable.push(gate);
+    }
+    Ok(sharers)
 }
 
 pub(super) fn parse_info(text: &str) -> HashMap<String, String> {

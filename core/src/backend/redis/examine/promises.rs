@@ -1,8 +1,11 @@
 //! What follows from the facts.
 
+use std::time::Duration;
+
 use super::facts::{Counter, Facts};
 use super::server::{Durability, durability};
 use super::trials::{Outcome, Push};
+use crate::backend::redis::config::Guarantee;
 use crate::inspect::Promise;
 use crate::inspect::examination::{
     AFTER_FAILOVER, AFTER_RESTART, AFTER_WIPE, EXCLUSION, FENCING_ORDER, FIFO, PUSH,
@@ -66,13 +69,27 @@ fn exclusion(facts: &Facts) -> Promise {
     evicts(facts, EXCLUSION).unwrap_or(yes)
 }
 
+/// Why guarantee=strict of this client alone is not enough, if it is not.
+fn beside_others(facts: &Facts) -> Option<String> {
+    let [other, ..] = facts.sharers.with(Guarantee::BestEffort)[..] else { return None };
+    Some(format!("clients without guarantee=strict use this prefix, such as {other}"))
+}
+
+/// How long grants are withheld after a restart.
+fn longest(facts: &Facts) -> Duration {
+    facts.sharers.longest.unwrap_or_default().max(facts.max_lease)
+}
+
 fn after_restart(facts: &Facts) -> Promise {
     const ID: &str = AFTER_RESTART;
     if let Some(promise) = evicts(facts, ID) {
         return promise;
     }
     if facts.strict {
-        let longest = facts.max_lease;
+        if let Some(why) = beside_others(facts) {
+            return Promise::no(ID, why);
+        }
+        let longest = longest(facts);
         return Promise::yes(
             ID,
             format!("guarantee=strict, in every client: no grants for {longest:?} after it"),
@@ -99,6 +116,9 @@ fn after_failover(facts: &Facts) -> Promise {
     if let Some(promise) = evicts(facts, ID) {
         return promise;
     }
+    if let Some(why) = beside_others(facts).filter(|_| facts.strict) {
+        return Promise::no(ID, why);
+    }
     match (facts.strict, facts.ack.is_some(), facts.min_replicas()) {
         // What was renewed just before the cut-off primary stopped must end before the quarantine does,
         // which allows for the default of this setting.
@@ -117,7 +137,7 @@ fn after_failover(facts: &Facts) -> Promise {
                 Promise::no(ID, "a cut-off primary stops too late (min-replicas-max-lag above 10)")
             }
             _ => {
-                let longest = facts.max_lease;
+                let longest = longest(facts);
                 let why = "a cut-off primary stops within 12 s, and the next one waits";
                 Promise::yes(ID, format!("{why} for 12 s and max_lease={longest:?}"))
             }
@@ -136,7 +156,10 @@ fn after_wipe(facts: &Facts) -> Promise {
         return promise;
     }
     if facts.strict {
-        let longest = facts.max_lease;
+        if let Some(why) = beside_others(facts) {
+            return Promise::no(AFTER_WIPE, why);
+        }
+        let longest = longest(facts);
         return Promise::yes(
             AFTER_WIPE,
             format!("guarantee=strict, in every client: an emptied server grants nothing for {longest:?}"),

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use super::facts::{Counter, Facts, Locks, ServerClock, parse_info};
 use super::server::{Durability, durability};
+use super::sharers::Sharers;
 use super::trials::{COMMANDS, Outcome, Push, Trial, called_by_scripts};
 use super::{Transport, judge};
 use crate::backend::redis::port::AckRule;
@@ -46,7 +47,8 @@ fn healthy() -> Facts {
         write_refused: None,
         push: Push::Heard(Duration::from_micros(200)),
         counter: Counter::At(1_000_000),
-        locks: Locks::Read { count: 2, foreign: vec![] },
+        locks: Locks::Read { count: 2, foreign: vec![], unreadable: vec![] },
+        sharers: Sharers::default(),
     }
 }
 
@@ -143,7 +145,18 @@ fn what_is_wrong_is_found_with_its_weight_meaning_and_fix() {
         ("fencing-counter", Problem, |f| f.counter = Counter::Foreign),
         ("fencing-counter", Problem, |f| f.counter = Counter::At(1 << 60)),
         ("fencing-counter", Warning, |f| f.counter = Counter::At(3_600_000_000)),
-        ("keys", Warning, |f| f.locks = Locks::Read { count: 2, foreign: vec!["a".into()] }),
+        ("keys", Warning, |f| {
+            f.locks = Locks::Read { count: 2, foreign: vec!["a".into()], unreadable: vec![] }
+        }),
+        ("records", Warning, |f| {
+            f.locks = Locks::Read { count: 2, foreign: vec![], unreadable: vec!["waiter 1".into()] };
+        }),
+        ("records", Warning, |f| f.sharers.unreadable.push("polylatch:audit".into())),
+        ("guarantee", Warning, |f| f.sharers.guarantees.push(("h:1:x".into(), "strict".into()))),
+        ("guarantee", Warning, |f| {
+            f.strict = true;
+            f.sharers.guarantees.push(("h:1:x".into(), "best-effort".into()));
+        }),
         ("keys", Problem, |f| f.locks = Locks::Foreign("a list".into())),
         ("clock", Notice, |f| f.clock.as_mut().unwrap().ahead_ms = -5_000),
         ("clock", Warning, |f| f.clock.as_mut().unwrap().ahead_ms = 120_000),
@@ -173,6 +186,11 @@ fn strict_waits_restarts_out_and_needs_info() {
     assert_eq!(examination.worst(), CheckSeverity::Ok, "{examination:#?}");
     assert_eq!(holds(&examination, "exclusion-after-restart"), Holds::Yes);
     assert_eq!(holds(&examination, "exclusion-after-wipe"), Holds::Yes);
+    let beside_others = examined(|f| {
+        f.strict = true;
+        f.sharers.guarantees.push(("h:1:x".into(), "best-effort".into()));
+    });
+    assert_eq!(holds(&beside_others, "exclusion-after-restart"), Holds::No);
     let blind = examined(|f| {
         f.strict = true;
         f.info = None;

@@ -1,11 +1,14 @@
 //! What a node of a cluster is asked besides what every server is.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Handle;
 
 use super::NativePort;
+use super::timers::in_time;
 use crate::backend::redis::stream::Stream;
 use crate::error::Result;
 
@@ -25,19 +28,26 @@ impl NativePort {
         let shared = &self.0;
         let opening = async {
             let mut stream = shared.way.open().await?.stream;
-            if let Some(password) = shared.login.password() {
+            let login = shared.login.now();
+            if let Some(password) = login.password() {
                 let mut words = vec!["AUTH"];
-                words.extend(shared.login.username());
+                words.extend(login.username());
                 words.push(password);
                 log_in(&mut stream, &words).await.map_err(|error| shared.login_failed(error))?;
             }
             Ok(stream)
         };
-        let limit = {
-            let _context = shared.runtime.enter();
-            tokio::time::timeout(shared.timeout, opening)
-        };
-        limit.await.unwrap_or_else(|_| Err(shared.silent()))
+        in_time(&shared.runtime, shared.timeout, opening).await.unwrap_or_else(|| Err(shared.silent()))
+    }
+
+    /// The client's own runtime.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.0.runtime
+    }
+
+    /// The time limit of a request.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.0.timeout
     }
 }
 

@@ -3,7 +3,7 @@
 -- ARGV: 5 owner, 6 waiter record
 local left = redis.call('ZREM', LINE, ARGV[6]) == 1
 redis.call('ZREM', LIFE, ARGV[6])
-local value = redis.call('GET', LOCK)
+local value = lock_value()
 if value and holder_of(value) == ARGV[5] then
   redis.call('DEL', LOCK)
   value, left = false, true
@@ -11,6 +11,7 @@ end
 if value then
   if left then live_head() end
 else
-  unlist_if_free(left and grant_next() or nil)
+  local mode, sealed = shared_mode()
+  unlist_if_free(left and not (mode or sealed) and grant_next() or nil)
 end
 return 1

@@ -12,7 +12,7 @@ local function place_in_line(waiter)
   local heartbeat = position < tonumber(ARGV[12]) and tonumber(ARGV[10]) or tonumber(ARGV[11])
   -- Lines of contenders that are all gone clean themselves up. The first write of who stands in line
   -- already needs no memory, and then a full server takes its sign of life, too.
-  local keep = math.max(heartbeat, tonumber(ARGV[11])) + 60000
+  local keep = math.floor(math.max(heartbeat, ARGV[11])) + 60000
   redis.call('PEXPIRE', LINE, keep)
   redis.call('ZADD', LIFE, now_ms() + heartbeat, waiter)
   redis.call('PEXPIRE', LIFE, keep)

@@ -1,13 +1,23 @@
--- Reads the client records and the audit. Changes nothing.
+-- Reads the client records and the audit. Changes nothing. What cannot be read, because another version wrote
+-- it, is counted and hides nothing else: its keys come last.
 -- KEYS: 1 clients, 2 audit list. ARGV: 1 client record key prefix
 local time = redis.call('TIME')
-local clients = {}
+local clients, unreadable = {}, {}
+local function of_another_type(answer) return answer.err and string.find(answer.err, 'WRONGTYPE', 1, true) end
 for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, 9999)) do
-  local record = redis.call('HGETALL', ARGV[1] .. id)
-  if #record > 0 then clients[#clients + 1] = {id, record} end
+  local record = redis.pcall('HGETALL', ARGV[1] .. id)
+  if record.err and not of_another_type(record) then redis.call('HGETALL', ARGV[1] .. id) end
+  if record.err then
+    unreadable[#unreadable + 1] = ARGV[1] .. id
+  elseif #record > 0 then
+    clients[#clients + 1] = {id, record}
+  end
 end
 local audit = {}
-for _, entry in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
+local entries = redis.pcall('LRANGE', KEYS[2], 0, -1)
+if entries.err and not of_another_type(entries) then redis.call('LRANGE', KEYS[2], 0, -1) end
+if entries.err then entries = {''} end
+for _, entry in ipairs(entries) do
   local read, broken = pcall(cjson.decode, entry)
   if read and type(broken) == 'table' then
     local fields = {string.format('%.0f', tonumber(broken.at_ms) or 0)}
@@ -15,6 +25,8 @@ for _, entry in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
       fields[#fields + 1] = tostring(broken[field] or '')
     end
     audit[#audit + 1] = fields
+  else
+    unreadable[#unreadable + 1] = KEYS[2]
   end
 end
-return {string.format('%.0f', time[1] * 1000000 + time[2]), clients, audit}
+return {string.format('%.0f', time[1] * 1000000 + time[2]), clients, audit, unreadable}

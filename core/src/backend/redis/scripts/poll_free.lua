@@ -11,7 +11,7 @@ do
     local last, time = call('GET', KEYS[3]), call('TIME')
     local fence = time[1] .. string.sub('00000' .. time[2], -6)
     local acquired = string.sub(fence, 1, -4)
-    if last and tonumber(last) >= tonumber(fence) then fence = string.format('%.0f', last + 1) end
+    if last and (tonumber(last) or 2^53) >= tonumber(fence) then fence = number_after(last) end
     call('SET', KEYS[3], fence)
     call('SET', lock, ARGV[1] .. '|pl1|00000000|' .. fence .. '|' .. acquired .. ARGV[2], 'PX', ARGV[3])
     if ARGV[5] then call('ZADD', string.sub(KEYS[3], 1, -6) .. 'locks', acquired, ARGV[5]) end

@@ -6,15 +6,16 @@
 do
   local call, match = redis.call, string.match
   local lock, line, counter = KEYS[1], KEYS[2], KEYS[3]
-  local value = call('GET', lock)
-  local owner = value and match(value, '^(%x+)|pl1|%d+|%d+|')
+  local value = redis.pcall('GET', lock)
+  local ours = '^(%x+)|pl1|%d+|%d+|%d+|(%d+)|(%d+)|'
+  local owner, granted, renewed = match(type(value) == 'string' and value or '', ours)
   local longest, near, far, count, listens, name
   if owner and owner ~= ARGV[1] then
     longest, near, far, count, listens, name =
-      match(ARGV[4], '^%S+ (%d+) . 1 %d (%d+) (%d+) (%d+) (%d) (.*)$')
+      match(ARGV[4], '^%S+ (%d+) . 1 %d (%S+) (%S+) (%d+) (%d) (.*)$')
   end
   local left = longest and call('PTTL', lock)
-  if left and left <= tonumber(longest) then
+  if left and left <= math.min(longest, math.max(granted, renewed)) then
     local lease, client, label = match(ARGV[2], '^|%d+|(%d+)|([^|]*)|([^|]*)$')
     local waiter = ARGV[1] .. '|' .. client .. '|' .. ARGV[3] .. '|' .. lease .. '|' .. listens .. '|m|' .. label
     local life, first, time = string.sub(line, 1, -5) .. 'life', call('ZRANGE', line, 0, 0)[1], call('TIME')
@@ -24,7 +25,7 @@ do
     local is_live = not first or silent_at and tonumber(silent_at) > now_ms
     if is_live and not (first and call('ZSCORE', line, waiter)) then
       local last = call('GET', counter)
-      if last and tonumber(last) >= tonumber(number) then number = string.format('%.0f', last + 1) end
+      if last and (tonumber(last) or 2^53) >= tonumber(number) then number = number_after(last) end
       call('SET', counter, number)
       call('ZADD', line, number, waiter)
       local position = first and call('ZCARD', line) - 1 or 0
@@ -35,7 +36,7 @@ do
       call('ZADD', life, now_ms + heartbeat, waiter)
       -- The sign of life of a live first keeps both for a minute longer than it lasts.
       if not first or heartbeat > 60000 then
-        local keep = math.max(heartbeat, far) + 60000
+        local keep = math.floor(math.max(heartbeat, far)) + 60000
         call('PEXPIRE', line, keep)
         call('PEXPIRE', life, keep)
       end

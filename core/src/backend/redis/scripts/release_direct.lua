@@ -7,9 +7,9 @@
 local freed = false
 do
   local call = redis.call
-  local value = call('GET', KEYS[1])
+  local value = redis.pcall('GET', KEYS[1])
   -- owner (32), |pl1| (5), renewals (8): the fence begins at 46.
-  if not value or string.find(value, ARGV[1], 1, true) ~= 1 or string.find(value, ARGV[2], 46, true) ~= 46 then
+  if type(value) ~= 'string' or string.find(value, ARGV[1], 1, true) ~= 1 or string.find(value, ARGV[2], 46, true) ~= 46 then
     return 0
   end
   if call('EXISTS', KEYS[2]) == 0 then
@@ -26,6 +26,21 @@ do
   local owner, client, provisional, lease, label =
     string.match(first, '^(%x+)|([^|]*)|(%d+)|(%d+)|1|m|([^|]*)$')
   local inbox, strict, name = string.match(ARGV[3], '^(%S+) %d+ (.) (.*)$')
+  local of_name = string.sub(KEYS[2], 1, -5)
+  if KEYS[1] ~= of_name .. 'lock' then
+    -- Other libraries poll this key, and would never find it free while ours hand it on: from time to time it is
+    -- left to them for as long as they may take to ask; twice as long after each pause in which none was seen.
+    local others, time = of_name .. 'others', call('TIME')
+    local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+    local every, due = string.match(call('GET', others) or '', '^(%d+)|(%d+)|')
+    if not due or tonumber(due) <= now_ms then
+      every = math.min(2 * (every or 1000), 2000)
+      call('DEL', KEYS[1])
+      call('SET', others, string.format('%.0f|%.0f|%.0f', every, now_ms + every, now_ms + 200), 'PX', 10000)
+      if owner then redis.pcall('PUBLISH', inbox .. client, 'hint|' .. owner .. '|0') end
+      return 1
+    end
+  end
   if owner and strict == '-' then
     local life, time = string.sub(KEYS[2], 1, -5) .. 'life', call('TIME')
     local number = time[1] .. string.sub('00000' .. time[2], -6)
@@ -36,7 +51,7 @@ do
       call('DEL', KEYS[1])
       freed = true
       local last = call('GET', KEYS[3])
-      if last and tonumber(last) >= tonumber(number) then number = string.format('%.0f', last + 1) end
+      if last and (tonumber(last) or 2^53) >= tonumber(number) then number = number_after(last) end
       call('SET', KEYS[3], number)
       call('SET', KEYS[1], owner .. '|pl1|00000000|' .. number .. '|' .. acquired .. '|' .. provisional .. '|'
         .. lease .. '|' .. client .. '|' .. label, 'PX', provisional)

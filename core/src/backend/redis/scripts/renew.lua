@@ -1,7 +1,8 @@
 -- Extends leases that are still exactly (owner, fence).
--- Invariant: never creates a lock, touches no key but those named, and extends by a bare PEXPIRE
--- before anything else, which works on a server whose memory is full. One lock whose key holds
--- foreign data by now does not keep the others from being extended.
+-- Invariant: never creates a lock, never shortens a lease (a request may arrive after a later one),
+-- touches no key but those named, and extends by a bare PEXPIRE before anything else, which works on a
+-- server whose memory is full. One lock whose key holds foreign data by now does not keep the others
+-- from being extended.
 -- KEYS: the locks, then the index of names. ARGV: for each lock its 'owner|pl1|', its fence, the lease
 -- in ms, the number of this renewal in eight digits, and its name in the index if it is to be listed.
 local answers, seen = {}, nil
@@ -15,7 +16,11 @@ for at = 1, #KEYS - 1 do
   local answer = 0
   if value and string.sub(value, 1, #ARGV[base + 1]) == ARGV[base + 1]
     and string.match(value, '^%x+|pl1|%d+|(%d+)|') == ARGV[base + 2] then
-    redis.call('PEXPIRE', lock, ARGV[base + 3])
+    local extended = redis.pcall('PEXPIRE', lock, ARGV[base + 3], 'GT')
+    -- Before Redis 7.0 there is no GT.
+    if type(extended) == 'table' and redis.call('PTTL', lock) < tonumber(ARGV[base + 3]) then
+      redis.call('PEXPIRE', lock, ARGV[base + 3])
+    end
     -- For people only, so a refusal (memory is full) does not matter.
     redis.pcall('SETRANGE', lock, #ARGV[base + 1], ARGV[base + 4])
     if ARGV[base + 5] ~= '' then

@@ -16,7 +16,7 @@ local function end_leases()
   local ended = redis.call('ZRANGEBYSCORE', HOLDERS, '-inf', now_ms(), 'LIMIT', 0, 1000)
   if #ended == 0 then return end
   redis.call('ZREMRANGEBYSCORE', HOLDERS, '-inf', now_ms())
-  for _, member in ipairs(ended) do redis.call('HDEL', DETAILS, string.match(member, '^%x+')) end
+  for _, member in ipairs(ended) do redis.call('HDEL', DETAILS, string.match(member, '^%x*')) end
 end
 
 -- Pre: end_leases. Returns member, fence, mode and end of this owner's lease, or nothing.
@@ -30,15 +30,18 @@ local function lease_of(owner)
   if ends then return member, fence, mode, tonumber(ends), value end
 end
 
-local function permits_of(member) return tonumber(string.match(member, '|p(%d+)/%d+$')) or 0 end
+-- A lease of another version takes all.
+local function permits_of(member) return tonumber(string.match(member, '^%x+|%d+|p(%d+)/%d+$')) or math.huge end
 
 -- Pre: end_leases; the holders are of the same kind.
 local function admits(mode)
   if mode == 'w' then return redis.call('EXISTS', HOLDERS) == 0 end
   if mode == 'r' then
     local one = redis.call('ZRANGE', HOLDERS, 0, 0)[1]
-    return not one or string.sub(one, -2) == '|r'
+    return not one or mode_of_holder(one) == 'r'
   end
+  -- A mutex that waits behind leases of another version enters by its own poll.
+  if mode == 'm' then return false end
   if not taken then
     taken = 0
     for _, member in ipairs(redis.call('ZRANGE', HOLDERS, 0, -1)) do taken = taken + permits_of(member) end
@@ -60,18 +63,22 @@ local function extend(member, ends)
   redis.call('ZADD', HOLDERS, 'XX', ends, member)
 end
 
--- A server clock that stepped back must not keep a lease for longer than any can last.
-local function no_longer_than_longest()
-  local latest = now_ms() + LONGEST
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', HOLDERS, '(' .. text(latest), '+inf', 'LIMIT', 0, 64)) do
-    extend(member, latest)
+-- A server clock that stepped back must not keep a lease for longer than it can last. One that ends within
+-- the length of a first lease, of the contender's, is not looked at.
+local function no_longer_than_longest(first)
+  local last = redis.call('ZRANGE', HOLDERS, -64, -1, 'WITHSCORES')
+  for at = 1, #last, 2 do
+    local left = last[at + 1] - now_ms()
+    if left > first then
+      local longest = longest_of(redis.call('HGET', DETAILS, string.match(last[at], '^%x*')) or '')
+      if left > longest then extend(last[at], now_ms() + longest) end
+    end
   end
 end
 
 -- Pre: end_leases; admits the waiter's mode.
 local function share(waiter)
-  local owner, client, first, lease, listens, mode, label =
-    string.match(waiter, '^(%x+)|([^|]*)|(%d+)|(%d+)|(%d)|([^|]+)|([^|]*)$')
+  local owner, client, first, lease, listens, mode, label = waiter_of(waiter)
   local fence = next_number()
   local member = owner .. '|' .. fence .. '|' .. mode
   local ends = now_ms() + tonumber(first)
@@ -101,35 +108,52 @@ end
 local function grant_together()
   local head = live_head()
   if not head or redis.call('EXISTS', LOCK) == 1 then return nil end
-  local granted, first_client, unheard = 0, nil, {}
-  local withheld
-  for _, waiter in ipairs(redis.call('ZRANGE', LINE, 0, TOGETHER + REAPED - 1)) do
-    local silent_at = redis.call('ZSCORE', LIFE, waiter)
-    if silent_at and tonumber(silent_at) > now_ms() then
-      if granted == TOGETHER or #unheard == UNHEARD then break end
-      if not admits(string.match(waiter, '|%d|([^|]+)|')) then break end
-      withheld = withheld or withheld_ms()
-      if withheld > 0 then break end
-      if is_away(waiter) then
-        unheard[#unheard + 1] = waiter
-      else
-        -- The lease is made before the push leaves: a push must never speak of a grant that failed.
-        local member, owner, fence, client, listens = share(waiter)
-        if tell(listens, client, 'granted|' .. owner .. '|' .. fence) then
-          leave_line(waiter)
-          granted, first_client = granted + 1, first_client or client
+  local granted, first_client, kept, unheard, silent = 0, nil, 0, nil, 0
+  local withheld, page, looked, full = nil, nil, 0, false
+  repeat
+    -- Those who left the queue have moved the others on.
+    page = redis.call('ZRANGE', LINE, kept, kept + TOGETHER - 1)
+    for _, waiter in ipairs(page) do
+      local silent_at, mode = live_until(waiter), wanted_mode(waiter)
+      if silent_at then
+        silent = 0
+        full = granted == TOGETHER or mode and not admits(mode)
+        if full then break end
+        withheld = withheld or withheld_ms()
+        if withheld > 0 then return first_client end
+        local finds_out = silent_at % 1 > 0
+        if not mode then
+          -- Of another version: it keeps its place.
+          kept = kept + 1
+        elseif not finds_out and is_away(waiter) then
+          kept, unheard = kept + 1, unheard or waiter
         else
-          give_up(member)
-          unheard[#unheard + 1] = waiter
+          -- The lease is made before the push leaves: a push must never speak of a grant that failed.
+          local member, owner, fence, client, listens = share(waiter)
+          if tell(listens, client, 'granted|' .. owner .. '|' .. fence) or finds_out then
+            leave_line(waiter)
+            granted, first_client = granted + 1, first_client or client
+          else
+            give_up(member)
+            kept, unheard = kept + 1, unheard or waiter
+          end
         end
+      elseif kept > 0 then
+        -- Behind one that keeps its place, none is dropped.
+        kept = kept + 1
+      elseif silent == REAPED then
+        full, unswept = true, granted < TOGETHER
+        break
+      else
+        silent = silent + 1
+        leave_line(waiter)
       end
-    elseif #unheard == 0 then
-      leave_line(waiter)
     end
-  end
-  if granted == 0 and unheard[1] then
-    leave_line(unheard[1])
-    local _, _, _, client = share(unheard[1])
+    looked = looked + #page
+  until full or #page < TOGETHER or looked >= LOOKED
+  if granted == 0 and unheard then
+    leave_line(unheard)
+    local _, _, _, client = share(unheard)
     first_client = client
   end
   return first_client

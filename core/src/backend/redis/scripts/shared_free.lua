@@ -14,11 +14,11 @@ if ARGV[3] == '' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   local room = not some
   if some and tonumber(members[2]) > now_ms and not redis.call('HGET', KEYS[8], ARGV[5]) then
     if mode == 'r' then
-      room = string.sub(members[1], -2) == '|r'
+      room = string.find(members[1], '^%x+|%d+|r$') ~= nil
     elseif count then
       local left = tonumber(string.sub(capacity, 2)) - count
       for _, member in ipairs(redis.call('ZRANGE', KEYS[7], 0, -1)) do
-        local taken, of = string.match(member, '|p(%d+)(/%d+)$')
+        local taken, of = string.match(member, '^%x+|%d+|p(%d+)(/%d+)$')
         left = of == capacity and left - taken or -1
         if left < 0 then break end
       end
@@ -27,7 +27,7 @@ if ARGV[3] == '' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   end
   if room then
     local last = redis.call('GET', KEYS[4])
-    if last and tonumber(last) >= tonumber(number) then number = string.format('%.0f', last + 1) end
+    if last and (tonumber(last) or 2^53) >= tonumber(number) then number = number_after(last) end
     redis.call('SET', KEYS[4], number)
     redis.call('HSET', KEYS[8], ARGV[5], mode .. '|' .. ARGV[5] .. '|pl1|00000000|' .. number .. '|' .. acquired
       .. '|' .. first .. '|' .. lease .. '|' .. client .. '|' .. label)

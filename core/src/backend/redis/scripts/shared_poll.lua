@@ -19,7 +19,7 @@ if value then
   if not holder_of(value) and redis.call('PTTL', LOCK) == -1 then return {'foreign'} end
   return {'other', 'm'}
 end
-no_longer_than_longest()
+no_longer_than_longest(FIRST)
 
 if (head == nil or head == WAITER or ARGV[9] == '1') and admits(MODE) then
   local withheld = withheld_ms()
@@ -36,13 +36,14 @@ grant_together()
 mine, my_fence = lease_of(OWNER)
 if mine then return {'held', my_fence} end
 
+local again = unswept and 1 or 0
 local position = place_in_line(WAITER)
 -- The end that may make room first, and for error messages the one who has held it longest.
 local holders = redis.call('ZRANGE', HOLDERS, 0, 127, 'WITHSCORES')
 local oldest, ends
 for at = 1, #holders, 2 do
-  local number = tonumber(string.match(holders[at], '|(%d+)|'))
-  if not oldest or number < oldest then
+  local number = tonumber(string.match(holders[at], '^%x+|(%d+)|'))
+  if number and (not oldest or number < oldest) then
     oldest, ends, value = number, holders[at + 1], string.match(holders[at], '^%x+')
   end
 end
@@ -50,4 +51,5 @@ local details = value and redis.call('HGET', DETAILS, value)
 return {
   'wait', redis.call('GET', COUNTER) or '0', position, holders[2] and holders[2] - now_ms() or -2,
   details and string.match(details, '^[^|]+|(.*)$') or '', text(now_ms()), ends and ends - now_ms() or -2,
+  again,
 }

@@ -1,6 +1,6 @@
 -- Extends leases that are still exactly (owner, fence), of locks that can be shared.
--- Invariant: never creates a lease (XX, and only one that has not ended), touches no key but those of the
--- locks named, and writes by PEXPIRE first, after which a full memory does not stop it. One lock whose
+-- Invariant: never creates a lease (XX, and only one that has not ended), never shortens one, touches no
+-- key but those of the locks named, and writes by PEXPIRE first, after which a full memory does not stop it. One lock whose
 -- keys hold foreign data by now does not keep the others from being extended.
 -- KEYS: for each its holders and its details. ARGV: for each its owner, its fence, the lease in ms, and
 -- the number of this renewal in eight digits.
@@ -29,7 +29,7 @@ for at = 1, #KEYS / 2 do
     if ends and tonumber(ends) > now_ms then
       redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), lease))
       redis.call('PEXPIRE', details, math.max(redis.call('PTTL', details), lease))
-      redis.call('ZADD', holders, 'XX', now_ms + lease, member)
+      redis.call('ZADD', holders, 'XX', math.max(ends, now_ms + lease), member)
       value = string.gsub(value, '|pl1|%d+|', '|pl1|' .. ARGV[base + 4] .. '|', 1)
       redis.call('HSET', details, owner, value)
       answer = 1

@@ -6,7 +6,9 @@ local kind = redis.call('TYPE', KEYS[1]).ok
 local value = kind == 'string' and redis.call('GET', KEYS[1]) or ''
 local line = redis.call('ZRANGE', KEYS[2], 0, tonumber(ARGV[1]) - 1, 'WITHSCORES')
 local signs = {}
-for at = 1, #line, 2 do signs[#signs + 1] = redis.call('ZSCORE', KEYS[3], line[at]) or '0' end
+for at = 1, #line, 2 do
+  signs[#signs + 1] = string.match(redis.call('ZSCORE', KEYS[3], line[at]) or '0', '^%d+')
+end
 local now_us = time[1] * 1000000 + time[2]
 local live = '(' .. string.format('%.0f', math.floor(now_us / 1000))
 local holders = redis.call('ZRANGEBYSCORE', KEYS[4], live, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[1])

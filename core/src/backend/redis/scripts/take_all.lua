@@ -21,13 +21,15 @@ end
 
 local heads, held = {}, {}
 for at = 1, COUNT do
-  local owner, waiter, _, barges, mode = choose(at)
+  local owner, waiter, first, barges, mode = choose(at)
   end_leases()
   local head = live_head()
-  local value = redis.call('GET', LOCK)
+  local value = lock_value()
   local by, fence
   if value then by, fence = holder_of(value) end
-  local present = by and 'm' or shared_mode() or wanted_mode(head)
+  local present, sealed = by and 'm', nil
+  if not by then present, sealed = shared_mode() end
+  present = present or wanted_mode(head)
   if present and kind_of(present) ~= kind_of(mode) then return {'other', at, present} end
   local mine, my_fence = lease_of(owner)
   if by == owner then
@@ -36,14 +38,14 @@ for at = 1, COUNT do
     held[at] = my_fence
   elseif value then
     local left = redis.call('PTTL', LOCK)
-    if not by and left == -1 then return {'foreign', at} end
+    if not by and left == -1 and not others_key() then return {'foreign', at} end
     if mode ~= 'm' then return {'other', at, 'm'} end
-    if by and left > LONGEST then redis.call('PEXPIRE', LOCK, LONGEST) end
+    if by and left > longest_of(value) then redis.call('PEXPIRE', LOCK, longest_of(value)) end
     return {'refused'}
   else
-    no_longer_than_longest()
+    no_longer_than_longest(first)
     if head ~= nil and head ~= waiter and not barges then return {'refused'} end
-    if mode ~= 'm' and not admits(mode) then return {'refused'} end
+    if sealed or mode ~= 'm' and not admits(mode) then return {'refused'} end
   end
   -- nil would leave a hole: false says that nobody was found, or that nobody knows.
   heads[at] = head ~= nil

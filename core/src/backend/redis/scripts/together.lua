@@ -63,6 +63,8 @@ local function poll_usual()
   local fence = time[1] .. string.sub('00000' .. time[2], -6)
   local acquired = '|' .. string.sub(fence, 1, -4)
   fence = math.max(tonumber(fence), tonumber(last or 0) + 1)
+  -- Each alone says what is wrong.
+  if fence + all > 2^53 then error() end
   -- Before any of them is used.
   call('SET', counter, format('%.0f', fence + all - given - 1))
   for item = given + 1, all do

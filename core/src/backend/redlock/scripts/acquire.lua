@@ -35,7 +35,7 @@ if owner == ARGV[1] or (not value and (not known[4] or known[4] == ARGV[1])) the
     redis.call('ZREM', KEYS[2], ARGV[8])
     redis.call('ZREM', KEYS[3], ARGV[8])
   end
-  return {'yes', text}
+  return {'yes', text, now_ms}
 end
 local left = redis.call('PTTL', value and KEYS[1] or KEYS[7])
 if value then

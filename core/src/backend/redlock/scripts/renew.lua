@@ -1,6 +1,7 @@
 -- Extends leases on this node, whoever granted them, as long as the lock is the owner's.
--- Invariant: never creates a lock, touches no key but the locks named, and extends by a bare PEXPIRE
--- before anything else, which works on a server whose memory is full.
+-- Invariant: never creates a lock, never shortens a lease (a request may arrive after a later one),
+-- touches no key but the locks named, and extends by a bare PEXPIRE before anything else, which works on
+-- a server whose memory is full.
 -- KEYS: the locks. ARGV: for each its owner, its token, the lease in ms, and the number of this renewal
 -- in eight digits. Answers for each: 1 extended, 0 there is none, -1 somebody else's
 local answers = {}
@@ -13,7 +14,11 @@ for at, lock in ipairs(KEYS) do
   end
   local owner, number = string.match(value or '', '^(%x+)|pl1|%d+|(%d+)|')
   if owner == ARGV[base + 1] then
-    redis.call('PEXPIRE', lock, ARGV[base + 3])
+    local extended = redis.pcall('PEXPIRE', lock, ARGV[base + 3], 'GT')
+    -- Before Redis 7.0 there is no GT.
+    if type(extended) == 'table' and redis.call('PTTL', lock) < tonumber(ARGV[base + 3]) then
+      redis.call('PEXPIRE', lock, ARGV[base + 3])
+    end
     -- For people only, so a refusal (memory is full) does not matter.
     if number == ARGV[base + 2] then
       redis.pcall('SETRANGE', lock, #owner + 5, ARGV[base + 4])

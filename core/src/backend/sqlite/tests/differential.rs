@@ -10,7 +10,7 @@ use crate::backend::sqlite::host::Now;
 use crate::backend::sqlite::read;
 use crate::backend::sqlite::store::{Push, Sql, Store};
 use crate::backend::sqlite::tidy::SweepMark;
-use crate::backend::{Answer, AnswerAll, Ask, Contender, Conversion, RenewItem};
+use crate::backend::{Answer, AnswerAll, Ask, Contender, Conversion, RenewItem, Renewal};
 use crate::client_info::ClientInfo;
 use crate::clock::BootInstant;
 use crate::inspect::{BreakRequest, Query};
@@ -42,6 +42,7 @@ impl File {
             counter: self.counter,
             pushes: Vec::new(),
             sweep_mark: &mut self.sweep_mark,
+            unswept: false,
         };
         let result = step(&mut store).unwrap();
         self.counter = store.counter;
@@ -120,7 +121,8 @@ fn compare(seed: u64) {
                 let item = RenewItem {
                     contender: Arc::clone(who),
                     fence,
-                    lease: Duration::from_millis(500 + dice.below(2_000)),
+                    // One of the shorter ones may arrive after a longer one.
+                    lease: if dice.below(2) == 0 { who.lease } else { who.first_lease },
                     renewals: dice.below(9) as u32,
                 };
                 let (ours, _) = file.step(now, |store| store.renew(&item));
@@ -273,4 +275,97 @@ fn a_long_line_is_let_in_and_dropped_in_the_same_parts() {
     let theirs = spec.snapshot(spec_now, &Query::default());
     (ours.backend, ours.requests) = (theirs.backend.clone(), theirs.requests);
     assert_eq!(ours, theirs);
+}
+
+/// Both lengths of renewals in either order, in the specification and in the file.
+#[test]
+fn a_shorter_renewal_that_arrives_late_leaves_the_longer_lease_as_it_is() {
+    let client = ClientInfo::of_this_process(None, "rust", "0").unwrap().id;
+    let (mutex, reader) = (contender(0, &client), contender(1, &client));
+    for who in [mutex, reader] {
+        let (mut file, mut spec) = (File::new(), Spec::default());
+        let at = |boot_ms| times(boot_ms, 1_700_000_000_000_000);
+        let (now, spec_now) = at(1_000);
+        let (answer, _) = file.step(now, |store| store.poll(&who, Ask::Try));
+        assert_eq!(spec.poll(spec_now, &who, Ask::Try).0, answer);
+        let Answer::Held { fence } = answer else { panic!("it is free") };
+        for (boot_ms, lease) in [(1_100, who.lease), (1_200, who.first_lease)] {
+            let item = RenewItem { contender: Arc::clone(&who), fence, lease, renewals: 1 };
+            let (now, spec_now) = at(boot_ms);
+            assert_eq!(file.step(now, |store| store.renew(&item)).0, Renewal::Extended);
+            assert_eq!(spec.renew(spec_now, &item), Renewal::Extended);
+        }
+        let left = |boot_ms| {
+            let (now, spec_now) = at(boot_ms);
+            let ours = read::snapshot(&file.conn, now, &Query::default()).unwrap();
+            let seen = [ours, spec.snapshot(spec_now, &Query::default())];
+            seen.map(|seen| seen.locks.first().and_then(|lock| lock.holders[0].remaining_ms))
+        };
+        assert_eq!(left(6_099), [Some(1); 2], "{:?}", who.mode);
+        assert_eq!(left(6_100), [None; 2]);
+    }
+}
+
+/// A client that said who it is, with this number and namespace.
+fn announced(file: &mut File, now: Now, pid: u32, pid_namespace: Option<String>) -> ClientId {
+    let info = ClientInfo::of_this_process(None, "rust", "0").unwrap();
+    let id = ClientId::from_stored(&format!("h:{pid}:0a0b0c0d"));
+    let info = Arc::new(ClientInfo { id: id.clone(), pid, pid_namespace, ..info });
+    file.step(now, |store| store.announce(&info));
+    id
+}
+
+/// A number that no process has any more.
+fn ended_pid() -> u32 {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    child.id()
+}
+
+#[test]
+fn waiters_of_an_ended_process_are_passed_over_before_their_heartbeats_lapse() {
+    let here = crate::client_info::pid_namespace();
+    let elsewhere = Some("pid:[1]".to_owned());
+    let wait = Ask::Wait { near_heartbeat: Duration::from_secs(60), far_heartbeat: Duration::from_secs(60) };
+    let waiter = |n: u64, client: &ClientId| {
+        let named = contender(0, client);
+        Arc::new(Contender {
+            label: format!("job {n}"),
+            owner: OwnerToken::random().unwrap(),
+            ..(*named).clone()
+        })
+    };
+    let (now, _) = times(1_000, 1_700_000_000_000_000);
+    // Of a process whose number means nothing here, it is not known whether it has ended.
+    for (namespace, is_known) in [(here, true), (elsewhere, false), (None, false)] {
+        for count in [1, 4, 20, 200] {
+            let mut file = File::new();
+            let us = ClientInfo::of_this_process(None, "rust", "0").unwrap().id;
+            let ended = announced(&mut file, now, ended_pid(), namespace.clone());
+            let (holder, live) = (waiter(0, &us), waiter(1, &us));
+            let (answer, _) = file.step(now, |store| store.poll(&holder, wait));
+            let Answer::Held { fence } = answer else { panic!("it is free") };
+            for n in 0..count {
+                let dead = waiter(n + 2, &ended);
+                file.step(now, |store| store.poll(&dead, wait));
+            }
+            file.step(now, |store| store.poll(&live, wait));
+            let (_, mut pushes) = file.step(now, |store| store.release(&holder, fence));
+            // One step drops only so many, and lets the next poll come at once.
+            let mut polls = 0;
+            while pushes.is_empty() && polls <= count {
+                polls += 1;
+                let (answer, more) = file.step(now, |store| store.poll(&live, wait));
+                pushes = more;
+                match answer {
+                    Answer::Held { .. } => break,
+                    Answer::Wait { answer, .. } => assert_eq!(answer.poll_within, Some(Duration::ZERO)),
+                    other => panic!("{other:?}"),
+                }
+            }
+            let seen = read::snapshot(&file.conn, now, &Query::default()).unwrap().locks.remove(0);
+            let is_live = seen.holders[0].label == "job 1";
+            assert_eq!((is_live, seen.waiters.is_empty()), (is_known, is_known), "{namespace:?}, {count}");
+        }
+    }
 }

@@ -21,9 +21,14 @@ mod differential;
 mod disks;
 mod family;
 mod sharing;
+mod versions;
 
+/// Nothing ends by time unless a test is about that: on a loaded machine a few requests take seconds.
 const WAIT: Ask =
-    Ask::Wait { near_heartbeat: Duration::from_secs(4), far_heartbeat: Duration::from_secs(12) };
+    Ask::Wait { near_heartbeat: Duration::from_secs(120), far_heartbeat: Duration::from_secs(240) };
+const LEASE: Duration = Duration::from_secs(120);
+/// For a request, and for what another client has to notice.
+const SOON: Duration = Duration::from_secs(30);
 
 /// One client of a file, as another process would be.
 struct Client {
@@ -39,7 +44,7 @@ impl Client {
     }
 
     fn try_open(path: &Path) -> Result<Self> {
-        Self::with(path, SqliteOptions::default(), Duration::from_secs(5))
+        Self::with(path, SqliteOptions { busy_timeout: SOON, ..Default::default() }, SOON)
     }
 
     fn with(path: &Path, options: SqliteOptions, timeout: Duration) -> Result<Self> {
@@ -56,7 +61,7 @@ impl Client {
     }
 
     fn contender(&self, name: &str) -> Arc<Contender> {
-        contender(name, &self.id, Duration::from_secs(3))
+        contender(name, &self.id, LEASE)
     }
 
     fn wants(&self, name: &str, mode: Mode) -> Arc<Contender> {
@@ -92,7 +97,7 @@ fn contender(name: &str, client: &ClientId, first_lease: Duration) -> Arc<Conten
         owner: OwnerToken::random().unwrap(),
         client: client.clone(),
         label: "testing".into(),
-        lease: Duration::from_secs(15),
+        lease: LEASE,
         first_lease,
         barge: false,
         mode: Mode::Mutex,
