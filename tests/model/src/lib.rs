@@ -25,10 +25,11 @@
 //! - The queue has no order and heartbeats have no deadline. A grant may go to any waiter, to the
 //!   poller itself or (on release) to nobody, as if everybody else's heartbeat had just lapsed.
 //! - Renewal and polling follow no schedule. A client that never renews is as possible as one that
-//!   renews in every tick, so no result here rests on the renewal that follows an entry by push.
+//!   renews in every tick, so no result here rests on the renewal that follows an entry by push. Renewals
+//!   have two lengths, the provisional lease and the whole one, in any order.
 //!
-//! Locks that several can hold have a model of their own: [`shared`]; so has a promotion that forgets:
-//! [`promotion`].
+//! Locks that several can hold have a model of their own: [`shared`]; so have a promotion that forgets,
+//! [`promotion`], and the nodes that vote after a change, [`admission`].
 //!
 //! # What is not modelled
 //!
@@ -64,8 +65,11 @@
 //! Clients are `A`, `B`, `C`; `B2` is the owner token of the second acquisition of `B`; `#3` is a
 //! fence; every duration is in ticks.
 
+pub mod admission;
+mod clock;
 mod explore;
 mod message;
+mod policy;
 pub mod promotion;
 pub mod redlock;
 mod rules;

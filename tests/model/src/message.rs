@@ -56,22 +56,25 @@ pub enum Kind {
     Poll,
     /// Request: extend exactly this owner's lock with this fence.
     Renew,
+    /// Request: the same for the shorter of the two lengths that renewals have.
+    RenewShort,
     /// Request: give back exactly this owner's lock with this fence.
     Release,
     /// Request: leave the queue; give the lock back if it was granted meanwhile.
     Cancel,
     /// Answer to a poll: somebody else holds; carries the fence counter.
     Wait,
-    /// Answer to a poll: the lock is yours; carries its fence.
+    /// Answer to a poll or to a short renewal: the lock is yours; carries its fence.
     Held,
-    /// Answer to a renewal that found its lock.
+    /// Answer to a long renewal that found its lock.
     Renewed,
     /// One-way message of a grant; carries its fence.
     Push,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 8] = [
+    /// Those that are packed by their place here; a short renewal is packed as a cancel that names a fence.
+    pub(crate) const PACKED: [Self; 8] = [
         Self::Poll,
         Self::Renew,
         Self::Release,
@@ -85,7 +88,7 @@ impl Kind {
     /// Whether the server executes it; otherwise a client receives it.
     #[must_use]
     pub const fn is_request(self) -> bool {
-        matches!(self, Self::Poll | Self::Renew | Self::Release | Self::Cancel)
+        matches!(self, Self::Poll | Self::Renew | Self::RenewShort | Self::Release | Self::Cancel)
     }
 
     /// Whether the client's clock runs for it: it measures from when the request was sent.
@@ -113,8 +116,23 @@ impl Message {
     }
 
     pub(crate) fn packed(self) -> u64 {
-        let high = (self.kind as u64) << 4 | self.owner.index();
-        high << 8 | u64::from(self.fence) << 4 | u64::from(self.age)
+        let (kind, fence) = match self.kind {
+            Kind::RenewShort => (Kind::Cancel, self.fence + 1),
+            kind => (kind, self.fence),
+        };
+        let kind = Kind::PACKED.iter().position(|packed| *packed == kind).unwrap_or_default();
+        let high = (kind as u64) << 4 | self.owner.index();
+        high << 8 | u64::from(fence) << 4 | u64::from(self.age)
+    }
+
+    /// Reverses [`Message::packed`].
+    pub(crate) fn unpacked(packed: u64, owner: Owner) -> Self {
+        let (kind, fence) = (Kind::PACKED[(packed >> 12) as usize], (packed >> 4 & 15) as u16);
+        let (kind, fence) = match kind {
+            Kind::Cancel if fence > 0 => (Kind::RenewShort, fence - 1),
+            kind => (kind, fence),
+        };
+        Self { kind, owner, fence, age: (packed & 15) as u8 }
     }
 }
 
@@ -124,10 +142,11 @@ impl fmt::Display for Message {
         match self.kind {
             Kind::Poll => write!(f, "poll({owner})"),
             Kind::Renew => write!(f, "renew({owner}, #{fence})"),
+            Kind::RenewShort => write!(f, "renew_short({owner}, #{fence})"),
             Kind::Release => write!(f, "release({owner}, #{fence})"),
             Kind::Cancel => write!(f, "cancel({owner})"),
             Kind::Wait => write!(f, "answer to {owner}'s poll sent {age} ago: wait, F=#{fence}"),
-            Kind::Held => write!(f, "answer to {owner}'s poll sent {age} ago: held, #{fence}"),
+            Kind::Held => write!(f, "answer to {owner}'s poll or renewal sent {age} ago: held, #{fence}"),
             Kind::Renewed => write!(f, "answer to {owner}'s renewal sent {age} ago: #{fence}"),
             Kind::Push => write!(f, "push({owner}, #{fence})"),
         }

@@ -17,6 +17,8 @@ pub enum Rule {
     AnswerFromSend,
     /// A poll by the owner never shortens the lease.
     ConfirmKeepsLease,
+    /// A renewal never shortens the lease, so that a short one may arrive after a long one.
+    RenewKeepsLease,
     /// Release deletes the lock only if it names the releasing owner and fence.
     ReleaseChecksOwner,
     /// Renewal never creates a lock that is gone.
@@ -56,7 +58,8 @@ pub struct Bounds {
     pub clients: usize,
     /// The provisional lease that every grant and every poll gives.
     pub provisional: u8,
-    /// The lease that a renewal gives; at least as long as the provisional one.
+    /// The lease that a long renewal gives; at least as long as the provisional one, which is what a short
+    /// renewal gives.
     pub lease: u8,
     /// What a client subtracts from every window.
     pub margin: u8,

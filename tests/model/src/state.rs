@@ -161,7 +161,7 @@ impl State {
         let names_lock = (self.lock).is_some_and(|l| l.owner == owner && l.fence == fence);
         match kind {
             Kind::Poll => false,
-            Kind::Renew => model.has(Rule::RenewNeverCreates) && !names_lock,
+            Kind::Renew | Kind::RenewShort => model.has(Rule::RenewNeverCreates) && !names_lock,
             Kind::Release => {
                 model.has(Rule::RenewNeverCreates) && model.has(Rule::ReleaseChecksOwner) && !names_lock
             }
@@ -275,7 +275,7 @@ impl State {
         }
         for m in self.network.iter() {
             let what = (m.kind as u128) << 8 | u128::from(m.fence) << 4 | u128::from(m.age);
-            note(self, m.owner, what, 11);
+            note(self, m.owner, what, 12);
         }
         let former = &mut former[..count];
         former.sort_unstable_by_key(|(known, _)| *known);
@@ -379,12 +379,7 @@ impl State {
         }
         for _ in 0..bits.take(3) {
             let m = bits.take(15);
-            state.network.push(Message {
-                kind: Kind::ALL[(m >> 12) as usize],
-                owner: owner(m >> 8 & 15),
-                fence: (m >> 4 & 15) as u16,
-                age: (m & 15) as u8,
-            });
+            state.network.push(Message::unpacked(m, owner(m >> 8 & 15)));
         }
         state
     }

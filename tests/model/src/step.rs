@@ -58,7 +58,7 @@ impl fmt::Display for Event {
             },
             Self::Execute { request, granted, retried, told } => {
                 write!(f, "server executes {request}")?;
-                if matches!(request.kind, Kind::Poll | Kind::Renew) {
+                if matches!(request.kind, Kind::Poll | Kind::Renew | Kind::RenewShort) {
                     write!(f, " sent {} ago", request.age)?;
                 }
                 if let Some(owner) = granted {
@@ -243,6 +243,9 @@ impl State {
             }
             Phase::Held => {
                 send(found, Kind::Renew, me.fence, false);
+                if model.bounds.provisional < model.bounds.lease {
+                    send(found, Kind::RenewShort, me.fence, false);
+                }
                 send(found, Kind::Release, me.fence, true);
             }
             Phase::Lost => send(found, Kind::Release, me.fence, true),
@@ -281,14 +284,19 @@ impl State {
                     }
                 }
             },
-            Kind::Renew => {
+            Kind::Renew | Kind::RenewShort => {
                 if after.lock.is_none() && !model.has(Rule::RenewNeverCreates) {
                     after.lock = Some(Lock { owner, fence, expires_in: 0 });
                 }
                 if let Some(lock) = after.lock.as_mut().filter(|lock| names(**lock)) {
-                    lock.expires_in = model.bounds.lease;
-                    after.answer(model, request, Kind::Renewed, fence);
-                    add(found, event(None, Some(Kind::Renewed)), after);
+                    let (asked, told) = match request.kind {
+                        Kind::RenewShort => (model.bounds.provisional, Kind::Held),
+                        _ => (model.bounds.lease, Kind::Renewed),
+                    };
+                    let keeps = model.has(Rule::RenewKeepsLease);
+                    lock.expires_in = if keeps { lock.expires_in.max(asked) } else { asked };
+                    after.answer(model, request, told, fence);
+                    add(found, event(None, Some(told)), after);
                 } else {
                     add(found, event(None, None), after);
                 }

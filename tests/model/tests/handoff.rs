@@ -86,7 +86,7 @@ fn the_full_protocol_keeps_exclusion() {
 
 #[test]
 fn the_full_protocol_keeps_exclusion_with_more_messages_in_flight() {
-    visits("full, crowded", Model::full(CROWDED), most_states());
+    visits("full, crowded", Model::full(CROWDED), most_states() / 2);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn the_full_protocol_keeps_exclusion_with_three_clients() {
 
 #[test]
 fn the_full_protocol_keeps_exclusion_when_clocks_drift_within_the_margin() {
-    visits("full, drifting", Model::full(DRIFTING), most_states());
+    visits("full, drifting", Model::full(DRIFTING), most_states() / 2);
     walks("full, drifting, walks", Model::full(DRIFTING), 4);
 }
 
@@ -111,7 +111,7 @@ fn the_full_protocol_keeps_exclusion_on_long_walks() {
 
 #[test]
 fn pushes_as_hints_keep_exclusion() {
-    let report = visits("hints", Model::full(CROWDED).hint_only(), most_states());
+    let report = visits("hints", Model::full(CROWDED).hint_only(), most_states() / 2);
     assert_eq!(report.push_entries, 0);
     walks("hints, walks", Model::full(WIDE).hint_only(), 3);
 }
@@ -149,6 +149,11 @@ fn with_the_window_counted_from_the_answer_two_holders_meet() {
 #[test]
 fn with_a_late_poll_that_shortens_the_lease_two_holders_meet() {
     two_holders_meet_without(Rule::ConfirmKeepsLease);
+}
+
+#[test]
+fn with_a_late_short_renewal_that_shortens_the_lease_two_holders_meet() {
+    two_holders_meet_without(Rule::RenewKeepsLease);
 }
 
 #[test]
@@ -210,6 +215,7 @@ fn dropping_inert_messages_neither_hides_nor_invents_a_violation() {
         Rule::ReleaseChecksOwner,
         Rule::RenewNeverCreates,
         Rule::ConfirmKeepsLease,
+        Rule::RenewKeepsLease,
         Rule::WindowFromAnchor,
     ] {
         let model = Model::full(bounds).without(rule);
