@@ -20,7 +20,7 @@ const FAULTS: usize = 40;
 pub struct Evidence {
     dir: Option<TempDir>,
     seed: Option<u64>,
-    faults: Mutex<Vec<String>>,
+    faults: Mutex<Vec<(u64, String)>>,
 }
 
 impl Evidence {
@@ -38,8 +38,12 @@ impl Evidence {
 
     /// Notes a fault, with the time at which it happens.
     pub fn fault(&self, what: &str) {
-        let line = format!("{:.3} {what}", boot_nanos() as f64 / 1e6);
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push((boot_nanos(), what.to_owned()));
+    }
+
+    /// When faults began or ended, in nanoseconds of the boot clock.
+    pub fn fault_times(&self) -> Vec<u64> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(at, _)| *at).collect()
     }
 
     /// Fails with the offending parts unless the history is good.
@@ -92,11 +96,13 @@ impl Drop for Evidence {
         if let Some(seed) = self.seed {
             eprintln!("seed {seed} (POLYLATCH_ROBUSTNESS_SEED repeats it), {} faults:", faults.len());
         }
-        for fault in faults.iter().skip(faults.len().saturating_sub(FAULTS)) {
-            eprintln!("  {fault}");
+        let lines: Vec<_> =
+            faults.iter().map(|(at, what)| format!("{:.3} {what}", *at as f64 / 1e6)).collect();
+        for line in lines.iter().skip(lines.len().saturating_sub(FAULTS)) {
+            eprintln!("  {line}");
         }
         if let Some(dir) = self.dir.take() {
-            let _ = std::fs::write(dir.join("faults"), faults.join("\n"));
+            let _ = std::fs::write(dir.join("faults"), lines.join("\n"));
             eprintln!("histories and logs stay in {}", dir.path().display());
             std::mem::forget(dir);
         }

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::time::Duration;
 
 use polylatch::Mode;
 
@@ -215,28 +216,43 @@ impl History {
 
     /// For stores that lose data: a holder may be told that the store does not name it any more before its
     /// lease has ended. That is early, and not wrong; the rules take it like the end that it announces.
-    /// Returns how many were told so.
+    /// Returns how many sections that is: the caller bounds it, or a store that loses leases for no reason passes.
     pub fn expect_early_news(&mut self) -> usize {
         let mut early = 0;
         for section in &mut self.sections {
+            let mut is_early = false;
             if let Some(left) = &mut section.left
                 && left.verdict == Verdict::Lost("superseded".into())
             {
                 left.verdict = Verdict::Lost("expired".into());
                 left.valid_until = left.before;
-                early += 1;
+                is_early = true;
             }
             if let Some((_, result)) = &mut section.released
                 && result == "superseded"
             {
                 *result = "expired".into();
-                early += 1;
+                is_early = true;
             }
+            early += usize::from(is_early);
         }
         early
     }
 
-    /// The sections of a lock around a moment, for people.
+    /// The sections that were lost although they had lasted for this long. Where no fault outlasts what is
+    /// left of a renewed lease there are none: a store that loses leases early is caught by this, however
+    /// truthfully each loss was reported.
+    pub fn lost_after(&self, age: Duration) -> Vec<&Section> {
+        let age = age.as_nanos() as u64;
+        let is_lost = |section: &Section| {
+            let said = section.left.as_ref().map(|left| &left.verdict);
+            section.lost.is_some() || matches!(said, Some(Verdict::Lost(reason)) if reason != GIVEN_BACK)
+        };
+        let is_late = |section: &&Section| is_lost(section) && section.end() >= section.entered + age;
+        self.sections.iter().filter(is_late).collect()
+    }
+
+    /// The sections of a lock around a moment, for display.
     pub fn around(&self, lock: u32, at: u64) -> Vec<&Section> {
         const NEIGHBOURS: usize = 6;
         let of_lock: Vec<_> = self.sections.iter().filter(|section| section.lock == lock).collect();

@@ -12,7 +12,8 @@
 //!
 //! Sizes come from the environment for longer runs: `POLYLATCH_ROBUSTNESS_SECTIONS`,
 //! `POLYLATCH_ROBUSTNESS_FAULTS`, `POLYLATCH_ROBUSTNESS_ROUNDS`, and `POLYLATCH_ROBUSTNESS_SEED`
-//! repeats a plan of faults.
+//! repeats a plan of faults. `POLYLATCH_ROBUSTNESS_BESIDE` names a worker of another version: every second worker of
+//! a run under load is that one, as in a fleet that is upgraded one by one.
 #![cfg(unix)]
 
 pub mod crowd;

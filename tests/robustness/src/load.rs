@@ -11,7 +11,7 @@ use polylatch_test_services::{proc, wait_for};
 
 use crate::boot_nanos;
 use crate::evidence::Evidence;
-use crate::history::History;
+use crate::history::{History, Section};
 use crate::random::Random;
 use crate::record::Verdict;
 use crate::resource::Resource;
@@ -112,6 +112,8 @@ pub struct Figures {
     /// Losses told, by reason; `dead on arrival` are guards that were over before they were used.
     pub losses: BTreeMap<String, u64>,
     pub releases: BTreeMap<String, u64>,
+    /// Sections during which a fault began: those that only last microseconds prove little.
+    pub across_faults: usize,
     /// Longest time during which nobody entered a lock that all want.
     pub longest_gap: Duration,
     /// Most sections that certainly lasted at one time inside one lock.
@@ -128,6 +130,7 @@ impl fmt::Display for Figures {
         writeln!(f, "writes: {} accepted, {} refused", self.writes_accepted, self.writes_refused)?;
         writeln!(f, "faults: {} {:?}", self.faults.values().sum::<u64>(), self.faults)?;
         writeln!(f, "losses told: {:?}; releases: {:?}", self.losses, self.releases)?;
+        writeln!(f, "held while a fault began: {} sections", self.across_faults)?;
         writeln!(f, "longest time without an entry into a lock: {:?}", self.longest_gap)?;
         write!(
             f,
@@ -197,6 +200,7 @@ pub fn run(plan: &Plan<'_>, evidence: &Evidence) -> Outcome {
         history.add(who, &text, *killed).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
     let mut figures = figures(&history, elapsed, std::mem::take(&mut fleet.faults));
+    figures.across_faults = across(&history, &evidence.fault_times());
     (figures.looks, figures.most_holders) = (seen.looks, seen.most_holders);
     Outcome { history, figures }
 }
@@ -224,7 +228,10 @@ impl<'store> Fleet<'_, 'store> {
         let file = |suffix: &str| -> PathBuf { self.evidence.file(&format!("{who}.{suffix}")) };
         let plan = self.plan;
         let seed = self.random.draw();
-        let child = Command::new(plan.program)
+        // Every second worker may be of another version: a fleet is upgraded one by one.
+        let other = std::env::var_os("POLYLATCH_ROBUSTNESS_BESIDE").filter(|_| place / 2 % 2 == 1);
+        let program = other.unwrap_or_else(|| plan.program.into());
+        let child = Command::new(program)
             .args(["load", &plan.urls[place]])
             .args([self.resource.path(), &file("history")])
             .args([seed, plan.locks, plan.threads].map(|number| number.to_string()))
@@ -380,6 +387,12 @@ impl Drop for Fleet<'_, '_> {
             let _ = slot.child.wait();
         }
     }
+}
+
+/// How many sections were held while one of these faults began.
+fn across(history: &History, faults: &[u64]) -> usize {
+    let is_hit = |section: &&Section| faults.iter().any(|at| section.entered < *at && *at < section.end());
+    history.sections.iter().filter(is_hit).count()
 }
 
 fn figures(history: &History, elapsed: Duration, faults: BTreeMap<String, u64>) -> Figures {

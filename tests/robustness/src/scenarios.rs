@@ -182,3 +182,27 @@ pub fn a_waiter_that_was_granted_during_a_pause_does_not_enter_late(stage: &Stag
     assert!(paused.wrote());
     stage.judge([holder, paused, next]);
 }
+
+/// A process is killed with many tasks that wait for the lock which it holds: the next one to come has it
+/// within the lease and two seconds.
+#[track_caller]
+pub fn a_process_killed_with_many_waiting_tasks_delays_a_newcomer_by_its_lease_only(stage: &Stage) {
+    let count = usize::try_from(size("POLYLATCH_ROBUSTNESS_TASKS", 300)).expect("a number of threads");
+    let mut dead = stage.worker("dead", "lease=5s");
+    let mut next = stage.worker("next", "lease=5s");
+    dead.order("acquire 0 holder");
+    let _ = dead.entered(0, SOON);
+    dead.order(&format!("queue 0 {count} task"));
+    // Some stores show the first thousand.
+    wait_until("its tasks to stand in line", SOON, || {
+        seen(&stage.client, 0).waiters.len() >= count.min(1_000)
+    });
+    wait_until("a renewal", SOON, || seen(&stage.client, 0).holders[0].renewals >= Some(2));
+    let killed = dead.kill();
+    next.order("acquire 0 next");
+    let (_, entered) = next.entered(0, SOON);
+    let took = since(killed, entered);
+    println!("{count} waiting tasks were killed with the holder: the next one enters after {took:?}");
+    assert!(took <= Duration::from_secs(5 + 2), "{took:?}");
+    stage.judge([dead, next]);
+}

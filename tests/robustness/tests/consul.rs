@@ -1,11 +1,12 @@
 //! Robustness on real Consul agents.
 #![cfg(unix)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use polylatch_robustness::evidence::Evidence;
 use polylatch_robustness::load::{Healing, Hurt, Plan, SELDOM, run};
+use polylatch_robustness::record::Verdict;
 use polylatch_robustness::sharing::Family;
 use polylatch_robustness::stage::Stage;
 use polylatch_robustness::{crowd, scenarios, size};
@@ -87,6 +88,79 @@ fn sections_never_overlap_while_workers_connections_and_the_agent_are_hurt() {
     evidence.judge(&mut outcome.history);
     assert!(outcome.figures.sections as u64 >= sections, "{}", outcome.figures);
     assert!(outcome.figures.faults.values().sum::<u64>() >= faults, "{}", outcome.figures);
+}
+
+/// Sessions are destroyed while their locks are held, and some of the holders cannot be notified. A
+/// lock-delay as long as the lease keeps the next one out until they know. `POLYLATCH_CONSUL_FORCED_ENDS`
+/// says how many are destroyed.
+#[test]
+fn sections_never_overlap_while_sessions_are_destroyed() {
+    let seed = size("POLYLATCH_ROBUSTNESS_SEED", 20_261_103);
+    let ends = size("POLYLATCH_CONSUL_FORCED_ENDS", 12);
+    let agent = ConsulAgent::start();
+    let proxy = Proxy::start_raw(agent.address());
+    let evidence = Evidence::new(Some(seed));
+    let options = "session_ttl_min=100ms&lock_delay=3s&lease=3s&provisional=2s&poll=100ms&timeout=1s";
+    let urls = (0..6).map(|place| match place % 2 {
+        0 => format!("{}?{options}", agent.url()),
+        _ => format!("{}?{options}", agent.url_through(proxy.address())),
+    });
+    let destroyed = Cell::new(0);
+    let destroy: Hurt<'_> = Box::new(|random| {
+        let list = agent.ask("GET", "/v1/session/list", "").body;
+        let sessions: Vec<_> =
+            list.split("\"ID\"").skip(1).filter_map(|part| part.split('"').nth(1)).collect();
+        let notified = random.once_in(2);
+        if !notified {
+            proxy.set_hold(Hold::Stall);
+        }
+        if !sessions.is_empty() {
+            let session = sessions[random.below(sessions.len() as u64) as usize];
+            agent.ask("PUT", &format!("/v1/session/destroy/{session}"), "");
+            destroyed.set(destroyed.get() + 1);
+        }
+        let end: Healing<'_> = (Duration::from_millis(1_000), Box::new(|| proxy.set_hold(Hold::Off)));
+        ("session destroyed".into(), (!notified).then_some(end))
+    });
+    let plan = Plan {
+        program: WORKER,
+        family: Family::Mutex,
+        looks: format!("{}?{options}", agent.url()),
+        seed,
+        sections: ends * 25,
+        faults: ends,
+        urls: urls.collect(),
+        threads: 2,
+        locks: 4,
+        long: Duration::from_millis(1500),
+        long_one_in: 20,
+        pause: Duration::from_millis(1000),
+        kills: 0,
+        pauses: 0,
+        others: vec![(1, destroy)],
+    };
+    let mut outcome = run(&plan, &evidence);
+    println!("consul with destroyed sessions (seed {seed}):\n{}", outcome.figures);
+    // What is the end of a session here is told like a lock that the store does not name any more.
+    for section in &mut outcome.history.sections {
+        if let Some(left) = &mut section.left
+            && left.verdict == Verdict::Lost("session_ended".into())
+        {
+            left.verdict = Verdict::Lost("superseded".into());
+        }
+        if let Some((_, result)) = &mut section.released
+            && result == "session_ended"
+        {
+            *result = "superseded".into();
+        }
+    }
+    let early = outcome.history.expect_early_news() as u64;
+    evidence.judge(&mut outcome.history);
+    assert!(outcome.figures.sections as u64 >= plan.sections, "{}", outcome.figures);
+    // A destroyed session takes what its client holds, one lock of each thread, and nothing else takes a
+    // lock. A section that is cut short is told twice: on leaving, and at its release.
+    let most = destroyed.get() * plan.threads * 2;
+    assert!(early <= most, "{early} early losses, {most} explained: {}", outcome.figures);
 }
 
 /// Locks are held, renewed and handed on while one leader after the other dies, by way of an agent that

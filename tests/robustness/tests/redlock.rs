@@ -1,7 +1,8 @@
 //! Robustness on five Redis servers that decide by majority: tens of thousands of sections while nodes
 //! are killed, emptied, paused, slow and cut off.
 //!
-//! `POLYLATCH_REDLOCK_SECTIONS` and `POLYLATCH_REDLOCK_FAULTS` set the size.
+//! `POLYLATCH_REDLOCK_SECTIONS` (4 000) and `POLYLATCH_REDLOCK_FAULTS` (18) set the size. Locks that are held for
+//! seconds are in `redlock_held`.
 #![cfg(unix)]
 
 use std::sync::Mutex;

@@ -145,6 +145,8 @@ fn under_promotions(
     let early = outcome.history.expect_early_news();
     println!("sentinel under load (seed {seed}, {options}):\n{}", outcome.figures);
     println!("losses told before the lease had ended, because the promoted replica did not know it: {early}");
+    let bound = all.len() as u64 * plan.locks;
+    assert!(early as u64 <= bound, "{early} leases were lost early; {bound} could be held at a promotion");
     assert_eq!(outcome.figures.faults.values().sum::<u64>(), wanted);
     drop(plan);
     promotions.all = all;
@@ -186,8 +188,10 @@ fn service(silence: Duration) -> ServiceBuilder {
 fn best_effort_has_two_holders_only_where_a_promotion_forgot_a_lease() {
     let service = service(SILENCE).start();
     let (mut outcome, promotions, evidence) = under_promotions(&service, BEST_EFFORT, 20_261_201, 2, 350);
+    // While two servers grant, tokens follow the time of the grant, which need not be the order of the entries.
     let is_documented = |violation: &Violation| {
-        matches!(violation.rule, Rule::Overlap | Rule::RefusedWhileHeld) && promotions.explain(violation.at)
+        matches!(violation.rule, Rule::Overlap | Rule::RefusedWhileHeld | Rule::TokenOrder)
+            && promotions.explain(violation.at)
     };
     let (documented, others): (Vec<_>, Vec<_>) = outcome.history.check().into_iter().partition(is_documented);
     let mut counts = BTreeMap::new();

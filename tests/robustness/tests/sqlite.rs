@@ -5,7 +5,7 @@ use polylatch_robustness::evidence::Evidence;
 use polylatch_robustness::load::{Plan, run_and_judge};
 use polylatch_robustness::sharing::Family;
 use polylatch_robustness::stage::Stage;
-use polylatch_robustness::{crowd, size};
+use polylatch_robustness::{crowd, scenarios, size};
 
 /// The worker program.
 const WORKER: &str = env!("CARGO_BIN_EXE_polylatch-robustness-worker");
@@ -67,6 +67,11 @@ fn permits_are_never_more_than_there_are_while_processes_are_killed_and_paused()
 }
 
 polylatch_robustness::scenarios!(on_stage);
+
+#[test]
+fn a_process_killed_with_many_waiting_tasks_delays_a_newcomer_by_its_lease_only() {
+    on_stage(scenarios::a_process_killed_with_many_waiting_tasks_delays_a_newcomer_by_its_lease_only);
+}
 
 #[test]
 fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_line() {

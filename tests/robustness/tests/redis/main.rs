@@ -1,6 +1,7 @@
 //! Robustness on a real Redis server.
 #![cfg(unix)]
 
+mod held;
 mod line;
 mod load;
 mod recovery;

@@ -5,7 +5,7 @@ use polylatch::inspect::Query;
 use polylatch_robustness::boot_nanos;
 use polylatch_robustness::evidence::Evidence;
 use polylatch_robustness::process::SOON;
-use polylatch_robustness::scenarios::{C, P, SLACK, since};
+use polylatch_robustness::scenarios::{self, C, P, SLACK, since};
 use polylatch_robustness::stage::Stage;
 use polylatch_test_services::proxy::{Hold, Proxy};
 use polylatch_test_services::redis::RedisServer;
@@ -23,6 +23,11 @@ fn connect(url: &str) -> Polylatch {
 }
 
 polylatch_robustness::scenarios!(on_stage);
+
+#[test]
+fn a_process_killed_with_many_waiting_tasks_delays_a_newcomer_by_its_lease_only() {
+    on_stage(scenarios::a_process_killed_with_many_waiting_tasks_delays_a_newcomer_by_its_lease_only);
+}
 
 #[test]
 fn a_dead_waiter_that_still_seems_to_listen_costs_one_first_lease() {
