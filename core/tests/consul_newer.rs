@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "consul", unix))]
 
+#[path = "it/contract/mod.rs"]
 mod contract;
 
 use std::fmt::{Debug, Write};

@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "redis", unix))]
 
+#[path = "it/contract/mod.rs"]
 mod contract;
 
 use std::fmt::{self, Debug, Write};

@@ -129,7 +129,7 @@ fn a_golden_file_of_schema_2_stays_readable() {
     let dir = tempfile::tempdir().unwrap();
     let (boot, now) = present(&dir.path().join("other.db"));
     let path = dir.path().join("locks.db");
-    let golden = include_str!("../../../../tests/golden/sqlite-2.sql");
+    let golden = include_str!("../../../../tests/it/golden/sqlite-2.sql");
     alter(&path, &golden.replace(":boot", &boot).replace(":now", &now.to_string()));
     let client = Client::open(&path);
     let seen = pollster::block_on(client.backend.snapshot(&Query::default())).unwrap();

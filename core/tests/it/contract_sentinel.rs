@@ -2,8 +2,6 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +12,7 @@ static SERVICE: LazyLock<Service> = LazyLock::new(|| Service::with_replicas(1).s
 
 struct Sentinel(String);
 
-impl contract::Store for Sentinel {
+impl crate::contract::Store for Sentinel {
     fn url(&self, options: &str) -> String {
         format!("{}?prefix={}&{options}", SERVICE.url(), self.0)
     }
@@ -25,4 +23,4 @@ fn fresh() -> Sentinel {
     Sentinel(format!("case-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
-contract!(fresh);
+crate::contract!(fresh);

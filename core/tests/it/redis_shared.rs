@@ -3,12 +3,10 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::thread;
 use std::time::Instant;
 
-use contract::{block_on, eventually, millis, seen};
+use crate::contract::{block_on, eventually, millis, seen};
 use polylatch::inspect::Query;
 use polylatch::{Converted, ErrorKind, Guard, Polylatch};
 use polylatch_test_services::Reply;

@@ -1,12 +1,10 @@
 //! The contract on the store inside this process.
 
-mod contract;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Memory(String);
 
-impl contract::Store for Memory {
+impl crate::contract::Store for Memory {
     fn url(&self, options: &str) -> String {
         format!("memory:{}?{options}", self.0)
     }
@@ -17,4 +15,4 @@ fn fresh() -> Memory {
     Memory(format!("contract-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
-contract!(fresh);
+crate::contract!(fresh);

@@ -2,13 +2,11 @@
 
 #![cfg(all(feature = "consul", unix))]
 
-mod contract;
-
 use std::process::Child;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually, millis};
+use crate::contract::{block_on, eventually, millis};
 use polylatch::{ErrorKind, Polylatch};
 use polylatch_test_services::consul::{ConsulAgent, field};
 use polylatch_test_services::proc;
@@ -65,7 +63,7 @@ fn a_lock_taken_by_consul_lock_excludes_us() {
     assert!(block_on(client.lock("web").try_acquire()).unwrap().is_none());
     let error = block_on(client.lock("web").wait(millis(100)).acquire()).unwrap_err();
     assert!(error.to_string().contains("not Polylatch"), "{error}");
-    let view = contract::seen(&client, "web");
+    let view = crate::contract::seen(&client, "web");
     assert_eq!((view.mode.as_ref(), view.holders.len()), ("mutex", 1));
     assert_eq!(view.holders[0].client, None);
     assert!(
@@ -76,7 +74,7 @@ fn a_lock_taken_by_consul_lock_excludes_us() {
     // A waiter is woken by their release, not by its next poll.
     let lock = client.lock("web").wait(millis(20_000));
     let waiter = std::thread::spawn(move || (block_on(lock.acquire()).unwrap(), Instant::now()));
-    eventually("it waits", || contract::seen(&client, "web").waiters.len() == 1);
+    eventually("it waits", || crate::contract::seen(&client, "web").waiters.len() == 1);
     theirs.end();
     let (guard, _) = waiter.join().unwrap();
     assert!(guard.is_held());
@@ -107,7 +105,7 @@ fn permits_are_shared_with_consul_lock() {
     let second = ConsulLock::start(&["-n=3"], "interop-3/pool", "flag-3b");
     std::thread::sleep(millis(1_000));
     assert!(!flag_is_up("flag-3b"), "a fourth permit of three");
-    let view = contract::seen(&client, "pool");
+    let view = crate::contract::seen(&client, "pool");
     assert_eq!(view.capacity, Some(3));
     assert_eq!(view.holders.iter().map(|holder| holder.permits).sum::<u32>(), 3);
 
@@ -162,8 +160,8 @@ fn foreign_data_is_a_conflict_and_stays_as_it_is() {
         }
         let value = AGENT.ask("GET", &format!("/v1/kv/interop-5/{name}/.lock?raw"), "");
         assert_eq!(value.body, "precious");
-        assert_eq!(contract::seen(&client, name).mode, "foreign");
-        eventually("nothing is left in line", || contract::seen(&client, name).waiters.is_empty());
+        assert_eq!(crate::contract::seen(&client, name).mode, "foreign");
+        eventually("nothing is left in line", || crate::contract::seen(&client, name).waiters.is_empty());
     }
 }
 
@@ -195,11 +193,11 @@ fn consul_lock_enters_again_after_one_of_our_clients_has_used_what_a_crash_left(
             }
         });
         let guard = guard.unwrap();
-        let view = contract::seen(&client, name);
+        let view = crate::contract::seen(&client, name);
         let session = view.holders[0].details.iter().find(|detail| detail.name == "session").unwrap();
         AGENT.ask("PUT", &format!("/v1/session/destroy/{}", session.value), "");
         block_on(guard.lost());
-        eventually("its lease is over", || contract::seen(&client, name).holders.is_empty());
+        eventually("its lease is over", || crate::contract::seen(&client, name).holders.is_empty());
         assert!(!enters(name), "{name}: the documents may promise more");
         let used = block_on(client.lock(name).try_acquire()).unwrap().expect("it is free");
         block_on(used.release()).unwrap();

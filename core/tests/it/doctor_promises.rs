@@ -4,11 +4,9 @@
 
 #![cfg(all(feature = "redis", feature = "sqlite", feature = "consul", unix))]
 
-mod contract;
-
 use std::path::Path;
 
-use contract::block_on;
+use crate::contract::block_on;
 use polylatch::Polylatch;
 use polylatch::inspect::{Examination, Holds};
 use polylatch_test_services::TempDir;
@@ -21,16 +19,16 @@ type Played = (&'static str, &'static [(&'static str, &'static str)]);
 const LOAD: &str = "tests/robustness/tests/redis/load.rs";
 const HELD: &str = "tests/robustness/tests/redis/held.rs";
 const LINE: &str = "tests/robustness/tests/redis/line.rs";
-const FAULTS: &str = "core/tests/redis_faults.rs";
-const OUTAGES: &str = "core/tests/redis_outages.rs";
-const STRICT: &str = "core/tests/redis_strict.rs";
+const FAULTS: &str = "core/tests/it/redis_faults.rs";
+const OUTAGES: &str = "core/tests/it/redis_outages.rs";
+const STRICT: &str = "core/tests/it/redis_strict.rs";
 const SENTINEL: &str = "tests/robustness/tests/sentinel.rs";
 const CLUSTER: &str = "tests/robustness/tests/cluster.rs";
 const REDLOCK: &str = "tests/robustness/tests/redlock.rs";
 const CONSUL: &str = "tests/robustness/tests/consul.rs";
 const SQLITE: &str = "tests/robustness/tests/sqlite.rs";
-const WAITING: &str = "core/tests/contract/cases_wait.rs";
-const CASES: &str = "core/tests/contract/cases.rs";
+const WAITING: &str = "core/tests/it/contract/cases_wait.rs";
+const CASES: &str = "core/tests/it/contract/cases.rs";
 
 const UNDER_FAULTS: (&str, &str) =
     (LOAD, "sections_never_overlap_while_workers_connections_and_server_are_hurt");
@@ -65,13 +63,13 @@ const STRICT_AFTER_WIPE: Played = (
     ],
 );
 
-const NODES: &str = "core/tests/redlock_nodes.rs";
+const NODES: &str = "core/tests/it/redlock_nodes.rs";
 
 const NODES_HURT: (&str, &str) =
     (REDLOCK, "sections_never_overlap_while_nodes_are_killed_emptied_paused_slow_and_cut_off");
 
-const RECOVERY: &str = "core/tests/redlock_recovery.rs";
-const CLOCKS: &str = "core/tests/redlock_clocks.rs";
+const RECOVERY: &str = "core/tests/it/redlock_recovery.rs";
+const CLOCKS: &str = "core/tests/it/redlock_clocks.rs";
 
 const NODES_EXCLUSION: Played = (
     "exclusion",
@@ -259,7 +257,7 @@ const SET_UPS: &[SetUp] = &[
             (
                 "push",
                 &[(
-                    "core/tests/redis_cluster_pushes.rs",
+                    "core/tests/it/redis_cluster_pushes.rs",
                     "listeners_go_along_with_a_slot_and_nobody_waits_for_a_poll",
                 )],
             ),
@@ -299,7 +297,7 @@ const SET_UPS: &[SetUp] = &[
             ),
             (
                 "push",
-                &[("core/tests/consul_faults.rs", "locks_and_places_in_line_outlast_broken_connections")],
+                &[("core/tests/it/consul_faults.rs", "locks_and_places_in_line_outlast_broken_connections")],
             ),
             ("fifo", &[(CONSUL, "fifty_waiters_of_five_processes_enter_in_the_order_of_the_line")]),
         ],

@@ -2,11 +2,9 @@
 
 #![cfg(feature = "sqlite")]
 
-mod contract;
-
 struct Sqlite(tempfile::TempDir);
 
-impl contract::Store for Sqlite {
+impl crate::contract::Store for Sqlite {
     fn url(&self, options: &str) -> String {
         format!("sqlite:{}?{options}", self.0.path().join("locks.db").display())
     }
@@ -16,4 +14,4 @@ fn fresh() -> Sqlite {
     Sqlite(tempfile::tempdir().unwrap())
 }
 
-contract!(fresh);
+crate::contract!(fresh);

@@ -2,9 +2,7 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
-use contract::{block_on, eventually_within, millis};
+use crate::contract::{block_on, eventually_within, millis};
 use polylatch::Polylatch;
 use polylatch_test_services::redis::RedisServer;
 

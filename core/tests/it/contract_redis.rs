@@ -2,8 +2,6 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +12,7 @@ static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
 struct Redis(String);
 
-impl contract::Store for Redis {
+impl crate::contract::Store for Redis {
     fn url(&self, options: &str) -> String {
         format!("{}?prefix={}&{options}", SERVER.url(), self.0)
     }
@@ -25,4 +23,4 @@ fn fresh() -> Redis {
     Redis(format!("case-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
-contract!(fresh);
+crate::contract!(fresh);

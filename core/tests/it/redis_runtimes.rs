@@ -2,15 +2,13 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually, seen};
+use crate::contract::{block_on, eventually, seen};
 use polylatch::Polylatch;
 use polylatch_test_services::redis::RedisServer;
 use tokio::runtime::{Builder, Runtime};

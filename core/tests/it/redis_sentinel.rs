@@ -2,12 +2,10 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually_within};
+use crate::contract::{block_on, eventually_within};
 use polylatch::inspect::{CheckSeverity, Holds, Query};
 use polylatch::{Error, ErrorKind, Polylatch};
 use polylatch_test_services::proxy::Hold;

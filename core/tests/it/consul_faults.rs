@@ -2,12 +2,10 @@
 
 #![cfg(all(feature = "consul", unix))]
 
-mod contract;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually, millis, poll_at_most, seen};
+use crate::contract::{block_on, eventually, millis, poll_at_most, seen};
 use polylatch::{ErrorKind, LostReason, Polylatch};
 use polylatch_test_services::consul::ConsulAgent;
 use polylatch_test_services::proxy::{Hold, Proxy};
@@ -187,7 +185,7 @@ fn dead_waiters_hold_the_next_one_up_for_no_longer_than_their_session() {
             let lock = dying.lock("a").lease(ttl).wait(millis(60_000));
             thread::spawn(move || drop(block_on(lock.acquire())));
         }
-        contract::eventually_within("they wait", Duration::from_secs(30), || {
+        crate::contract::eventually_within("they wait", Duration::from_secs(30), || {
             seen(&holder, "a").waiters.len() == dead
         });
         let lock = live.lock("a").wait(millis(60_000));

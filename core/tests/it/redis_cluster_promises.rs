@@ -2,11 +2,9 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::time::Duration;
 
-use contract::{block_on, eventually_within};
+use crate::contract::{block_on, eventually_within};
 use polylatch::inspect::Holds;
 use polylatch::{Error, ErrorKind, Polylatch};
 use polylatch_test_services::redis::Cluster;

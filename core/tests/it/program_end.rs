@@ -9,6 +9,8 @@ use polylatch::Polylatch;
 use polylatch_test_services::redis::RedisServer;
 
 const URL: &str = "POLYLATCH_TEST_ENDS_AT";
+/// What the child prints while it holds the locks.
+const HELD: &str = "both are held";
 
 /// The whole program of the child: what `main` does, and the end of the process.
 #[test]
@@ -19,6 +21,7 @@ fn acquires_and_ends() {
         let lock = client.lock("a").lease(Duration::from_secs(60));
         let _first = pollster::block_on(client.lock("b").lease(Duration::from_secs(60)).acquire()).unwrap();
         let _guard = pollster::block_on(lock.acquire()).unwrap();
+        println!("{HELD}");
         if url.contains("guard_last") {
             // The guard outlives everything else.
             drop((lock, client));
@@ -31,11 +34,12 @@ fn ends_without_a_lock(url: &str) {
     let looks = pollster::block_on(Polylatch::connect(url)).unwrap();
     for round in 0..10 {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "acquires_and_ends", "--nocapture"])
+            .args(["--exact", "program_end::acquires_and_ends", "--nocapture"])
             .env(URL, url)
             .output()
             .unwrap();
         assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+        assert!(String::from_utf8_lossy(&child.stdout).contains(HELD), "it did not hold the locks");
         for name in ["a", "b"] {
             let guard = pollster::block_on(looks.lock(name).try_acquire()).unwrap();
             let guard = guard.unwrap_or_else(|| panic!("{name} is still held after round {round}"));

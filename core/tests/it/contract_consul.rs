@@ -2,13 +2,11 @@
 
 #![cfg(all(feature = "consul", unix))]
 
-mod contract;
-
 use std::pin::Pin;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use contract::{Store, block_on, eventually, millis, seen, stands_in_line};
+use crate::contract::{Store, block_on, eventually, millis, seen, stands_in_line};
 use polylatch::{ErrorKind, Guard, Polylatch};
 use polylatch_test_services::consul::ConsulAgent;
 
@@ -20,7 +18,7 @@ struct Consul {
     options: &'static str,
 }
 
-impl contract::Store for Consul {
+impl crate::contract::Store for Consul {
     // The agent takes sessions of any length, so that the cases need not wait for long ones.
     fn url(&self, options: &str) -> String {
         let (url, Self { prefix, options: own }) = (AGENT.url(), self);
@@ -46,7 +44,7 @@ fn fresh(options: &'static str) -> Consul {
     Consul { prefix: format!("case-{}", NEXT.fetch_add(1, Ordering::Relaxed)), options }
 }
 
-contract!(|| fresh("session=shared"));
+crate::contract!(|| fresh("session=shared"));
 
 /// The same with a session for every acquisition.
 mod sessions_per_lock {

@@ -2,12 +2,10 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually_within};
+use crate::contract::{block_on, eventually_within};
 use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{Error, Guard, Polylatch};
 use polylatch_test_services::redis::{Cluster, RedisServer, Tls};

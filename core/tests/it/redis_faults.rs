@@ -3,13 +3,11 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually, millis, poll_at_most, seen};
+use crate::contract::{block_on, eventually, millis, poll_at_most, seen};
 use polylatch::{Clock, ErrorKind, Guard, LostReason, Polylatch, SystemClock};
 use polylatch_test_services::proxy::{Hold, Pattern, Proxy};
 use polylatch_test_services::redis::RedisServer;

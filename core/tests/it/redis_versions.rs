@@ -3,12 +3,10 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually, millis, seen};
+use crate::contract::{block_on, eventually, millis, seen};
 use polylatch::inspect::{BreakOutcome, BreakRequest, CheckSeverity, Query};
 use polylatch::{ErrorKind, FencingToken, Polylatch};
 use polylatch_test_services::Reply;
@@ -188,7 +186,7 @@ fn beside_a_lease_of_another_version_those_of_this_one_are_renewed_and_released(
     run(&server, &["HSET", "polylatch:{a}:details", "later", "pl2|x"]);
     assert!(block_on(semaphore.permits(1).try_acquire()).unwrap().is_none());
     let renewals = held.renewals();
-    contract::eventually_within("it is renewed", millis(30_000), || held.renewals() > renewals);
+    crate::contract::eventually_within("it is renewed", millis(30_000), || held.renewals() > renewals);
     block_on(held.release()).unwrap();
     // One that has ended is removed like any other.
     run(&server, &["ZADD", "polylatch:{a}:holders", "1", HOLDERS[0]]);

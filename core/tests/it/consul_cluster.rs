@@ -2,11 +2,9 @@
 
 #![cfg(all(feature = "consul", unix))]
 
-mod contract;
-
 use std::time::{Duration, Instant};
 
-use contract::{block_on, millis};
+use crate::contract::{block_on, millis};
 use polylatch::{ErrorKind, Polylatch};
 use polylatch_test_services::consul::Cluster;
 
@@ -38,7 +36,7 @@ fn locks_survive_the_death_of_leaders() {
             })
             .collect();
         // A lock that was just taken has a shorter first lease.
-        contract::eventually_within("all have their full lease", Duration::from_secs(50), || {
+        crate::contract::eventually_within("all have their full lease", Duration::from_secs(50), || {
             guards.iter().all(|guard| guard.renewals() > 0)
         });
         let renewed: Vec<_> = guards.iter().map(|guard| guard.renewals()).collect();
@@ -47,7 +45,7 @@ fn locks_survive_the_death_of_leaders() {
         let election = started.elapsed();
         assert!(election < lease / 2, "the election itself took {election:?}");
         // Every lock is renewed at the new leader, and can be given back there.
-        contract::eventually_within("all were renewed again", Duration::from_secs(50), || {
+        crate::contract::eventually_within("all were renewed again", Duration::from_secs(50), || {
             guards.iter().zip(&renewed).all(|(guard, before)| guard.renewals() > *before)
         });
         for guard in &guards {

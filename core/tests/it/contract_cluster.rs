@@ -2,8 +2,6 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +12,7 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::start);
 
 struct Spread(String);
 
-impl contract::Store for Spread {
+impl crate::contract::Store for Spread {
     fn url(&self, options: &str) -> String {
         format!("{}?prefix={}&{options}", CLUSTER.url(), self.0)
     }
@@ -25,4 +23,4 @@ fn fresh() -> Spread {
     Spread(format!("case-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
-contract!(fresh);
+crate::contract!(fresh);

@@ -3,11 +3,9 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually, millis, seen};
+use crate::contract::{block_on, eventually, millis, seen};
 use polylatch::{Effect, Error, ErrorKind, LostReason, Polylatch};
 use polylatch_test_services::port::ReservedPort;
 use polylatch_test_services::proxy::{Hold, Proxy};

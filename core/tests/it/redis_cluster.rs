@@ -2,15 +2,13 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually_within, millis};
+use crate::contract::{block_on, eventually_within, millis};
 use polylatch::host::{Answer, Listener, RedisConnection, RedisReply};
 use polylatch::inspect::{CheckSeverity, Query};
 use polylatch::{Error, ErrorKind, Polylatch};

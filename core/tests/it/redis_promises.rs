@@ -3,12 +3,10 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::thread;
 use std::time::{Instant, UNIX_EPOCH};
 
-use contract::{block_on, eventually, millis, seen};
+use crate::contract::{block_on, eventually, millis, seen};
 use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{ErrorKind, Polylatch};
 use polylatch_test_services::proxy::{Hold, Proxy};
@@ -116,7 +114,7 @@ fn a_user_with_the_documented_permissions_can_do_everything() {
     });
     let denied = server.command(&["ACL", "LOG"]);
     assert_eq!(denied.items(), [], "nothing was denied on the way");
-    let documented = include_str!("../docs/backends/redis.md");
+    let documented = include_str!("../../docs/backends/redis.md");
     for command in COMMANDS {
         assert!(documented.contains(&format!("+{command}")), "{command} is missing from the documentation");
     }

@@ -3,13 +3,11 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually, eventually_within, millis, seen};
+use crate::contract::{block_on, eventually, eventually_within, millis, seen};
 use polylatch::{ErrorKind, Guard, LostReason, Polylatch};
 use polylatch_test_services::proxy::Proxy;
 use polylatch_test_services::redis::RedisServer;

@@ -2,8 +2,6 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +12,7 @@ static SERVERS: LazyLock<[RedisServer; 3]> = LazyLock::new(|| [(); 3].map(|()| R
 
 struct Redlock(String);
 
-impl contract::Store for Redlock {
+impl crate::contract::Store for Redlock {
     fn url(&self, options: &str) -> String {
         let places: Vec<_> = SERVERS.iter().map(|server| server.address().to_string()).collect();
         format!("redlock://{}?prefix={}&{options}", places.join(","), self.0)
@@ -26,4 +24,4 @@ fn fresh() -> Redlock {
     Redlock(format!("case-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
-contract!(fresh);
+crate::contract!(fresh);

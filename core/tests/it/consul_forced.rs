@@ -6,15 +6,13 @@
 
 #![cfg(all(feature = "consul", unix))]
 
-mod contract;
-
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually_within, millis};
+use crate::contract::{block_on, eventually_within, millis};
 use polylatch::{Guard, LostReason, Polylatch};
 use polylatch_test_services::TempDir;
 use polylatch_test_services::consul::{ConsulAgent, field};

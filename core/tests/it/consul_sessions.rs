@@ -2,13 +2,11 @@
 
 #![cfg(all(feature = "consul", unix))]
 
-mod contract;
-
 use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually, millis, seen};
+use crate::contract::{block_on, eventually, millis, seen};
 use polylatch::inspect::{Holds, Query};
 use polylatch::resource::consul as guarded;
 use polylatch::{ErrorKind, Guard, LostReason, Polylatch};

@@ -2,12 +2,10 @@
 
 #![cfg(all(feature = "consul", unix))]
 
-mod contract;
-
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use contract::{block_on, eventually, millis};
+use crate::contract::{block_on, eventually, millis};
 use polylatch::inspect::{CheckSeverity, Holds};
 use polylatch::{ErrorKind, Polylatch};
 use polylatch_test_services::consul::ConsulAgent;
@@ -29,7 +27,7 @@ fn everything(client: &Polylatch) -> polylatch::Result<()> {
     let guard = block_on(client.lock("a").acquire())?;
     let lock = client.lock("a").wait(millis(10_000));
     let waiter = std::thread::spawn(move || block_on(lock.acquire()));
-    eventually("it waits", || contract::seen(client, "a").waiters.len() == 1);
+    eventually("it waits", || crate::contract::seen(client, "a").waiters.len() == 1);
     block_on(guard.release())?;
     block_on(waiter.join().unwrap()?.release())?;
     block_on(block_on(client.rw_lock("b").read().acquire())?.release())?;
@@ -86,7 +84,7 @@ fn a_reader_may_look_but_not_take() {
     let _guard = block_on(writer.lock("seen").acquire()).unwrap();
     let reader =
         open(&with_token(&GUARDED.token("reader", "key_prefix \"locks/\" { policy = \"read\" }"))).unwrap();
-    let view = contract::seen(&reader, "seen");
+    let view = crate::contract::seen(&reader, "seen");
     assert_eq!(view.holders[0].client.as_ref(), Some(writer.id()));
     // Session details need a right of their own; without it they are left out.
     assert_eq!(view.holders[0].details.len(), 1);

@@ -2,12 +2,10 @@
 
 #![cfg(all(feature = "redis", target_os = "linux"))]
 
-mod contract;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually, seen};
+use crate::contract::{block_on, eventually, seen};
 use polylatch::Polylatch;
 use polylatch_test_services::netns::{drop_established, in_own_network};
 use polylatch_test_services::redis::RedisServer;

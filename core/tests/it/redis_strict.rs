@@ -2,12 +2,10 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually, millis};
+use crate::contract::{block_on, eventually, millis};
 use polylatch::{Error, ErrorKind, Polylatch};
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::wait_until;
@@ -222,7 +220,9 @@ fn a_waiter_that_is_handed_the_lock_waits_for_the_quarantine_too() {
     });
     let queued = || server.command(&["ZCARD", "polylatch:{a}:line"]).int() == Some(1);
     eventually("it waits", queued);
-    contract::eventually_within("the holder has its whole lease", millis(20_000), || held.renewals() > 0);
+    crate::contract::eventually_within("the holder has its whole lease", millis(20_000), || {
+        held.renewals() > 0
+    });
     let restarted = Instant::now();
     server.restart_with_data();
     // It hears again, so that the usual hand-off, by one message, could reach it.
@@ -230,7 +230,7 @@ fn a_waiter_that_is_handed_the_lock_waits_for_the_quarantine_too() {
     let hears = || server.command(&["PUBSUB", "NUMSUB", &inbox]).items().last().unwrap().int() == Some(1);
     wait_until("the waiter to subscribe again", millis(20_000), hears);
     let renewed = held.renewals();
-    contract::eventually_within("the holder renews", millis(20_000), || held.renewals() > renewed);
+    crate::contract::eventually_within("the holder renews", millis(20_000), || held.renewals() > renewed);
     block_on(held.release()).unwrap();
     let (granted, guard) = waiting.join().unwrap();
     guard.check().unwrap();

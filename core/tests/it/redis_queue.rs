@@ -3,13 +3,11 @@
 
 #![cfg(all(feature = "redis", unix))]
 
-mod contract;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use contract::{block_on, eventually, millis, seen};
+use crate::contract::{block_on, eventually, millis, seen};
 use polylatch::{Error, Guard, Polylatch};
 use polylatch_test_services::Reply;
 use polylatch_test_services::proxy::Proxy;
