@@ -103,6 +103,8 @@ impl Polylatch {
     }
 }
 
+type OnId = Arc<dyn Fn(&ClientId) + Send + Sync>;
+
 /// How to connect; see [`Polylatch::builder`].
 #[derive(Clone, Default)]
 pub struct ClientBuilder {
@@ -111,6 +113,7 @@ pub struct ClientBuilder {
     program: Option<String>,
     binding: Option<(String, String)>,
     hosted: Hosted,
+    on_id: Option<OnId>,
     #[cfg(target_family = "wasm")]
     machine: Option<(String, u32)>,
 }
@@ -152,6 +155,14 @@ impl ClientBuilder {
     #[must_use]
     pub fn language(mut self, language: impl Into<String>, version: impl Into<String>) -> Self {
         self.binding = Some((language.into(), version.into()));
+        self
+    }
+
+    /// Calls `known` with the client's id before the store is asked, so that also the events of connecting
+    /// ([`crate::observe`]) can be told from those of other clients.
+    #[must_use]
+    pub fn on_id(mut self, known: impl Fn(&ClientId) + Send + Sync + 'static) -> Self {
+        self.on_id = Some(Arc::new(known));
         self
     }
 
@@ -223,6 +234,9 @@ impl ClientBuilder {
             Some((host, pid)) => client.at(host, *pid)?,
             None => client,
         };
+        if let Some(known) = &self.on_id {
+            known(&client.id);
+        }
         // What is host-provided may be carried out by the very thread that would wait.
         let lingers = !self.hosted.is_any();
         let service = Service::start()?;

@@ -73,6 +73,7 @@ fn events_and_metrics_tell_the_life_of_a_lock() {
     let events = events.0.lock().unwrap();
     let of = |name: &str| events.iter().find(|event| event.get("event").is_some_and(|event| event == name));
     let acquired = of("acquired").expect("an acquired event");
+    assert!(events.iter().all(|event| event["client"] == acquired["client"]), "{events:?}");
     assert_eq!((acquired["lock"].as_str(), acquired["backend"].as_str()), ("a", "memory"));
     assert!(acquired.contains_key("token") && acquired.contains_key("waited_ms"));
     assert_eq!(of("waiting").expect("a waiting event")["position"], "0");

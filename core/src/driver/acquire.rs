@@ -73,6 +73,15 @@ pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<
 /// How long a wait that is over is drawn out for the store to forget it; then the background sees to it.
 const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
+/// How long a request may take beyond the end of a wait: one that leaves in time, or at once where the caller does not
+/// wait, must have a chance to be answered.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// The time limit of a request that leaves now for a caller who waits until `deadline`.
+pub(super) fn request_limit(timeout: Duration, deadline: Option<BootInstant>, now: BootInstant) -> Duration {
+    deadline.map_or(timeout, |deadline| timeout.min(deadline.since(now).max(ANSWER_WITHIN)))
+}
+
 /// One acquisition under way.
 pub(super) struct Acquisition {
     core: Arc<Core>,
@@ -150,8 +159,15 @@ impl Acquisition {
                 Next::Poll => {
                     let sent_at = self.core.clock.now();
                     self.polls += 1;
-                    let answer = undo.ask(self.core.backend.poll(&self.contender, ask)).await;
+                    let limit = request_limit(self.core.settings.timeout, deadline, sent_at);
+                    let answer = undo.ask(self.core.backend.poll(&self.contender, ask), limit).await;
                     let now = self.core.clock.now();
+                    if answer.is_ok() && self.core.reach.is_back() {
+                        tracing::info!(
+                            target: "polylatch", event = "store_reachable", client = self.core.client.id.as_str(),
+                            lock = %self.options.name, "the store answers again"
+                        );
+                    }
                     match answer {
                         Ok(Answer::Held { fence }) => {
                             if now < valid_until(sent_at, self.options.plan.first) {
@@ -172,8 +188,8 @@ impl Acquisition {
                                 let backend = self.core.backend.capability().backend;
                                 in_line = Some(InLine::new(backend));
                                 tracing::debug!(
-                                    target: "polylatch", event = "waiting", lock = %self.options.name, backend,
-                                    position = answer.position,
+                                    target: "polylatch", event = "waiting", client = self.core.client.id.as_str(),
+                                    lock = %self.options.name, backend, position = answer.position,
                                 );
                             }
                             self.last_seen =
@@ -201,10 +217,13 @@ impl Acquisition {
                             waiting.could_not_ask(now, left.map_or(times.near, |left| left.min(times.near)));
                         }
                         Err(error) if waits && error.retry() == Retry::AfterBackoff => {
-                            tracing::warn!(
-                                target: "polylatch", event = "store_unreachable", lock = %self.options.name, %error,
-                                "could not ask the store; trying again"
-                            );
+                            if self.core.reach.is_news(now) {
+                                tracing::warn!(
+                                    target: "polylatch", event = "store_unreachable",
+                                    client = self.core.client.id.as_str(), lock = %self.options.name, %error,
+                                    "the store is unreachable; trying again"
+                                );
+                            }
                             waiting.could_not_ask(now, backoff.delay());
                             self.last_seen = LastSeen { error: Some(error), ..LastSeen::default() };
                         }
@@ -262,8 +281,8 @@ impl Acquisition {
         at_once: bool,
     ) -> Arc<HeldLease> {
         tracing::debug!(
-            target: "polylatch", event = "acquired", lock = %self.options.name,
-            backend = self.core.backend.capability().backend, token = fence.get(),
+            target: "polylatch", event = "acquired", client = self.core.client.id.as_str(),
+            lock = %self.options.name, backend = self.core.backend.capability().backend, token = fence.get(),
             waited_ms = now.since(self.started).as_millis() as u64, pushed = at_once,
         );
         let plan = LeasePlan { phase: self.core.renewal_phase, ..self.options.plan };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::AnswerAll;
-use crate::driver::acquire::{Acquisition, Outcome, lock_delay, too_slow, withheld};
+use crate::driver::acquire::{Acquisition, Outcome, lock_delay, request_limit, too_slow, withheld};
 use crate::driver::owners::{OwnerSlot, Turn};
 use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
@@ -98,7 +98,8 @@ async fn take(core: &Arc<Core>, all: &[&Acquisition]) -> Result<Option<Vec<Arc<H
     let mut undo = Undo::new(Arc::clone(core), contenders.clone());
     core.watchdog.somebody_is_active();
     let sent_at = core.clock.now();
-    let answer = undo.ask(core.backend.take_all(&contenders)).await;
+    let limit = request_limit(core.settings.timeout, Some(sent_at), sent_at);
+    let answer = undo.ask(core.backend.take_all(&contenders), limit).await;
     let now = core.clock.now();
     match answer.map_err(|error| first.in_context(error))? {
         AnswerAll::Held { fences } => {

@@ -54,7 +54,7 @@ impl HeldLease {
                 });
                 if let Some(reason) = lost {
                     self.finish(Some(reason));
-                    core.cancel_in_background(contender);
+                    core.cancel_in_background(contender, false);
                     return Err(self.lost_error(reason));
                 }
                 self.finish(None);
@@ -75,7 +75,7 @@ impl HeldLease {
                 if error.effect() == Effect::Maybe {
                     // Under the old fence or the new one: a cancellation by owner ends either.
                     self.lose(LostReason::Unverifiable);
-                    core.cancel_in_background(Arc::clone(&self.contender));
+                    core.cancel_in_background(Arc::clone(&self.contender), true);
                 }
                 Err(in_context(error))
             }
@@ -148,12 +148,13 @@ impl Drop for Converting {
         let core = Arc::clone(&lease.core);
         core.service.spawn_job(async move {
             let core = &lease.core;
+            let mut stray = false;
             if let Some(request) = in_flight {
                 // First let it end: a store may take several steps for it, and dropping it would stop
                 // between two of them.
-                let _ = core.service.within(core.settings.timeout, request).await;
+                stray = core.service.within(core.settings.timeout, request).await.is_err();
             }
-            if undo(Arc::clone(core), Arc::clone(&lease.contender)).await {
+            if undo(Arc::clone(core), Arc::clone(&lease.contender), stray).await {
                 lease.finish(None);
             }
             drop(alone);

@@ -330,6 +330,7 @@ impl HeldLease {
     fn tell(&self, state: LeaseState, granted_at: BootInstant, renewals: u32) {
         let backend = self.core.backend.capability().backend;
         let held = self.core.clock.now().since(granted_at);
+        let client = self.core.client.id.as_str();
         let (lock, token, held_ms) = (&self.contender.name, self.fence.get(), held.as_millis() as u64);
         // The metrics first: whoever has seen the event finds them counted.
         if state.is_over() {
@@ -339,16 +340,16 @@ impl HeldLease {
         match state {
             LeaseState::Held => {}
             LeaseState::Endangered => tracing::warn!(
-                target: "polylatch", event = "endangered", %lock, token,
-                "the lease is in danger: not renewed for half of it, or its hold limit is near"
+                target: "polylatch", event = "endangered", client, %lock, token,
+                "lease at risk: no successful renewal for half the lease, or hold limit near"
             ),
             LeaseState::Released => {
-                tracing::debug!(target: "polylatch", event = "released", %lock, backend, token, held_ms, renewals);
+                tracing::debug!(target: "polylatch", event = "released", client, %lock, backend, token, held_ms, renewals);
             }
             LeaseState::Lost(reason) => {
                 observe::lost(backend, reason);
                 tracing::warn!(
-                    target: "polylatch", event = "lost", %lock, token, reason = reason.code(), held_ms,
+                    target: "polylatch", event = "lost", client, %lock, token, reason = reason.code(), held_ms,
                     "the lease is lost"
                 );
             }

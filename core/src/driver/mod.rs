@@ -8,6 +8,7 @@ use crate::backend::{Backend, Contender, Purpose};
 use crate::client_info::ClientInfo;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::observe::Reach;
 use crate::options::Settings;
 use crate::service::{Jobs, Service};
 use crate::wakeups::Wakeups;
@@ -49,6 +50,8 @@ pub(crate) struct Core {
     renewal_phase: Duration,
     watchdog: Arc<Watchdog>,
     owners: Owners,
+    /// Whether the store answered lately.
+    reach: Reach,
     /// Acquisitions under way, with what they may have to undo.
     acquiring: Arc<Jobs>,
     closed: AtomicBool,
@@ -93,6 +96,7 @@ impl Core {
             settings,
             watchdog,
             owners: Owners::default(),
+            reach: Reach::default(),
             acquiring: Arc::default(),
             closed: AtomicBool::new(false),
             purpose,
@@ -138,11 +142,11 @@ impl Core {
             .await;
     }
 
-    /// Ends whatever this contender has at the store, in the background.
-    fn cancel_in_background(self: &Arc<Self>, contender: Arc<Contender>) {
+    /// Ends whatever this contender has at the store, in the background. `stray`: see [`undo::undo`].
+    fn cancel_in_background(self: &Arc<Self>, contender: Arc<Contender>, stray: bool) {
         let core = Arc::clone(self);
         self.service.spawn_job(async move {
-            undo::undo(core, contender).await;
+            undo::undo(core, contender, stray).await;
         });
     }
 }

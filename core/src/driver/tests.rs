@@ -47,6 +47,10 @@ fn a_lease_counts_from_when_its_request_left() {
             let guard = client.lock("a").acquire().await.unwrap();
             assert_eq!(guard.valid_until(), valid_until(sent_at, FIRST), "an answer after {back:?}");
             guard.release().await.unwrap();
+            if back > ms(1_000) {
+                // A caller who does not wait is not kept for so long.
+                continue;
+            }
             let sent_at = client.now();
             let all = some(LockAll::of([client.lock("a"), client.lock("b")]).try_acquire().await);
             for guard in all.guards() {

@@ -241,14 +241,16 @@ fn settle(
         Some(Ok(renewals)) => Some(renewals),
         Some(Err(error)) => {
             tracing::warn!(
-                target: "polylatch", event = "renewal_failed", leases = batch.len(), %error,
+                target: "polylatch", event = "renewal_failed", client = watchdog.client.id.as_str(),
+                leases = batch.len(), %error,
                 "renewal failed; trying again"
             );
             None
         }
         None => {
             tracing::warn!(
-                target: "polylatch", event = "renewal_failed", leases = batch.len(),
+                target: "polylatch", event = "renewal_failed", client = watchdog.client.id.as_str(),
+                leases = batch.len(),
                 "renewal not answered yet; trying again"
             );
             None

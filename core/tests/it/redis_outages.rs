@@ -276,3 +276,25 @@ fn a_client_that_is_dropped_while_its_subscription_is_interrupted_leaves_its_cal
     assert_eq!(panics, Vec::<String>::new());
     end.expect("all rounds end");
 }
+
+#[test]
+fn a_server_that_hangs_holds_up_no_caller_for_longer_than_its_wait_and_a_second() {
+    let server = RedisServer::start();
+    let client = block_on(Polylatch::connect(&server.url())).unwrap();
+    block_on(block_on(client.lock("warm").acquire()).unwrap().release()).unwrap();
+    server.pause();
+    // By default a request may take 3 s.
+    let slack = millis(1_000);
+    let asked = Instant::now();
+    let error = block_on(client.lock("a").try_acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable);
+    assert!(asked.elapsed() < millis(1_000) + slack, "{:?}", asked.elapsed());
+    let asked = Instant::now();
+    block_on(client.lock("a").wait(millis(500)).acquire()).unwrap_err();
+    assert!(asked.elapsed() < millis(1_000) + slack, "{:?}", asked.elapsed());
+    let asked = Instant::now();
+    block_on(client.lock_all(["a", "b"]).try_acquire()).unwrap_err();
+    assert!(asked.elapsed() < millis(1_000) + slack, "{:?}", asked.elapsed());
+    server.resume();
+    drop(block_on(client.lock("a").wait(millis(20_000)).acquire()).unwrap());
+}

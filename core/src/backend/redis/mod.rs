@@ -124,7 +124,8 @@ pub(crate) async fn open(
             "this Redis is a replica, and locks need the master; connect to the master",
         ));
     }
-    check_guarantee(&config, &facts, matches!(config.place, Place::MasterOf(_)), "this Redis")?;
+    let promotes = matches!(config.place, Place::MasterOf(_));
+    check_guarantee(&config, &facts, promotes, "this Redis", &context.client)?;
     Ok(Arc::new(RedisBackend::new(config, context, port)))
 }
 
@@ -162,7 +163,13 @@ fn port_to(
 
 /// Says what this server cannot promise: an error under `strict`, a warning otherwise.
 /// `promotes`: somebody makes a replica its successor without being asked.
-fn check_guarantee(config: &RedisConfig, facts: &ServerFacts, promotes: bool, which: &str) -> Result<()> {
+fn check_guarantee(
+    config: &RedisConfig,
+    facts: &ServerFacts,
+    promotes: bool,
+    which: &str,
+    client: &ClientId,
+) -> Result<()> {
     let mut findings = Vec::new();
     if facts.epoch.is_none() && config.guarantee == Guarantee::Strict {
         findings.push(
@@ -208,7 +215,10 @@ fn check_guarantee(config: &RedisConfig, facts: &ServerFacts, promotes: bool, wh
             format!("guarantee=strict cannot be kept by {which}: {findings}"),
         ));
     }
-    tracing::warn!(which, %findings, "this Redis may hand one lock to two holders");
+    tracing::warn!(
+        target: "polylatch", event = "setup_warning", client = client.as_str(), which, %findings,
+        "this Redis may hand one lock to two holders"
+    );
     Ok(())
 }
 

@@ -92,8 +92,8 @@ impl Inner {
             ChannelEvent::Refused(why) => {
                 let node = &self.nodes[at].place;
                 tracing::warn!(
-                    node,
-                    why,
+                    target: "polylatch", event = "setup_warning", client = self.client.as_str(), which = node,
+                    findings = why,
                     "pushes are refused, so waiters poll; allow the channel in the ACL"
                 );
             }

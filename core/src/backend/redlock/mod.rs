@@ -126,7 +126,8 @@ pub(crate) async fn open(
         if inner.nodes.len() == 1 || floored { FenceQuality::TimeFloored } else { FenceQuality::Strict };
     if inner.nodes.len().is_multiple_of(2) {
         tracing::warn!(
-            nodes = inner.nodes.len(),
+            target: "polylatch", event = "setup_warning", client = inner.client.as_str(),
+            which = "this RedLock store", findings = "an even number of nodes",
             "an even number of nodes survives no more failures than one node less; use an odd number"
         );
     }
@@ -205,7 +206,10 @@ impl Inner {
         }
         for node in self.nodes.iter().filter(|node| node.standing(&self.shape) == Standing::Unknown) {
             let why = node.failure().unwrap_or_default();
-            tracing::warn!(node = node.place, why, "a node cannot be reached; a majority goes on without it");
+            tracing::warn!(
+                target: "polylatch", event = "setup_warning", client = self.client.as_str(), which = node.place,
+                findings = why, "a node cannot be reached; a majority goes on without it"
+            );
         }
         Ok(())
     }

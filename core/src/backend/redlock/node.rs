@@ -391,7 +391,10 @@ impl Node {
                     );
                     unpoisoned(&self.known).may_forget = true;
                     if !shape.strict {
-                        tracing::warn!("{why}");
+                        tracing::warn!(
+                            target: "polylatch", event = "setup_warning", which = self.place, findings = why,
+                            "this RedLock node may forget locks"
+                        );
                         return Ok(());
                     }
                     why

@@ -161,3 +161,20 @@ fn a_cancelled_release_is_finished() {
         }
     });
 }
+
+#[test]
+fn a_request_that_a_hanging_store_takes_up_after_its_undoing_is_undone_again() {
+    world(|world| async move {
+        let client = world.connect();
+        // Given up after a second, undone at 1.4 s, carried out at 1.5 s.
+        client.goes("poll", Way { there: ms(1_500), ..Way::default() });
+        client.goes("cancel", Way { there: ms(400), ..Way::default() });
+        let lock = client.lock("a").lease(Duration::from_secs(60)).wait(ms(100));
+        lock.acquire().await.unwrap_err();
+        pass(ms(450)).await;
+        assert!(world.is_empty("a"), "{:?}", world.seen("a"));
+        nothing_is_left(&world, &["a"], ms(100)).await;
+        pass(Duration::from_secs(2)).await;
+        assert!(world.is_empty("a"), "{:?}", world.seen("a"));
+    });
+}

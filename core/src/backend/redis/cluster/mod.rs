@@ -77,7 +77,7 @@ pub(crate) async fn open(
     if purpose == Purpose::Lock {
         nodes.check_coverage()?;
         for (address, facts) in &masters {
-            check_guarantee(&config.node, facts, facts.replicas > 0, &address.to_string())?;
+            check_guarantee(&config.node, facts, facts.replicas > 0, &address.to_string(), &context.client)?;
         }
     }
     nodes.learn_to_publish().await?;
