@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::contract::{block_on, eventually, millis, seen};
+use polylatch::inspect::Query;
 use polylatch::{Error, Guard, Polylatch};
 use polylatch_test_services::Reply;
 use polylatch_test_services::proxy::Proxy;
@@ -238,4 +239,43 @@ fn a_lease_from_before_a_step_of_the_servers_clock_ends_after_its_own_length() {
         let took = entered - started;
         assert!(took >= millis(1_500) && took < C_AND_P + SLACK, "shared: {reads}: {took:?}");
     }
+}
+
+#[test]
+fn the_first_burst_of_a_fresh_client_is_served_in_its_order() {
+    let server = RedisServer::start();
+    let holder = connect(&server.url());
+    for round in 0..4 {
+        let name = format!("burst/{round}");
+        let held = block_on(holder.lock(&name).acquire()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let order = runtime.block_on(async {
+            let fresh = Polylatch::connect(&server.url()).await.unwrap();
+            let (entered, mut order) = tokio::sync::mpsc::unbounded_channel();
+            for number in 0..16 {
+                let (lock, entered) = (fresh.lock(&name).wait(SOON), entered.clone());
+                tokio::spawn(async move {
+                    let guard = lock.acquire().await.unwrap();
+                    entered.send(number).unwrap();
+                    guard.release().await.unwrap();
+                });
+            }
+            while in_queue_of(&holder, &name).await < 16 {
+                tokio::task::yield_now().await;
+            }
+            held.release().await.unwrap();
+            let mut numbers = Vec::new();
+            while numbers.len() < 16 {
+                numbers.push(order.recv().await.unwrap());
+            }
+            numbers
+        });
+        assert_eq!(order, (0..16).collect::<Vec<_>>(), "round {round}");
+    }
+}
+
+async fn in_queue_of(client: &Polylatch, name: &str) -> usize {
+    let query = Query { name: Some(name.to_owned()), ..Query::default() };
+    let snapshot = client.inspect().list(&query).await.unwrap();
+    snapshot.locks.iter().map(|lock| lock.waiters.len()).sum()
 }

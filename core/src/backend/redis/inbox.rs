@@ -6,16 +6,20 @@
 //! waits for it any more.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 
 use super::Inner;
 use super::port::{ChannelEvent, Pushes};
 use crate::clock::Instant;
+use crate::error::Result;
 use crate::token::OwnerToken;
 use crate::wakeups::unpoisoned;
 
@@ -51,8 +55,43 @@ pub(super) struct Inboxes {
 #[derive(Debug)]
 struct Inbox {
     state: Arc<watch::Sender<State>>,
+    door: Arc<Door>,
     /// Until then somebody may wait for a push.
     used_until: Instant,
+}
+
+/// Where a client's first waiters queue until its subscription is there.
+#[derive(Debug)]
+struct Door {
+    /// Fair. Whether somebody had a turn.
+    turns: Arc<tokio::sync::Mutex<bool>>,
+    /// How many are at the door, with the one whose turn it is.
+    queued: AtomicUsize,
+    /// The subscription is not waited for any longer.
+    until: Instant,
+}
+
+#[derive(Debug)]
+struct Queued(Arc<Door>);
+
+impl Queued {
+    fn at(door: Arc<Door>) -> Self {
+        door.queued.fetch_add(1, Ordering::SeqCst);
+        Self(door)
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.queued.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A waiter's turn to send its request.
+#[derive(Debug)]
+pub(super) struct Turn {
+    before: OwnedMutexGuard<bool>,
+    _queued: Queued,
 }
 
 impl Inboxes {
@@ -71,24 +110,67 @@ impl Inner {
     /// Subscribes to this client's inbox on the caller's runtime, once, and waits a moment for the
     /// server's confirmation: a push from before the subscription would be missed. The caller waits for a push
     /// for so long at most, or comes again.
-    pub(super) async fn listens(self: &Arc<Self>, waits: Duration) -> bool {
-        let mut inbox = self.inbox_here(waits).subscribe();
+    ///
+    /// Those that come meanwhile get their turns in the order in which they came.
+    pub(super) async fn listens(self: &Arc<Self>, waits: Duration) -> Option<Turn> {
+        let (inbox, door) = self.inbox_here(waits);
+        if *inbox.borrow() != State::Opening && door.queued.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let queued = Queued::at(door);
+        let before = Arc::clone(&queued.0.turns).lock_owned().await;
+        let mut inbox = inbox.subscribe();
         if *inbox.borrow_and_update() == State::Opening {
-            let limit = {
-                let _context = self.runtime.enter();
-                tokio::time::sleep(SUBSCRIBE_LIMIT)
-            };
+            // From the first one on: those behind it must not wait for so long one after the other.
+            let limit = self.pause(queued.0.until.saturating_duration_since(Instant::now()));
             tokio::select! {
                 _ = inbox.wait_for(|state| *state != State::Opening) => {}
                 () = limit => {}
             }
         }
-        self.inboxes.may_listen()
+        Some(Turn { before, _queued: queued })
+    }
+
+    /// Sends a waiter's request when it is its turn, and lets the next one go on once the request is on its way. The
+    /// first request opens a connection, so the second waits for its answer.
+    pub(super) async fn in_turn<T>(
+        &self,
+        turn: Option<Turn>,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let mut request = pin!(request);
+        if let Some(mut turn) = turn {
+            let handed_over = poll_fn(|context| Poll::Ready(request.as_mut().poll(context))).await;
+            if let Poll::Ready(answer) = handed_over {
+                return answer;
+            }
+            if !std::mem::replace(&mut *turn.before, true) {
+                tokio::select! {
+                    biased;
+                    answer = &mut request => return answer,
+                    () = self.pause(SUBSCRIBE_LIMIT) => {}
+                }
+            }
+        }
+        request.await
+    }
+
+    async fn pause(&self, length: Duration) {
+        let pause = {
+            let _context = self.runtime.enter();
+            tokio::time::sleep(length)
+        };
+        pause.await;
     }
 
     /// Says whether the subscription on the caller's runtime is still coming up.
     pub(super) fn is_opening(self: &Arc<Self>) -> bool {
-        *self.inbox_here(Duration::ZERO).borrow() == State::Opening
+        *self.inbox_here(Duration::ZERO).0.borrow() == State::Opening
+    }
+
+    /// Says whether the server lets this client listen, as far as known.
+    pub(super) fn may_listen(&self) -> bool {
+        self.inboxes.may_listen()
     }
 
     /// The channel of this client, and how to publish there.
@@ -114,19 +196,21 @@ impl Inner {
             .unwrap_or_else(|| self.runtime.clone())
     }
 
-    fn inbox_here(self: &Arc<Self>, waits: Duration) -> Arc<watch::Sender<State>> {
+    fn inbox_here(self: &Arc<Self>, waits: Duration) -> (Arc<watch::Sender<State>>, Arc<Door>) {
         let used_until = Instant::now() + waits.max(UNUSED);
-        let (runtime, inbox) = {
+        let (runtime, inbox, door) = {
             let mut inboxes = unpoisoned(&self.inboxes.at);
             let runtime = self.hearing(&inboxes);
             let id = runtime.id();
             if let Some(inbox) = inboxes.get_mut(&id) {
                 inbox.used_until = inbox.used_until.max(used_until);
-                return Arc::clone(&inbox.state);
+                return (Arc::clone(&inbox.state), Arc::clone(&inbox.door));
             }
             let state = Arc::new(watch::Sender::new(State::Opening));
-            inboxes.insert(id, Inbox { state: Arc::clone(&state), used_until });
-            (runtime, state)
+            let until = Instant::now() + SUBSCRIBE_LIMIT;
+            let door = Arc::new(Door { turns: Arc::default(), queued: AtomicUsize::new(0), until });
+            inboxes.insert(id, Inbox { state: Arc::clone(&state), door: Arc::clone(&door), used_until });
+            (runtime, state, door)
         };
         let id = runtime.id();
         let (weak, told) = (Arc::downgrade(self), Arc::clone(&inbox));
@@ -144,7 +228,7 @@ impl Inner {
                 }
             }),
         );
-        inbox
+        (inbox, door)
     }
 
     fn heard(&self, event: ChannelEvent, id: runtime::Id, inbox: &watch::Sender<State>) {
@@ -170,7 +254,10 @@ impl Inner {
                 });
             }
             ChannelEvent::Refused(why) => {
-                tracing::warn!(why, "pushes are refused, so waiters poll; allow the channel in the ACL");
+                tracing::warn!(
+                    target: "polylatch", event = "setup_warning", client = self.client.as_str(),
+                    which = "pushes", findings = why, "pushes are refused, so waiters poll; allow the channel in the ACL"
+                );
                 self.inboxes.refused.store(true, Ordering::SeqCst);
                 inbox.send_replace(State::Closed);
             }

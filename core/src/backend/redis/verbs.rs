@@ -80,8 +80,8 @@ impl Inner {
                 return Ok(answer);
             }
         }
-        self.listens(near_heartbeat.max(far_heartbeat)).await;
-        self.poll_as(&contender, ask, self.listening_code()).await
+        let turn = self.listens(near_heartbeat.max(far_heartbeat)).await;
+        self.in_turn(turn, self.poll_as(&contender, ask, self.listening_code())).await
     }
 
     /// As whom a waiter of this client stands in line: how it hears of its grant is part of its record.

@@ -207,7 +207,8 @@ fn outcome(answer: &std::result::Result<Data, Refusal>) -> Outcome {
 
 /// Sends a message to the client's own inbox and waits for it.
 pub(super) async fn push(inner: &Arc<Inner>) -> Result<Push> {
-    if !inner.listens(ECHO_LIMIT).await {
+    drop(inner.listens(ECHO_LIMIT).await);
+    if !inner.may_listen() {
         return Ok(Push::NotSubscribed);
     }
     let mark = OwnerToken::random()?;
