@@ -47,6 +47,13 @@ fn contents(server: &RedisServer, key: &str) -> (Reply, bool) {
 }
 
 #[test]
+fn a_password_for_a_server_without_one_is_told_as_what_it_is() {
+    let server = RedisServer::start();
+    let url = format!("redis://:secret@{}", server.address());
+    refused_as(&url, ErrorKind::BackendRejected, "has no password; leave the password out of the URL");
+}
+
+#[test]
 fn a_wrong_or_missing_password_is_refused_with_the_place_to_look() {
     let server = RedisServer::builder().password("right").acl_user("alice on >secret ~* &* +@all").start();
     let place = server.address();
