@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use polylatch::Polylatch;
 
+use crate::events::Route;
 use crate::failure::Failure;
 use crate::options::ConnectOptions;
 use crate::process::Process;
@@ -12,6 +13,7 @@ use crate::process::Process;
 struct Connection {
     home: Process,
     client: Polylatch,
+    route: Option<Route>,
 }
 
 /// One client of one store, in whichever process it is used.
@@ -30,16 +32,21 @@ impl fmt::Debug for Client {
 impl Client {
     /// Connects. Errors: as [`Polylatch::connect`].
     pub async fn connect(options: ConnectOptions) -> Result<Self, Failure> {
-        let client = options.builder().connect().await?;
-        Ok(Self { options, connection: AtomicPtr::new(boxed(client)), closed: AtomicBool::new(false) })
+        let (client, route) = options.connect().await?;
+        let connection = AtomicPtr::new(boxed(client, route));
+        Ok(Self { options, connection, closed: AtomicBool::new(false) })
     }
 
     /// Returns the core's client if it was connected in this process.
     pub fn connected(&self) -> Option<&Polylatch> {
+        self.connection().map(|connection| &connection.client)
+    }
+
+    fn connection(&self) -> Option<&Connection> {
         // SAFETY: the pointer is never null, and what it points to is freed by `drop` alone: a
         // replaced connection is leaked.
         let connection = unsafe { &*self.connection.load(Ordering::Acquire) };
-        connection.home.is_this().then_some(&connection.client)
+        connection.home.is_this().then_some(connection)
     }
 
     /// Returns the core's client; in a forked child, connects anew first.
@@ -53,17 +60,18 @@ impl Client {
             if self.closed.load(Ordering::SeqCst) {
                 return Err(Failure::canceled("this client was closed; connect a new one to acquire locks"));
             }
-            let fresh = self.options.builder().connect().await?;
-            self.replace_inherited(fresh);
+            let (fresh, route) = self.options.connect().await?;
+            self.replace_inherited(boxed(fresh, route));
         }
     }
 
-    fn replace_inherited(&self, fresh: Polylatch) {
+    fn replace_inherited(&self, fresh: *mut Connection) {
         let inherited = self.connection.load(Ordering::Acquire);
         if self.connected().is_some() {
+            // SAFETY: made by `boxed` for this call, and nobody else has seen it.
+            drop(unsafe { Box::from_raw(fresh) });
             return;
         }
-        let fresh = boxed(fresh);
         let swapped = self.connection.compare_exchange(inherited, fresh, Ordering::AcqRel, Ordering::Acquire);
         if swapped.is_err() {
             // Another thread of this child was faster; its connection is used.
@@ -75,8 +83,11 @@ impl Client {
     /// Closes it; see [`Polylatch::close`]. In a child that has not used it there is nothing to do.
     pub async fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        if let Some(client) = self.connected() {
-            client.close().await;
+        if let Some(connection) = self.connection() {
+            connection.client.close().await;
+            if let Some(route) = &connection.route {
+                route.end();
+            }
         }
     }
 
@@ -86,8 +97,8 @@ impl Client {
     }
 }
 
-fn boxed(client: Polylatch) -> *mut Connection {
-    Box::into_raw(Box::new(Connection { home: Process::this(), client }))
+fn boxed(client: Polylatch, route: Option<Route>) -> *mut Connection {
+    Box::into_raw(Box::new(Connection { home: Process::this(), client, route }))
 }
 
 impl Drop for Client {

@@ -19,6 +19,8 @@ pub mod client;
 pub mod ended;
 #[cfg(target_os = "linux")]
 mod event_queue;
+#[cfg(not(target_family = "wasm"))]
+pub mod events;
 pub mod failure;
 #[cfg(not(target_family = "wasm"))]
 pub mod held;
@@ -39,6 +41,8 @@ pub use blocking::{Interrupted, run_at_most, run_interruptible};
 #[cfg(not(target_family = "wasm"))]
 pub use client::Client;
 pub use ended::one_ended;
+#[cfg(not(target_family = "wasm"))]
+pub use events::{Event, Events, Heard, Level, Route};
 pub use failure::{Context, Details, Failure};
 #[cfg(not(target_family = "wasm"))]
 pub use held::Held;

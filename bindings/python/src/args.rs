@@ -10,6 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyString};
 
 use crate::errors::OrRaise;
+use crate::events;
 
 const LOCK_OPTIONS: &str = "lease, wait, label, owner, max_hold, beat_every, fifo, renew";
 
@@ -35,7 +36,7 @@ pub fn read_lock_options(
         }
         match &*key {
             "lease" => options.lease = Some(seconds("lease", &value)?),
-            "wait" => options.wait = Some(seconds("wait", &value)?),
+            "wait" => options.wait = wait(&value)?,
             "label" => options.label = Some(text("label", &value)?),
             "owner" => options.owner = Some(text("owner", &value)?),
             "max_hold" => options.max_hold = Some(seconds("max_hold", &value)?),
@@ -57,14 +58,14 @@ pub fn connect_options(
     py: Python<'_>,
     url: Option<String>,
     program: Option<String>,
+    on_event: Option<&Bound<'_, PyAny>>,
     given: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<ConnectOptions> {
     // The executable's name, which the core would say, is the interpreter's.
     let program = program.or_else(|| script(py));
     let language = Some(("python".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
     let mut options = ConnectOptions { url, program, language, ..ConnectOptions::default() };
-    let Some(given) = given else { return Ok(options) };
-    for (key, value) in given {
+    for (key, value) in given.into_iter().flatten() {
         let key = key.extract::<String>()?;
         if value.is_none() {
             continue;
@@ -80,6 +81,8 @@ pub fn connect_options(
         };
         options.set(&key, read).or_raise(value.py())?;
     }
+    // Last: it keeps the callback.
+    options.listener = Some(events::listener(py, on_event)?);
     Ok(options)
 }
 
@@ -99,6 +102,14 @@ pub fn seconds(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
         number(option, value, "a number of seconds or a timedelta")?
     };
     units::seconds(option, number).or_raise(value.py())
+}
+
+/// Reads how long to wait for a lock; infinity is as long as it takes, like no limit.
+fn wait(value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
+    if value.extract::<f64>().is_ok_and(|number| number == f64::INFINITY) {
+        return Ok(None);
+    }
+    seconds("wait", value).map(Some)
 }
 
 /// Reads a time limit for waiting on something local; `None` has none, and neither has infinity.

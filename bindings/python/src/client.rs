@@ -33,31 +33,43 @@ pub struct Client {
 /// else is an option of the client or the store, as in the URL's query: ``lease=30``,
 /// ``prefix="shop"``. Lengths of time are seconds or a ``timedelta``.
 ///
+/// Events go to the logger ``polylatch``: a lost lease as an error; a lease at risk, an unreachable store and a
+/// store that is set up so that it may break a promise as warnings; every acquisition and release at level DEBUG, if
+/// the logger takes that when a client connects. ``on_event`` is called with every event of this client, a dict with
+/// ``event`` (such as ``"lost"``), ``level``, ``message``, ``client`` and, as far as they apply, ``lock``,
+/// ``fencing_token``, ``reason``, ``error`` and others. It runs on a thread of its own, one event after the other,
+/// and is kept until the client is closed.
+///
 /// The store is asked once, so a wrong password or an unreachable host is an error here.
 ///
 /// Raises: :class:`InvalidConfig`, :class:`BackendUnavailable`, :class:`BackendRejected`,
 /// :class:`NameConflict`.
 #[pyfunction]
-#[pyo3(signature = (url=None, *, program=None, **options), text_signature = "(url=None, *, program=None, **options)")]
+#[pyo3(
+    signature = (url=None, *, program=None, on_event=None, **options),
+    text_signature = "(url=None, *, program=None, on_event=None, **options)"
+)]
 pub fn connect(
     py: Python<'_>,
     url: Option<String>,
     program: Option<String>,
+    on_event: Option<&Bound<'_, PyAny>>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Client> {
-    let options = args::connect_options(py, url, program, options)?;
+    let options = args::connect_options(py, url, program, on_event, options)?;
     block(py, open(options)).map(|store| Client { store })
 }
 
 #[pyfunction(name = "_start_connect")]
-#[pyo3(signature = (url, program, options))]
+#[pyo3(signature = (url, program, on_event, options))]
 pub fn start_connect(
     py: Python<'_>,
     url: Option<String>,
     program: Option<String>,
+    on_event: Option<&Bound<'_, PyAny>>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<StartedCall> {
-    let options = args::connect_options(py, url, program, options)?;
+    let options = args::connect_options(py, url, program, on_event, options)?;
     asyncio::start(py, open(options), |py, store| Ok(Py::new(py, Client { store })?.into_any()))
 }
 

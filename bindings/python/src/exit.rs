@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use polylatch_bridge::{Client, run_interruptible};
 use pyo3::prelude::*;
 
+use crate::events;
+
 /// The clients of this process, and of those that forked it.
 static CLIENTS: Mutex<Vec<Weak<Client>>> = Mutex::new(Vec::new());
 
@@ -30,4 +32,6 @@ pub fn close_all(py: Python<'_>) {
             }
         });
     });
+    // What was lost or could not be released at the end is logged too.
+    events::finish(py);
 }

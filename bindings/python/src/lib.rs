@@ -13,6 +13,7 @@ mod asyncio;
 mod blocking;
 mod client;
 mod errors;
+mod events;
 mod exit;
 mod guard;
 mod guard_set;

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
 use polylatch_bridge::{Client as Store, Failure, LockSpec, Way};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::args;
 use crate::asyncio::{self, StartedCall};
@@ -52,6 +53,10 @@ impl Lock {
         }
     }
 
+    pub fn acquired(&self, py: Python<'_>) -> PyResult<Guard> {
+        block(py, self.acquiring())
+    }
+
     fn start_acquiring(&self, py: Python<'_>) -> PyResult<StartedCall> {
         asyncio::start(py, self.acquiring(), |py, guard| Ok(Py::new(py, guard)?.into_any()))
     }
@@ -79,8 +84,20 @@ impl Lock {
     ///
     /// Raises: :class:`WaitTimeout` with who holds it; :class:`InvalidArgument` before anything is
     /// sent; :class:`NameConflict`; :class:`BackendUnavailable`; :class:`BackendRejected`.
-    fn acquire(&self, py: Python<'_>) -> PyResult<Guard> {
-        block(py, self.acquiring())
+    #[pyo3(signature = (*args, **kwargs), text_signature = "($self)")]
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Guard> {
+        if !args.is_empty() || kwargs.is_some() {
+            return Err(PyTypeError::new_err(
+                "Lock.acquire() takes no arguments; lock.try_acquire() does not wait, and \
+                 client.lock(name, wait=SECONDS) waits for so long at most",
+            ));
+        }
+        self.acquired(py)
     }
 
     /// Acquires the lock if it is free and nobody stands in line; ``None`` if not. Does not wait.
@@ -99,7 +116,7 @@ impl Lock {
     }
 
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<Guard>> {
-        let guard = Py::new(py, self.acquire(py)?)?;
+        let guard = Py::new(py, self.acquired(py)?)?;
         self.entered.push(guard.clone_ref(py));
         Ok(guard)
     }
@@ -121,6 +138,13 @@ impl Lock {
 
     fn __repr__(&self) -> String {
         format!("<polylatch.Lock {:?}>", self.spec.name)
+    }
+
+    /// For what locks of other libraries have: says what to use here.
+    fn __getattr__(&self, py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
+        static SAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let say = SAY.import(py, "polylatch._decorate", "no_such_member")?;
+        Err(PyAttributeError::new_err(say.call1(("Lock", name))?.unbind()))
     }
 }
 
@@ -189,7 +213,7 @@ impl Semaphore {
     /// Acquires some of the permits; see :meth:`Lock.acquire`.
     #[pyo3(signature = (count=None), text_signature = "($self, count=1)")]
     fn acquire(&self, py: Python<'_>, count: Option<&Bound<'_, PyAny>>) -> PyResult<Guard> {
-        self.some(count)?.acquire(py)
+        self.some(count)?.acquired(py)
     }
 
     /// Acquires some of the permits if they can be had at once; see :meth:`Lock.try_acquire`.

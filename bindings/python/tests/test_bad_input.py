@@ -318,3 +318,35 @@ def test_a_statement_takes_names_and_nothing_else(make):
         polylatch.FencedUpdate.why_unchanged("7", None)
     with pytest.raises(TypeError):
         polylatch.FencedUpdate.why_unchanged(7, ("seven",))
+
+
+def test_what_other_locks_have_is_answered_with_what_to_use(client, name):
+    lock = client.lock(name)
+    for arguments in (((), {"blocking": False}), ((False,), {}), ((), {"timeout": 3})):
+        with pytest.raises(TypeError, match=r"try_acquire\(\).*wait=SECONDS"):
+            lock.acquire(*arguments[0], **arguments[1])
+    with pytest.raises(AttributeError, match=r"guard\.release\(\)"):
+        lock.release()
+    with pytest.raises(AttributeError, match=r"client\.inspect\(lock\.name\)"):
+        lock.locked()
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'$"):
+        lock.nonsense  # noqa: B018
+    assert not hasattr(lock, "nonsense")
+
+
+def test_an_asyncio_lock_answers_so_too(name):
+    async def main():
+        async with polylatch.connect_async("memory:") as client:
+            with pytest.raises(AttributeError, match=r"guard\.release\(\)"):
+                client.lock(name).release()
+
+    asyncio.run(main())
+
+
+def test_an_infinite_wait_is_no_limit(client, name):
+    client.lock(name, wait=float("inf")).acquire().release()
+
+
+def test_a_name_with_half_a_character_is_refused(client):
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        client.lock("a\ud800")

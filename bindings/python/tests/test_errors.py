@@ -38,6 +38,10 @@ def test_there_are_no_other_classes():
     assert kinds == {row["kind"] for row in TABLE["errors"]}
 
 
+def test_tracebacks_name_errors_where_programs_find_them():
+    assert {kind.__module__ for kind in (polylatch.Error, *polylatch.Error.__subclasses__())} == {"polylatch"}
+
+
 def test_an_unknown_code_becomes_the_parent():
     error = make("from_the_future")
     assert type(error) is polylatch.Error
@@ -51,6 +55,7 @@ def test_every_reason_of_a_loss_is_told(reason):
 
 def test_errors_are_the_languages_own_kinds_too():
     assert issubclass(polylatch.WaitTimeout, TimeoutError)
+    assert issubclass(polylatch.BackendUnavailable, ConnectionError)
     assert issubclass(polylatch.InvalidArgument, ValueError)
     assert issubclass(polylatch.InvalidConfig, ValueError)
 

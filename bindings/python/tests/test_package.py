@@ -124,6 +124,16 @@ def test_without_a_url_the_environment_or_the_state_directory_says_where(monkeyp
         assert client.url.startswith("memory:")
 
 
+def test_the_code_in_the_projects_readme_runs(shared_redis):
+    (block,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+    block = block.replace("redis://localhost", shared_redis.url)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"write with token \d+\n", done.stdout)
+
+
 @pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
 def test_the_code_in_the_readme_runs(block, tmp_path):
     environment = {**os.environ, "POLYLATCH_URL": f"sqlite:{tmp_path / 'readme.sqlite'}"}

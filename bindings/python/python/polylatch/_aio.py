@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, cast
 
 from . import _polylatch as native
 from ._aio_held import AsyncGuard, AsyncGuardSet, carry_out, leave
-from ._decorate import decorate_async
+from ._decorate import decorate_async, no_such_member
 
 if TYPE_CHECKING:
-    from ._polylatch import BreakResult, Capability, Seconds, Snapshot
+    from ._polylatch import BreakResult, Capability, Event, Seconds, Snapshot
 
 _F = TypeVar("_F", bound=Callable[..., Awaitable[Any]])
 
@@ -82,6 +82,11 @@ class AsyncLock:
 
     def __repr__(self) -> str:
         return repr(self._native).replace("Lock", "AsyncLock", 1)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(no_such_member("AsyncLock", name), name=name, obj=self)
 
 
 class AsyncRwLock:
@@ -351,8 +356,14 @@ class _Connecting(AbstractAsyncContextManager["AsyncClient"], Awaitable["AsyncCl
 
     __slots__ = ("_client", "_given")
 
-    def __init__(self, url: Optional[str], program: Optional[str], options: "dict[str, Any]") -> None:
-        self._given = (url, program, options)
+    def __init__(
+        self,
+        url: Optional[str],
+        program: Optional[str],
+        on_event: "Optional[Callable[[Event], object]]",
+        options: "dict[str, Any]",
+    ) -> None:
+        self._given = (url, program, on_event, options)
         self._client: Optional[AsyncClient] = None
 
     async def _connect(self) -> AsyncClient:
@@ -374,10 +385,13 @@ def connect_async(
     url: Optional[str] = None,
     *,
     program: Optional[str] = None,
+    on_event: "Optional[Callable[[Event], object]]" = None,
     **options: "Union[str, bool, Seconds, None]",
 ) -> _Connecting:
     """Connects to a store of locks: the asyncio twin of :func:`polylatch.connect`.
 
     Use it as ``client = await connect_async(…)`` or as ``async with connect_async(…) as client:``.
+    ``on_event`` is called on a thread of its own, not on the event loop's; ``loop.call_soon_threadsafe``
+    leads there.
     """
-    return _Connecting(url, program, options)
+    return _Connecting(url, program, on_event, options)

@@ -45,3 +45,16 @@ def _check(function: Callable[..., Any], what: str) -> None:
         raise TypeError(f"an {what} decorates a function, not {type(function).__name__}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError("a generator function returns before its body runs; use the lock inside it")
+
+
+def no_such_member(kind: str, name: str) -> str:
+    """Says what to use for a member that locks of other libraries have."""
+    hint = {
+        "release": "the guard has it: guard = lock.acquire(), then guard.release(), or 'with lock as guard:'",
+        "locked": "client.inspect(lock.name) says who holds it, and guard.is_held whether you do",
+        "owned": "guard.is_held says it",
+        "extend": "leases are renewed while they are held; lease= says how long they last",
+        "reacquire": "leases are renewed while they are held; guard.check() says whether it is still yours",
+    }.get(name)
+    said = f"{kind!r} object has no attribute {name!r}"
+    return said if hint is None else f"{said}; {hint}"

@@ -102,11 +102,14 @@ class QuorumUnreachable(Error):
     retry = "after_backoff"
 
 
-class BackendUnavailable(Error):
+class BackendUnavailable(Error, ConnectionError):
     """The store refused the connection, did not answer in time, or is not ready."""
 
     code = "backend_unavailable"
     retry = "after_backoff"
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class BackendRejected(Error):
@@ -138,6 +141,10 @@ _BY_CODE: "dict[str, type[Error]]" = {
         Internal,
     )
 }
+
+# Tracebacks and pickles name them where programs find them.
+for _kind in (Error, *_BY_CODE.values()):
+    _kind.__module__ = "polylatch"
 
 
 def make(

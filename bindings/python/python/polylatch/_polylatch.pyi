@@ -107,16 +107,42 @@ class ChangedHands(TypedDict):
 
 BreakResult = Union[Broken, Free, ChangedHands]
 
+class _EventBase(TypedDict):
+    event: str
+    level: Literal["debug", "info", "warning", "error"]
+    message: str
+    client: Optional[str]
+
+class Event(_EventBase, total=False):
+    lock: str
+    backend: str
+    fencing_token: int
+    position: int
+    waited_ms: int
+    held_ms: int
+    renewals: int
+    pushed: bool
+    reason: str
+    error: str
+    leases: int
+    which: str
+    findings: str
+    dropped: int
+
 __version__: str
 
 def connect(
     url: Optional[str] = None,
     *,
     program: Optional[str] = None,
+    on_event: Optional[Callable[[Event], object]] = None,
     **options: Optional[Union[str, bool, Seconds]],
 ) -> Client: ...
 def _start_connect(
-    url: Optional[str], program: Optional[str], options: Optional[dict[str, Any]]
+    url: Optional[str],
+    program: Optional[str],
+    on_event: Optional[Callable[[Event], object]],
+    options: Optional[dict[str, Any]],
 ) -> _Started: ...
 def _close_all() -> None: ...
 

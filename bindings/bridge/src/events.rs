@@ -1,0 +1,329 @@
+//! What the core says while it runs, as plain values for the logging of any language.
+//!
+//! The core speaks through `tracing` ([`polylatch::observe`]). Here its events become [`Event`]s: this is the one place
+//! that says what they are called and which fields they have. They go into queues ([`Events`]), because they come up on
+//! threads that must not wait for a host language: one of them renews leases. What nobody wants costs one load.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use polylatch::ClientId;
+
+use crate::process::Process;
+
+mod subscriber;
+
+/// How many events wait for a host that does not take them; further ones are counted and dropped.
+const MOST: usize = 1_000;
+
+/// How much an event matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The ordinary life of locks.
+    Debug,
+    /// Something is well again.
+    Info,
+    /// A lease or a promise is at risk.
+    Warning,
+    /// A lease is lost.
+    Error,
+}
+
+impl Level {
+    /// Returns the level as a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// The value of a field.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A text.
+    Text(String),
+    /// A whole number. Fencing tokens are below 2^53.
+    Number(i64),
+    /// Yes or no.
+    Flag(bool),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Flag(flag) => write!(f, "{flag}"),
+        }
+    }
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// How much it matters.
+    pub level: Level,
+    /// Its stable name, such as `lost`; `notice` for what has none.
+    pub name: String,
+    /// What happened, for display.
+    pub message: String,
+    /// The client's id, where it is of one client.
+    pub client: Option<String>,
+    /// The rest, such as `lock`, `fencing_token`, `reason`, `error`; lengths of time end in `_ms`.
+    pub fields: Vec<(&'static str, Value)>,
+}
+
+impl Event {
+    /// Returns one line for a log: the message, and the fields in parentheses.
+    pub fn line(&self) -> String {
+        let fields: Vec<_> = self.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        if fields.is_empty() {
+            self.message.clone()
+        } else {
+            format!("{} ({})", self.message, fields.join(", "))
+        }
+    }
+}
+
+/// What a host takes out of its queue.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Heard {
+    /// An event, and the number under which its client connected; `None` if it is of no one client.
+    Event(Event, Option<u64>),
+    /// No more events come under this number.
+    Ended(u64),
+}
+
+/// Where events wait for a host.
+pub struct Events {
+    wake: Box<dyn Fn() + Send + Sync>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    heard: VecDeque<Heard>,
+    dropped: u64,
+    wants_debug: bool,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events")
+            .field("waiting", &unpoisoned(&self.waiting).heard.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    /// Makes a queue of this process. `wake` is called when it is no longer empty, on any thread; it must not block.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        subscriber::install();
+        let events = Arc::new(Self { wake: Box::new(wake), waiting: Mutex::default() });
+        let mut places = unpoisoned(&board().places);
+        places.queues.retain(|queue| queue.strong_count() > 0);
+        places.queues.push(Arc::downgrade(&events));
+        drop(places);
+        subscriber::wants_changed();
+        events
+    }
+
+    /// Returns the one queue of this process; makes it at the first call. A forked child gets another.
+    pub fn of_this_process(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Arc::clone(board().shared.get_or_init(|| Self::new(wake)))
+    }
+
+    /// Takes out what has come.
+    pub fn take(&self) -> Vec<Heard> {
+        let mut waiting = unpoisoned(&self.waiting);
+        let mut heard: Vec<_> = waiting.heard.drain(..).collect();
+        let dropped = std::mem::take(&mut waiting.dropped);
+        if dropped > 0 {
+            let lost = Event {
+                level: Level::Warning,
+                name: "events_dropped".into(),
+                message: "events came faster than this program took them".into(),
+                client: None,
+                fields: vec![("dropped", Value::Number(dropped as i64))],
+            };
+            heard.push(Heard::Event(lost, None));
+        }
+        heard
+    }
+
+    /// Says whether this queue wants debug events of all clients; at first it does not.
+    pub fn want_debug(&self, wants: bool) {
+        let changed = std::mem::replace(&mut unpoisoned(&self.waiting).wants_debug, wants) != wants;
+        if changed {
+            subscriber::wants_changed();
+        }
+    }
+
+    fn push(&self, heard: Heard) {
+        let mut waiting = unpoisoned(&self.waiting);
+        if waiting.heard.len() >= MOST && matches!(heard, Heard::Event(..)) {
+            waiting.dropped += 1;
+            return;
+        }
+        let was_empty = waiting.heard.is_empty();
+        waiting.heard.push_back(heard);
+        drop(waiting);
+        if was_empty {
+            (self.wake)();
+        }
+    }
+}
+
+/// How a client is listened to.
+#[derive(Clone)]
+pub struct Listener {
+    /// Returns the queue, in the process that asks.
+    pub events: Arc<dyn Fn() -> Arc<Events> + Send + Sync>,
+    /// The host's number for whoever listens to this client.
+    pub number: u64,
+    /// Whether all events of this client are wanted, debug too.
+    pub wants_debug: bool,
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// Brings one client's events to its listener, until it is dropped.
+#[derive(Debug)]
+pub struct Route {
+    home: Process,
+    /// Not the client's id, which is not known when the route is made.
+    id: u64,
+    to: To,
+    ended: AtomicBool,
+}
+
+#[derive(Debug, Clone)]
+struct To {
+    events: Arc<Events>,
+    number: u64,
+    wants_debug: bool,
+}
+
+impl Route {
+    pub(crate) fn prepare(listener: &Listener) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let to =
+            To { events: (listener.events)(), number: listener.number, wants_debug: listener.wants_debug };
+        Self {
+            home: Process::this(),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            to,
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns what opens the route once the client has an id.
+    pub(crate) fn opener(&self) -> impl Fn(&ClientId) + Send + Sync + 'static {
+        let (id, to) = (self.id, self.to.clone());
+        move |client| {
+            unpoisoned(&board().places).routes.insert(client.as_str().to_owned(), (id, to.clone()));
+            subscriber::wants_changed();
+        }
+    }
+
+    /// Ends it: the listener is told after the events that came before. Repeatable.
+    pub fn end(&self) {
+        if !self.home.is_this() || self.ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        unpoisoned(&board().places).routes.retain(|_, (id, _)| *id != self.id);
+        self.to.events.push(Heard::Ended(self.to.number));
+        subscriber::wants_changed();
+    }
+}
+
+impl Drop for Route {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Who listens in this process. A forked child begins with an empty one: the parent's may be locked there for ever.
+struct Board {
+    home: Process,
+    places: Mutex<Places>,
+    shared: OnceLock<Arc<Events>>,
+}
+
+#[derive(Default)]
+struct Places {
+    queues: Vec<Weak<Events>>,
+    /// By the client's id.
+    routes: HashMap<String, (u64, To)>,
+}
+
+fn board() -> &'static Board {
+    static BOARD: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
+    loop {
+        let present = BOARD.load(Ordering::Acquire);
+        // SAFETY: boards are leaked when they are made, so every pointer stays valid.
+        if let Some(board) = unsafe { present.as_ref() }
+            && board.home.is_this()
+        {
+            return board;
+        }
+        let fresh = Board { home: Process::this(), places: Mutex::default(), shared: OnceLock::new() };
+        let fresh = Box::into_raw(Box::new(fresh));
+        if BOARD.compare_exchange(present, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: it was made above and nobody else has seen it.
+            drop(unsafe { Box::from_raw(fresh) });
+        }
+    }
+}
+
+/// Says whether anybody wants debug events, and whether anybody listens at all.
+fn wanted() -> Option<Level> {
+    let places = unpoisoned(&board().places);
+    let queues: Vec<_> = places.queues.iter().filter_map(Weak::upgrade).collect();
+    let routed = places.routes.values().any(|(_, to)| to.wants_debug);
+    drop(places);
+    if queues.is_empty() {
+        return None;
+    }
+    let debug = routed || queues.iter().any(|queue| unpoisoned(&queue.waiting).wants_debug);
+    Some(if debug { Level::Debug } else { Level::Info })
+}
+
+fn deliver(event: Event) {
+    let places = unpoisoned(&board().places);
+    let route = event.client.as_ref().and_then(|client| places.routes.get(client)).map(|(_, to)| to.clone());
+    let queues: Vec<_> = match &route {
+        Some(_) => Vec::new(),
+        None => places.queues.iter().filter_map(Weak::upgrade).collect(),
+    };
+    drop(places);
+    let is_debug = event.level == Level::Debug;
+    if let Some(to) = route {
+        if !is_debug || to.wants_debug || unpoisoned(&to.events.waiting).wants_debug {
+            to.events.push(Heard::Event(event, Some(to.number)));
+        }
+        return;
+    }
+    for queue in queues {
+        if !is_debug || unpoisoned(&queue.waiting).wants_debug {
+            queue.push(Heard::Event(event.clone(), None));
+        }
+    }
+}
+
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! The end of `tracing` in this library: turns the core's events into values.
+
+use std::fmt::{Debug, Write};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::{Interest, set_global_default};
+use tracing::{Metadata, Subscriber};
+
+use super::{Event, Level, Value, deliver, wanted};
+
+/// The least level that is wanted: 0 debug, 1 info and above, 2 nothing.
+static LEAST: AtomicU8 = AtomicU8::new(2);
+
+/// Begins to hear the core.
+pub(super) fn install() {
+    static ONCE: Once = Once::new();
+    // Refused where the program, as a test may, has a subscriber of its own: then that one hears the core.
+    ONCE.call_once(|| drop(set_global_default(Ear)));
+}
+
+/// To be called when somebody begins or ceases to listen.
+pub(super) fn wants_changed() {
+    let least = match wanted() {
+        Some(Level::Debug) => 0,
+        Some(_) => 1,
+        None => 2,
+    };
+    if LEAST.swap(least, Ordering::SeqCst) != least {
+        tracing::callsite::rebuild_interest_cache();
+    }
+}
+
+struct Ear;
+
+impl Ear {
+    fn wants(metadata: &Metadata<'_>) -> bool {
+        let least = match LEAST.load(Ordering::Relaxed) {
+            0 => LevelFilter::DEBUG,
+            1 => LevelFilter::INFO,
+            _ => LevelFilter::OFF,
+        };
+        metadata.is_event() && *metadata.level() <= least && metadata.target().starts_with("polylatch")
+    }
+}
+
+impl Subscriber for Ear {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if Self::wants(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        Self::wants(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::DEBUG)
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let level = match *event.metadata().level() {
+            tracing::Level::ERROR => Level::Error,
+            tracing::Level::WARN => Level::Warning,
+            tracing::Level::INFO => Level::Info,
+            _ => Level::Debug,
+        };
+        let mut made =
+            Event { level, name: String::new(), message: String::new(), client: None, fields: Vec::new() };
+        event.record(&mut Fields(&mut made));
+        finish(&mut made);
+        deliver(made);
+    }
+
+    // There are no spans.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Levels as programs want them, and texts for events that have none in the core.
+fn finish(event: &mut Event) {
+    let (level, message) = match event.name.as_str() {
+        "waiting" => (Level::Debug, "waiting for the lock"),
+        "acquired" => (Level::Debug, "acquired the lock"),
+        "released" => (Level::Debug, "released the lock"),
+        // Tried again; `endangered` says when it matters.
+        "renewal_failed" => (Level::Debug, ""),
+        "lost" => (Level::Error, ""),
+        "" => {
+            event.name = "notice".into();
+            (event.level, "")
+        }
+        _ => (event.level, ""),
+    };
+    event.level = level;
+    if event.message.is_empty() {
+        event.message = if message.is_empty() { event.name.replace('_', " ") } else { message.to_owned() };
+    }
+}
+
+struct Fields<'event>(&'event mut Event);
+
+impl Fields<'_> {
+    fn put(&mut self, field: &Field, value: Value) {
+        let event = &mut *self.0;
+        match (field.name(), value) {
+            ("event", Value::Text(name)) => event.name = name,
+            ("message", Value::Text(message)) => event.message = message,
+            ("client", Value::Text(client)) => event.client = Some(client),
+            // As guards and snapshots call it.
+            ("token", value) => event.fields.push(("fencing_token", value)),
+            (name, value) => event.fields.push((name, value)),
+        }
+    }
+}
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let mut text = String::new();
+        let _ = write!(text, "{value:?}");
+        self.put(field, Value::Text(text));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, Value::Text(value.to_owned()));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, Value::Number(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, Value::Number(i64::try_from(value).unwrap_or(i64::MAX)));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, Value::Flag(value));
+    }
+}
