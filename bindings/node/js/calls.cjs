@@ -3,6 +3,7 @@
 
 const { Hub } = require('./native.cjs');
 const { errorOf } = require('./errors.cjs');
+const { followChannels, forget, handOver, listen } = require('./events.cjs');
 const { Held, useHub } = require('./held.cjs');
 
 /** @typedef {import('./native').NativeClient} NativeClient */
@@ -40,7 +41,7 @@ function begin() {
   if (native !== undefined) return;
   // Other programs that load native parts have no loop, or not Node's, behind the functions that Node has for it.
   const isNode = process.versions.bun === undefined && process.versions.deno === undefined;
-  native = new Hub(turn, isNode ? turn : undefined);
+  native = new Hub(turn, isNode ? turn : undefined, () => handOver(native));
   useHub(native);
   // However a process ends of its own accord, its locks need not wait for the end of their leases. (Node runs
   // no cleanup of native parts for process.exit.)
@@ -87,10 +88,21 @@ let about;
  * What can be asked of the native part. It has guards under numbers, and this has objects for them.
  */
 const hub = {
-  /** @type {import('./native').Hub['connect']} */
-  connect(...given) {
+  /**
+   * @param {number} call
+   * @param {string | undefined} url
+   * @param {string | undefined} program
+   * @param {{ key: string, value: number | boolean | string }[]} options
+   * @param {import('./events.cjs').OnEvent | undefined} onEvent
+   */
+  connect(call, url, program, options, onEvent) {
     begin();
-    return native.connect(...given);
+    followChannels(native);
+    const number = listen(onEvent);
+    const reply = native.connect(call, url, program, options, number);
+    // It did not come to a client whose end could be told.
+    if (isFault(reply)) forget(number);
+    return reply;
   },
 
   /** @type {import('./native').Hub['acquireAll']} */

@@ -4,7 +4,7 @@
 
 const { hub, call } = require('./calls.cjs');
 const { Guard, GuardSet } = require('./guard.cjs');
-const { lockOptions, mustBe, mustBeObject, mustBeToken, onlyKnown } = require('./options.cjs');
+const { lockOptions, mustBe, mustBeText, mustBeObject, mustBeToken, onlyKnown } = require('./options.cjs');
 const { wrongType } = require('./errors.cjs');
 const { fieldsOf } = require('./fields.cjs');
 
@@ -29,7 +29,7 @@ const PERMITS = 3;
  * @returns {Promise<Guard | null>}
  */
 async function acquire(client, waits, name, given, way = MUTEX, count = 0, capacity = 0) {
-  mustBe('the lock name', name, 'string');
+  mustBeText('the lock name', name);
   const { native, signal } = lockOptions(given, waits);
   /** @type {NativeGuard | null} */
   const guard = await call(
@@ -48,7 +48,7 @@ async function acquire(client, waits, name, given, way = MUTEX, count = 0, capac
  */
 async function acquireAll(client, waits, names, given) {
   if (!Array.isArray(names)) throw wrongType('the lock names must be an array of strings');
-  for (const name of names) mustBe('a lock name', name, 'string');
+  for (const name of names) mustBeText('a lock name', name);
   const { native, signal } = lockOptions(given, waits);
   /** @type {NativeSet | null} */
   const set = await call((number) => hub.acquireAll(number, client, waits, names, native), signal);
@@ -209,7 +209,7 @@ class Client {
 
   /** @param {string} name */
   rwLock(name) {
-    return new RwLock(this.#native, mustBe('the lock name', name, 'string'));
+    return new RwLock(this.#native, mustBeText('the lock name', name));
   }
 
   /**
@@ -217,7 +217,7 @@ class Client {
    * @param {number} permits
    */
   semaphore(name, permits) {
-    mustBe('the lock name', name, 'string');
+    mustBeText('the lock name', name);
     return new Semaphore(this.#native, name, mustBe('the number of permits', permits, 'number'));
   }
 
@@ -242,8 +242,8 @@ class Client {
     mustBeObject('the query', query);
     onlyKnown(query, ['name', 'prefix', 'limit']);
     const { name, prefix, limit } = query;
-    if (name !== undefined) mustBe('name', name, 'string');
-    if (prefix !== undefined) mustBe('prefix', prefix, 'string');
+    if (name !== undefined) mustBeText('name', name);
+    if (prefix !== undefined) mustBeText('prefix', prefix);
     if (limit !== undefined && !(Number.isInteger(limit) && limit >= 0 && limit < 2 ** 32)) {
       throw wrongType('limit must be a whole number, zero or more');
     }
@@ -255,7 +255,7 @@ class Client {
   async breakLease(order) {
     mustBeObject('the order', order);
     onlyKnown(order, ['name', 'expected', 'by', 'reason']);
-    const name = mustBe('name', order.name, 'string');
+    const name = mustBeText('name', order.name);
     const expected = mustBeToken('expected', order.expected).toString();
     const by = mustBe('by', order.by, 'string');
     const reason = mustBe('reason', order.reason, 'string');

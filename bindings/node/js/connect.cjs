@@ -15,12 +15,22 @@ const { connectOptions, mustBe } = require('./options.cjs');
  */
 async function connect(url, given) {
   if (url !== undefined) mustBe('the URL', url, 'string');
-  const { options, program, signal } = connectOptions(given);
+  const { onEvent, ...others } = /** @type {Record<string, unknown>} */ (isObject(given) ? given : {});
+  if (onEvent !== undefined) mustBe('onEvent', onEvent, 'function');
+  const { options, program, signal } = connectOptions(isObject(given) ? others : given);
   // Beside a held lock people want to read what runs, not that it runs in Node.
   const runs = program ?? (process.argv[1] && path.basename(process.argv[1]));
   /** @type {NativeClient} */
-  const native = await call((number) => hub.connect(number, url, runs, options), signal);
+  const native = await call(
+    (number) => hub.connect(number, url, runs, options, /** @type {any} */ (onEvent)),
+    signal,
+  );
   return new Client(native);
+}
+
+/** @param {unknown} given */
+function isObject(given) {
+  return typeof given === 'object' && given !== null && !Array.isArray(given);
 }
 
 module.exports = { connect };

@@ -16,11 +16,28 @@ function fieldsOf(text) {
 function renamed(value) {
   if (Array.isArray(value)) return value.map(renamed);
   if (typeof value !== 'object' || value === null) return value;
+  let hasToken = false;
   const entries = Object.entries(value).map(([key, inner]) => {
     const name = key.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase());
-    return [name, TOKENS.has(key) && typeof inner === 'number' ? BigInt(inner) : renamed(inner)];
+    const isToken = TOKENS.has(key) && typeof inner === 'number';
+    hasToken ||= isToken;
+    return [name, isToken ? BigInt(inner) : renamed(inner)];
   });
-  return Object.fromEntries(entries);
+  const made = Object.fromEntries(entries);
+  if (hasToken) Object.defineProperty(made, 'toJSON', { value: withNumbers });
+  return made;
+}
+
+/**
+ * JSON has no big integers, and tokens are below 2^53.
+ * @this {Record<string, any>}
+ */
+function withNumbers() {
+  const plain = Object.entries(this).map(([name, value]) => [
+    name,
+    typeof value === 'bigint' ? Number(value) : value,
+  ]);
+  return Object.fromEntries(plain);
 }
 
 module.exports = { fieldsOf };

@@ -39,6 +39,14 @@ function whenEndangered(controller, state) {
   };
 }
 
+// What `console.log` asks for; by its global name, because hosts other than Node have no module for it.
+const SHOWN = Symbol.for('nodejs.util.inspect.custom');
+
+/** @param {Guard | GuardSet} guard */
+function state(guard) {
+  return guard.isHeld ? 'held' : 'not held';
+}
+
 /** One held lock: proof of a lease, and the way to give it back. */
 class Guard {
   /** @type {NativeGuard} */
@@ -167,6 +175,10 @@ class Guard {
   async [Symbol.asyncDispose]() {
     await this.release();
   }
+
+  [SHOWN]() {
+    return `Guard { name: ${JSON.stringify(this.name)}, fencingToken: ${this.fencingToken}n, ${state(this)} }`;
+  }
 }
 
 /** Several locks that were had together. */
@@ -223,6 +235,11 @@ class GuardSet {
 
   async [Symbol.asyncDispose]() {
     await this.release();
+  }
+
+  [SHOWN]() {
+    const locks = Array.from(this.fencingTokens, ([name, token]) => `${JSON.stringify(name)} => ${token}n`);
+    return `GuardSet { ${locks.join(', ')}, ${state(this)} }`;
   }
 }
 

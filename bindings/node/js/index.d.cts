@@ -9,7 +9,7 @@ export interface LockOptions {
    * noticed sooner, but a slow network or a pause loses the lock sooner. It is renewed at a third.
    */
   lease?: number | undefined;
-  /** How long to wait for a lock that somebody else holds: 0 to a year; as long as it takes by default. */
+  /** How long to wait for a lock that another client holds: 0 to a year; by default, and with `Infinity`, without limit. */
   wait?: number | undefined;
   /** What the lock is wanted for, for whoever looks at it: at most 256 bytes, no secrets. */
   label?: string | undefined;
@@ -39,7 +39,35 @@ export interface ConnectOptions {
   program?: string | undefined;
   /** Ends the attempt to connect. */
   signal?: AbortSignal | undefined;
-  [option: string]: string | number | boolean | AbortSignal | undefined;
+  /**
+   * Called with every event of this client, also with the common ones (`acquired`, `released`). Kept until the client
+   * is closed.
+   */
+  onEvent?: ((event: PolylatchEvent) => void) | undefined;
+  [option: string]: string | number | boolean | AbortSignal | ((event: PolylatchEvent) => void) | undefined;
+}
+
+/**
+ * What happened to a lock or a store. The same is published on the channel `polylatch:NAME` of
+ * `node:diagnostics_channel`, such as `polylatch:lost`; the common events are, if somebody subscribed before a client
+ * connected. A `setup_warning` that nobody listens to becomes a process warning.
+ */
+export interface PolylatchEvent {
+  /**
+   * `waiting`, `acquired`, `released`, `renewal_failed`, `endangered`, `lost`, `store_unreachable`,
+   * `store_reachable`, `setup_warning`, `notice` and others.
+   */
+  event: string;
+  level: 'debug' | 'info' | 'warning' | 'error';
+  message: string;
+  /** The client's id; `null` where the event is of no one client. */
+  client: string | null;
+  lock?: string;
+  fencingToken?: bigint;
+  /** Why a lease was lost; see {@link LeaseLostError}. */
+  reason?: string;
+  error?: string;
+  [field: string]: unknown;
 }
 
 export type FenceQuality = 'none' | 'time-floored' | 'strict';

@@ -52,13 +52,22 @@ export class NativeGate {
 }
 
 export class Hub {
-  constructor(notify: () => void, turn?: () => void);
+  constructor(notify: () => void, turn: (() => void) | undefined, heard: () => void);
   farewell(): void;
   /** Three entries for each call that has ended: its number, how it ended, and the number beside that. */
   turn(): any[];
   beside(): number;
   cancel(call: number): void;
-  connect(call: number, url: string | undefined, program: string | undefined, options: object[]): Reply;
+  /** Pairs of an event, or `null` for the end of a client, and the number of the client's listener, as JSON. */
+  events(): string | undefined;
+  wantDebug(wants: boolean): void;
+  connect(
+    call: number,
+    url: string | undefined,
+    program: string | undefined,
+    options: object[],
+    listener: number,
+  ): Reply;
   acquire(
     call: number,
     client: NativeClient,

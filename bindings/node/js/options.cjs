@@ -33,6 +33,22 @@ function mustBe(what, value, type) {
 }
 
 /**
+ * A text that names something. Half a character would be replaced on the way, so that two names become one.
+ * @param {string} what
+ * @param {unknown} value
+ * @returns {string}
+ */
+function mustBeText(what, value) {
+  const text = mustBe(what, value, 'string');
+  if (/\p{Surrogate}/u.test(text)) {
+    throw wrongType(
+      `${what} is ${JSON.stringify(text)}, which has half of a surrogate pair; it must be well-formed Unicode (see String.prototype.toWellFormed)`,
+    );
+  }
+  return text;
+}
+
+/**
  * @param {string} what
  * @param {unknown} value
  */
@@ -73,7 +89,8 @@ function lockOptions(given, waits = true) {
     if (type === 'signal') {
       signal = mustBeSignal(value);
     } else {
-      mustBe(key, value, type);
+      if (type === 'string') mustBeText(key, value);
+      else mustBe(key, value, type);
       // Waiting for ever is the core's own way, not a length of time.
       if (key !== 'wait' || value !== Number.POSITIVE_INFINITY) native[key] = value;
     }
@@ -144,4 +161,4 @@ function onlyKnown(given, known) {
   }
 }
 
-module.exports = { lockOptions, connectOptions, mustBe, mustBeObject, mustBeToken, onlyKnown };
+module.exports = { lockOptions, connectOptions, mustBe, mustBeText, mustBeObject, mustBeToken, onlyKnown };

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use napi_derive::napi;
 use polylatch::Polylatch;
+use polylatch_bridge::Route;
 
 /// A connected client. Every guard holds it too, so that it can be closed as long as one is left.
 #[napi]
 pub struct NativeClient {
     pub(crate) client: Arc<Polylatch>,
+    /// Brings its events to JavaScript, until it is closed or this is gone.
+    pub(crate) route: Arc<Option<Route>>,
 }
 
 #[napi]

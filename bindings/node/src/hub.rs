@@ -12,7 +12,10 @@ use napi::{Env, Status};
 use napi_derive::napi;
 use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{FencingToken, GuardSet, Lock, LostReason, Polylatch};
-use polylatch_bridge::{Failure, HostLoop, LockSpec, Started, UnderWay, one_ended, run_interruptible, step};
+use polylatch_bridge::events::Listener;
+use polylatch_bridge::{
+    Events, Failure, HostLoop, LockSpec, Route, Started, UnderWay, one_ended, run_interruptible, step,
+};
 
 use crate::client::NativeClient;
 use crate::failure::Fault;
@@ -30,6 +33,9 @@ type Payload = Either7<(), Null, Fault, u32, NativeSet, NativeClient, String>;
 type Reply = Either<bool, Payload>;
 
 type Notify = ThreadsafeFunction<(), (), (), Status, false, true>;
+
+/// The number that `js/events.cjs` gives where nobody listens to one client.
+const NOBODY: f64 = 0.0;
 
 /// The end of a call, on its way to the loop.
 struct Done {
@@ -49,7 +55,7 @@ enum Value {
     /// A guard, under its number, that was given back.
     Released(usize, Arc<polylatch::Guard>),
     Set(GuardSet, Arc<Polylatch>),
-    Client(Polylatch),
+    Client(Polylatch, Option<Route>),
     Json(String),
 }
 
@@ -66,6 +72,7 @@ struct Calls {
     under_way: Vec<Option<UnderWay<Done>>>,
     guards: Guards,
     clients: Vec<Weak<Polylatch>>,
+    events: Arc<Events>,
 }
 
 #[napi]
@@ -79,9 +86,15 @@ pub struct Hub {
 #[napi]
 impl Hub {
     /// `notify` is called on the loop when [`Hub::turn`] has something to do. It does not keep the
-    /// process alive. With `turn`, the same function again, the loop also watches for answers itself.
+    /// process alive. With `turn`, the same function again, the loop also watches for answers itself. `heard` is
+    /// called on the loop when [`Hub::events`] has something.
     #[napi(constructor)]
-    pub fn new(env: Env, notify: Notify, turn: Option<Function<'_, (), ()>>) -> napi::Result<Self> {
+    pub fn new(
+        env: Env,
+        notify: Notify,
+        turn: Option<Function<'_, (), ()>>,
+        heard: Notify,
+    ) -> napi::Result<Self> {
         let notify = Arc::new(notify);
         let tell = move || {
             // An environment that ends takes no calls any more; there is nobody left to tell.
@@ -91,7 +104,11 @@ impl Hub {
             Some(turn) => watched(env, tell, turn),
             None => HostLoop::new(tell),
         };
-        let calls = Calls { host, under_way: Vec::new(), guards: Guards::default(), clients: Vec::new() };
+        let events = Events::new(move || {
+            let _ = heard.call((), ThreadsafeFunctionCallMode::NonBlocking);
+        });
+        let (under_way, guards, clients) = Default::default();
+        let calls = Calls { host, under_way, guards, clients, events };
         let calls = Rc::new(RefCell::new(Some(calls)));
         // A worker that is terminated gets to run no JavaScript any more, so `js/` cannot say goodbye.
         env.add_env_cleanup_hook(Rc::clone(&calls), |calls| farewell(&calls))?;
@@ -112,7 +129,7 @@ impl Hub {
         let mut ended = env.create_array(0)?;
         let mut place = self.calls.borrow_mut();
         let Some(calls) = place.as_mut() else { return Ok(ended) };
-        let Calls { host, under_way, guards, clients } = calls;
+        let Calls { host, under_way, guards, clients, .. } = calls;
         let mut told = Ok(());
         host.turn(|done| {
             // What nobody waits for any more is dropped, which gives a lock back.
@@ -128,6 +145,23 @@ impl Hub {
             }
         });
         told.map(|()| ended)
+    }
+
+    /// Takes out what has come up, as JSON: pairs of an event, or `null` for the end of a client, and the number that its
+    /// client was connected with.
+    #[napi(catch_unwind)]
+    pub fn events(&self) -> Option<String> {
+        let events = self.calls.borrow().as_ref().map(|calls| Arc::clone(&calls.events))?;
+        Some(crate::events::json(events.take()))
+    }
+
+    /// Whether debug events of all clients of this environment are wanted.
+    #[napi(catch_unwind)]
+    pub fn want_debug(&self, wants: bool) {
+        let events = self.calls.borrow().as_ref().map(|calls| Arc::clone(&calls.events));
+        if let Some(events) = events {
+            events.want_debug(wants);
+        }
     }
 
     /// The number that goes with what a call has just returned at once.
@@ -154,12 +188,22 @@ impl Hub {
         url: Option<String>,
         program: Option<String>,
         options: Vec<ClientOption>,
+        listener: f64,
     ) -> Reply {
-        let options = match connect(url, program, options) {
+        let mut options = match connect(url, program, options) {
             Ok(options) => options,
             Err(failure) => return failed(failure),
         };
-        self.start(call, async move { Ok(Value::Client(options.builder().connect().await?)) })
+        let events = self.calls.borrow().as_ref().map(|calls| Arc::clone(&calls.events));
+        options.listener = events.map(|events| Listener {
+            events: Arc::new(move || Arc::clone(&events)),
+            number: listener as u64,
+            wants_debug: listener != NOBODY,
+        });
+        self.start(call, async move {
+            let (client, route) = options.connect().await?;
+            Ok(Value::Client(client, route))
+        })
     }
 
     /// Acquires one lock. With `waits` unset it answers at once; see `js/client.cjs` for the ways. The
@@ -351,9 +395,12 @@ impl Hub {
 
     #[napi(catch_unwind)]
     pub fn close(&self, call: f64, client: &NativeClient) -> Reply {
-        let client = Arc::clone(&client.client);
+        let (client, route) = (Arc::clone(&client.client), Arc::clone(&client.route));
         self.start(call, async move {
             client.close().await;
+            if let Some(route) = &*route {
+                route.end();
+            }
             Ok(Value::Nothing)
         })
     }
@@ -453,7 +500,7 @@ impl Hub {
 impl Calls {
     /// Ends what waits, and gives back what is held.
     fn end(self) {
-        let Self { host, under_way, guards, clients } = self;
+        let Self { host, under_way, guards, clients, events: _ } = self;
         drop(under_way);
         drop(host);
         let deadline = Instant::now() + FAREWELL;
@@ -537,11 +584,11 @@ fn payload(value: Value, guards: &mut Guards, clients: &mut Vec<Weak<Polylatch>>
             return (Either7::A(()), f64::from(guard.renewals()));
         }
         Value::Set(set, client) => Either7::E(NativeSet { set: Arc::new(set), _client: client }),
-        Value::Client(client) => {
+        Value::Client(client, route) => {
             let client = Arc::new(client);
             clients.retain(|client| client.strong_count() > 0);
             clients.push(Arc::downgrade(&client));
-            Either7::F(NativeClient { client })
+            Either7::F(NativeClient { client, route: Arc::new(route) })
         }
         Value::Json(text) => Either7::G(text),
     };

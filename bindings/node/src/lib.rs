@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(dead_code, reason = "napi registers functions for JavaScript outside of tests only"))]
 
 mod client;
+mod events;
 mod failure;
 mod gate;
 mod guard;

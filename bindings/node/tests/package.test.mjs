@@ -1,12 +1,18 @@
 // The package as it is installed.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 
 import * as imports from 'polylatch';
+
+import { startRedis } from './stores.mjs';
 
 const require = createRequire(import.meta.url);
 const polylatch = { ...imports };
@@ -55,4 +61,23 @@ test('every error code has its class, as the table of all languages says', () =>
     (name) => name.endsWith('Error') && name !== 'PolylatchError',
   );
   assert.equal(classes.length, table.errors.length);
+});
+
+test('the code in the README of the project runs', async () => {
+  const readme = process.env.POLYLATCH_README;
+  assert.ok(readme, 'POLYLATCH_README names it');
+  const [, block] = /```js\n(.*?)```/s.exec(readFileSync(readme, 'utf8'));
+  const folder = mkdtempSync(join(tmpdir(), 'polylatch-node-readme-'));
+  const redis = await startRedis(folder);
+  try {
+    const file = join(dirname(fileURLToPath(import.meta.url)), 'readme.mjs');
+    writeFileSync(file, block.replace('redis://localhost', redis.url));
+    const { stdout, stderr } = await promisify(execFile)(process.execPath, [file], { timeout: 60_000 });
+    assert.match(stdout, /^write with token \d+n?\n$/);
+    assert.equal(stderr, '');
+    rmSync(file);
+  } finally {
+    redis.child.kill('SIGKILL');
+    rmSync(folder, { recursive: true, force: true });
+  }
 });
