@@ -89,7 +89,11 @@ export interface RequestOptions
   mode?: 'exclusive' | 'shared' | undefined;
   /** Do not wait: the callback gets `null` if somebody else holds the lock. */
   ifAvailable?: boolean | undefined;
-  /** End the leases of the holders, and go before those who wait. Their guards are lost, reason `broken`. */
+  /**
+   * End the leases of the holders, and try to go before the waiters. The holders' guards are lost, reason `broken`, and
+   * their `request` is rejected with an `AbortError` whose `cause` is the {@link LeaseLostError}. A waiter that the store
+   * serves first enters, and is robbed in its turn.
+   */
   steal?: boolean | undefined;
 }
 

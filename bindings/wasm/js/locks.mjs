@@ -1,7 +1,7 @@
 // The shape of the browser's own Web Locks (W3C, "Web Locks API"), over a store that others share.
 
 import { wrongType } from './errors.mjs';
-import { mustBe, mustBeObject, onlyKnown } from './options.mjs';
+import { mustBe, mustBeObject, mustBeText, onlyKnown } from './options.mjs';
 
 const OPTIONS = ['mode', 'ifAvailable', 'steal', 'signal', 'lease', 'label', 'maxHold', 'beatEvery'];
 
@@ -27,6 +27,35 @@ class HeldLock {
   }
 }
 
+/**
+ * Rejects when the lease is ended by a thief, or by an operator, which is the same to its holder.
+ * @param {AbortSignal} signal
+ * @returns {Promise<never>}
+ */
+function whenStolen(signal) {
+  const stolen = new Promise((_, reject) => {
+    const onAbort = () => {
+      if (signal.reason?.reason !== 'broken') return;
+      const error = new DOMException('the lock was stolen', 'AbortError');
+      reject(Object.defineProperty(error, 'cause', { value: signal.reason, configurable: true }));
+    };
+    if (signal.aborted) onAbort();
+    else signal.addEventListener('abort', onAbort, { once: true });
+  });
+  // Nobody waits for it any more once the callback has ended.
+  stolen.catch(() => {});
+  return stolen;
+}
+
+/**
+ * Calls it, so that what it throws at once is a rejection, too.
+ * @param {Function} work
+ * @param {HeldLock} lock
+ */
+async function within(work, lock) {
+  return work(lock);
+}
+
 /** Locks of one client, as `navigator.locks` has them for one origin. */
 class LockManager {
   #client;
@@ -43,7 +72,7 @@ class LockManager {
    */
   async request(name, options, callback) {
     const [given, work] = callback === undefined ? [{}, options] : [options, callback];
-    mustBe('the lock name', name, 'string');
+    mustBeText('the lock name', name);
     mustBe('the callback', work, 'function');
     mustBeObject('options', given);
     onlyKnown(given, OPTIONS);
@@ -59,8 +88,9 @@ class LockManager {
     const guard = await this.#acquire(name, mode, ifAvailable, steal, others);
     if (guard === null) return work(null);
     let result;
+    const stolen = whenStolen(guard.signal);
     try {
-      result = await work(new HeldLock(guard));
+      result = await Promise.race([stolen, within(work, new HeldLock(guard))]);
     } catch (error) {
       // What the work says is what counts; a loss it has heard of, or it was not the reason.
       await guard.release().catch(() => {});

@@ -82,8 +82,28 @@ test('a stolen lock is told to whom it was stolen from, and goes before those wh
     assert.equal(lock.signal.reason.reason, 'broken');
     await Promise.all([waiting, thief]);
   });
-  await assert.rejects(robbed, LeaseLostError);
+  await assert.rejects(robbed, { name: 'AbortError' });
   assert.equal(order.length, 2);
+});
+
+test('whose lock is stolen is told while its callback still runs', async () => {
+  const name = unique('pending');
+  let begun;
+  const runs = new Promise((resolve) => {
+    begun = resolve;
+  });
+  // Its callback never ends.
+  const robbed = one.locks.request(name, () => {
+    begun();
+    return new Promise(() => {});
+  });
+  await runs;
+  const thief = other.locks.request(name, { steal: true }, (lock) => lock.mode);
+  await assert.rejects(
+    robbed,
+    (error) => error.name === 'AbortError' && error.cause instanceof LeaseLostError,
+  );
+  assert.equal(await thief, 'exclusive');
 });
 
 test('what does not go together is a TypeError', async () => {
