@@ -15,7 +15,9 @@ fn run<T>(call: impl Future<Output = T>) -> T {
 fn queue(number: u64, wants_debug: bool) -> (Arc<Events>, mpsc::Receiver<()>, ConnectOptions) {
     let (ring, rung) = mpsc::channel();
     let ring = Mutex::new(ring);
-    let events = Events::new(move || drop(unpoisoned(&ring).send(())));
+    let events = Events::new(move || {
+        let _ = unpoisoned(&ring).send(());
+    });
     let to = Arc::clone(&events);
     let listener = Listener { events: Arc::new(move || Arc::clone(&to)), number, wants_debug };
     let url = Some(format!("memory:events-{number}"));
