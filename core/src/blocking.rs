@@ -220,6 +220,11 @@ impl Guard {
         self.0.beat();
     }
 
+    /// Sets the length of the lease; see [`crate::Guard::extend`].
+    pub fn extend(&self, lease: Duration) -> Result<BootInstant> {
+        patience::block_on(self.0.extend(lease))
+    }
+
     /// Blocks until the lease is lost. After a release it blocks for ever: call it on a thread of its own.
     pub fn wait_until_lost(&self) -> LostReason {
         patience::block_on(self.0.lost())

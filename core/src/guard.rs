@@ -217,6 +217,37 @@ impl Guard {
         self.lease.beat();
     }
 
+    /// Sets the length of the lease: 100 ms to 24 h, and within what the store can keep, as [`crate::Lock::lease`].
+    ///
+    /// The store is asked at once. Returns until when the lease may be relied on now, which is also
+    /// [`Guard::valid_until`]. Later renewals use the new length; with `renew(false)` there are none, so extend
+    /// again before the lease ends. For several guards of one owner id it is the same lease.
+    ///
+    /// A shorter length never takes back what was promised: until the earlier deadline has come within the new
+    /// length, that deadline stays. `max_hold` and `beat_every` limit the lease as before, so the deadline can
+    /// be earlier than asked for.
+    ///
+    /// Consul keeps the length that a lease was acquired with (`unsupported` for another one); extending by
+    /// that length renews it now.
+    ///
+    /// Errors: `lease_lost`; `invalid_argument` for a length out of range and once a release was begun;
+    /// `unsupported`; `backend_unavailable` if the store did not confirm it within the client's time limit or a
+    /// connection failed: the guard then keeps its deadline and its length, though the store may keep the lock
+    /// for the new one.
+    /// The future borrows nothing. Cancellation: once polled, the request goes on, and what the store confirms
+    /// counts.
+    pub fn extend(&self, lease: Duration) -> impl Future<Output = Result<BootInstant>> + Send + use<> {
+        let is_held = *unpoisoned(&self.share) == Share::Held;
+        let held = Arc::clone(&self.lease);
+        async move {
+            if !is_held {
+                held.check()?;
+                return Err(held.released_error());
+            }
+            held.extend(lease).await
+        }
+    }
+
     /// Gives the lock back and waits until the store knows.
     ///
     /// Repeatable: after success it returns `Ok` again, and while another call is under way it waits for

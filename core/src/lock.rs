@@ -59,7 +59,7 @@ impl Lock {
     /// Sets the length of the lease: 100 ms to 24 h, 15 s unless the client says otherwise.
     ///
     /// Shorter: a dead holder is noticed sooner, but a slow network or a pause loses the lock
-    /// sooner. Longer: the reverse. Renewal happens at a third.
+    /// sooner. Longer: the reverse. Renewal happens at a third. [`Guard::extend`] changes it while the lock is held.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.asked.lease = Some(lease);
         self
@@ -93,7 +93,8 @@ impl Lock {
     /// Makes the lock reentrant for this owner id, 1 to 128 bytes, within this client.
     ///
     /// Whoever acquires with the same id while it is held enters at once, without a request, under
-    /// the same lease and fencing token. The lock is released when the last guard is.
+    /// the same lease and fencing token; another `lease` has no effect then, so use [`Guard::extend`]. The lock
+    /// is released when the last guard is.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.asked.owner = Some(owner.into());
         self

@@ -192,7 +192,7 @@ fn check_abilities(asked: &Asked, capability: &Capability) -> Result<()> {
     Ok(())
 }
 
-fn in_range(option: &str, value: Duration, least: Duration, most: Duration) -> Result<()> {
+pub(crate) fn in_range(option: &str, value: Duration, least: Duration, most: Duration) -> Result<()> {
     if value < least || value > most {
         return Err(Error::new(
             ErrorKind::InvalidArgument,

@@ -171,7 +171,11 @@ pub(crate) struct RenewItem {
     pub fence: FencingToken,
     /// The new length, counted from when the store carries this out.
     pub lease: Duration,
-    /// Number of this renewal, from 1, kept by the store for people to see.
+    /// Length of the leases that the holder asks for, unless its limits cut one. The store records it, but
+    /// never less than what is left of the lease.
+    pub length: Duration,
+    /// Number of this renewal, from 1, kept by the store for people to see; 0 if the holder extended a lease
+    /// that is not renewed automatically, whose first lease is then recorded as long as this one.
     pub renewals: u32,
 }
 
@@ -246,6 +250,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// then comes soon ([`LIST_WITHIN`]): so a lock held for less than that costs nothing for it.
     fn lists_late(&self) -> bool {
         false
+    }
+
+    /// Whether a held lease can get another length; see [`RenewItem::length`].
+    fn can_change_lease(&self) -> bool {
+        true
     }
 
     /// A number of the part of the store in which a lock lives. Renewals are sent to each part apart, since one part may

@@ -54,7 +54,7 @@ impl HeldLease {
                 });
                 if let Some(reason) = lost {
                     self.finish(Some(reason));
-                    core.cancel_in_background(contender, false);
+                    core.cancel_in_background(contender, self.longest(), false);
                     return Err(self.lost_error(reason));
                 }
                 self.finish(None);
@@ -75,7 +75,7 @@ impl HeldLease {
                 if error.effect() == Effect::Maybe {
                     // Under the old fence or the new one: a cancellation by owner ends either.
                     self.lose(LostReason::Unverifiable);
-                    core.cancel_in_background(Arc::clone(&self.contender), true);
+                    core.cancel_in_background(Arc::clone(&self.contender), self.longest(), true);
                 }
                 Err(in_context(error))
             }
@@ -154,7 +154,7 @@ impl Drop for Converting {
                 // between two of them.
                 stray = core.service.within(core.settings.timeout, request).await.is_err();
             }
-            if undo(Arc::clone(core), Arc::clone(&lease.contender), stray).await {
+            if undo(Arc::clone(core), Arc::clone(&lease.contender), lease.longest(), stray).await {
                 lease.finish(None);
             }
             drop(alone);

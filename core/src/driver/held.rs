@@ -92,12 +92,13 @@ impl HeldLease {
         match self.judge() {
             LeaseState::Held | LeaseState::Endangered if self.is_held() => Ok(()),
             LeaseState::Lost(reason) => Err(self.lost_error(reason)),
-            LeaseState::Held | LeaseState::Endangered | LeaseState::Released => Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("the lease of {} was given back; acquire a new one", self.contender.name),
-            )
-            .on_lock(self.contender.name.as_str())),
+            LeaseState::Held | LeaseState::Endangered | LeaseState::Released => Err(self.released_error()),
         }
+    }
+
+    pub(crate) fn released_error(&self) -> Error {
+        let message = format!("the lease of {} was given back; acquire a new one", self.contender.name);
+        Error::new(ErrorKind::InvalidArgument, message).on_lock(self.contender.name.as_str())
     }
 
     /// Returns an error if the lease was lost.
@@ -132,6 +133,16 @@ impl HeldLease {
 
     pub(super) fn renewal_sent(&self) -> u32 {
         self.with_machine(Lease::renewal_sent)
+    }
+
+    /// Length of the leases that renewals ask for.
+    pub(super) fn length(&self) -> Duration {
+        unpoisoned(&self.machine).length()
+    }
+
+    /// The longest lease that the store was ever asked for.
+    pub(super) fn longest(&self) -> Duration {
+        unpoisoned(&self.machine).longest()
     }
 
     pub(super) fn renewal_done(

@@ -16,6 +16,7 @@ use crate::wakeups::Wakeups;
 mod acquire;
 mod acquire_all;
 mod convert;
+mod extend;
 mod handle;
 mod held;
 mod owners;
@@ -142,11 +143,12 @@ impl Core {
             .await;
     }
 
-    /// Ends whatever this contender has at the store, in the background. `stray`: see [`undo::undo`].
-    fn cancel_in_background(self: &Arc<Self>, contender: Arc<Contender>, stray: bool) {
+    /// Ends whatever this contender has at the store, in the background. No lease of it is longer than `longest`.
+    /// `stray`: see [`undo::undo`].
+    fn cancel_in_background(self: &Arc<Self>, contender: Arc<Contender>, longest: Duration, stray: bool) {
         let core = Arc::clone(self);
         self.service.spawn_job(async move {
-            undo::undo(core, contender, stray).await;
+            undo::undo(core, contender, longest, stray).await;
         });
     }
 }

@@ -57,7 +57,8 @@ impl<A: Send + 'static> Drop for Undo<A> {
                     stray |= answer.is_err_and(|error| error.effect() == Effect::Maybe);
                 }
                 for contender in contenders {
-                    core.cancel_in_background(contender, stray);
+                    let longest = contender.lease.max(contender.first_lease);
+                    core.cancel_in_background(contender, longest, stray);
                 }
             });
         }
@@ -72,11 +73,15 @@ const HANGS: Duration = Duration::from_secs(600);
 /// the request that is to be undone, from another connection, after the request to undo it.
 const AGAIN: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(1)];
 
-/// Cancels at the store until it has answered, or until the lease has expired there. Returns whether the
-/// store has confirmed it. `stray`: a request to acquire may still be on its way.
-pub(super) async fn undo(core: Arc<Core>, contender: Arc<Contender>, stray: bool) -> bool {
-    let lease = contender.lease.max(contender.first_lease);
-    let end = core.clock.now() + if stray { lease.max(HANGS) } else { lease };
+/// Cancels at the store until it has answered, or until a lease of this length has expired there. Returns
+/// whether the store has confirmed it. `stray`: a request to acquire may still be on its way.
+pub(super) async fn undo(
+    core: Arc<Core>,
+    contender: Arc<Contender>,
+    longest: Duration,
+    stray: bool,
+) -> bool {
+    let end = core.clock.now() + if stray { longest.max(HANGS) } else { longest };
     let mut backoff =
         Backoff::new(Duration::from_millis(20), Duration::from_secs(1), u64::from(core.client.pid));
     loop {

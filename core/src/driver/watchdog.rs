@@ -120,7 +120,7 @@ impl Watchdog {
     }
 
     /// Puts a lease into the schedule for when it next needs attention.
-    fn look_again(&self, lease: &HeldLease, now: BootInstant) {
+    pub(super) fn look_again(&self, lease: &HeldLease, now: BootInstant) {
         let at = match lease.due(now) {
             Due::Renew(_) => now,
             Due::Nothing(at) => at,
@@ -207,6 +207,7 @@ async fn renew(watchdog: Arc<Watchdog>, batch: Vec<(Arc<HeldLease>, Duration)>, 
             contender: Arc::clone(&lease.contender),
             fence: lease.fence,
             lease: *asked,
+            length: lease.length(),
             renewals: lease.renewal_sent(),
         })
         .collect();

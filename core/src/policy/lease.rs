@@ -104,6 +104,11 @@ pub(crate) struct Lease {
     in_flight: bool,
     /// The holder gave it back; the store's word is still out.
     releasing: bool,
+    /// The longest lease that the store was ever asked for.
+    longest: Duration,
+    /// Extensions by the holder: how many were begun, and the latest that the store confirmed.
+    extensions: u32,
+    extended: u32,
     /// The store may know the lease under another fence already; its answer is still out.
     converting: bool,
     failures: u32,
@@ -136,6 +141,9 @@ impl Lease {
             early: false,
             in_flight: false,
             releasing: false,
+            longest: plan.lease.max(plan.first),
+            extensions: 0,
+            extended: 0,
             converting: false,
             failures: 0,
             renewals: 0,
@@ -156,12 +164,17 @@ impl Lease {
     }
 
     /// A lease that goes on in another way: confirmed by a request that left at `sent_at`, for the
-    /// first lease at least, and held since the same moment as before.
+    /// first lease at least, and held since the same moment as before. Where no renewal follows it keeps the
+    /// earlier deadline: a conversion shortens no lease, and that one may have been extended.
     pub(crate) fn continued(&self, sent_at: BootInstant, now: BootInstant) -> Self {
         let mut lease = Self::granted(self.plan, sent_at, now, false, sent_at.as_nanos());
         lease.granted_at = self.granted_at;
         lease.last_beat = self.last_beat;
         lease.renewals = self.renewals;
+        lease.longest = self.longest;
+        if !lease.plan.renew {
+            lease.valid_until = lease.valid_until.max(self.valid_until);
+        }
         lease.valid_until = lease.valid_until.min(lease.limit().0);
         lease
     }
@@ -225,23 +238,11 @@ impl Lease {
         }
         match outcome {
             RenewalOutcome::Extended => {
-                self.early = false;
-                self.failures = 0;
                 self.renewals += 1;
-                if sent_at > self.anchor {
-                    self.anchor = sent_at;
-                    self.anchored = asked;
-                }
-                // Never shorter than before: an extension confirmed late says nothing bad.
-                self.valid_until = self.valid_until.max(valid_until(sent_at, asked)).min(self.limit().0);
-                self.next_renewal = self.plan.renewal_after(self.anchor, self.anchored);
+                self.confirmed(sent_at, asked);
             }
-            // A renewal that was overtaken by the release says nothing about a loss.
-            RenewalOutcome::NotYours if self.releasing => {}
-            RenewalOutcome::NotYours if !self.converting => {
-                self.state = LeaseState::Lost(LostReason::Superseded);
-            }
-            // Nor does one that was overtaken by a conversion: the answer to that tells, and the clock.
+            RenewalOutcome::NotYours if self.releasing || !self.converting => self.refused(),
+            // One that was overtaken by a conversion is no loss: the answer to that tells, and the clock.
             RenewalOutcome::NotYours | RenewalOutcome::Failed => {
                 // At least three tries fit between the first at a third and the end of the lease.
                 let pause = (self.plan.lease / 20).min(Duration::from_secs(1)) * (1 << self.failures.min(2));
@@ -250,6 +251,77 @@ impl Lease {
             }
         }
         self.judge(now);
+    }
+
+    /// The store has extended the lease by a request that left at `sent_at`.
+    fn confirmed(&mut self, sent_at: BootInstant, asked: Duration) {
+        self.early = false;
+        self.failures = 0;
+        if sent_at > self.anchor {
+            self.anchor = sent_at;
+            self.anchored = asked;
+        }
+        // Never shorter than before: the store shortens no lease, and a late answer says nothing bad.
+        self.valid_until = self.valid_until.max(valid_until(sent_at, asked)).min(self.limit().0);
+        self.next_renewal = self.plan.renewal_after(self.anchor, self.anchored);
+    }
+
+    /// The store names another holder. After a release or a conversion has left that says nothing.
+    fn refused(&mut self) {
+        if !self.releasing && !self.converting {
+            self.state = LeaseState::Lost(LostReason::Superseded);
+        }
+    }
+
+    /// Notes that the holder wants another length; returns the number of this extension.
+    pub(crate) fn extension_begun(&mut self, length: Duration) -> u32 {
+        self.longest = self.longest.max(length);
+        self.extensions += 1;
+        self.extensions
+    }
+
+    /// Returns what to ask the store for, if an extension to `length` leaves now: its length, cut by the
+    /// limits, and the number of the renewal; zero if the lease is not renewed automatically.
+    pub(crate) fn extension_at(&self, now: BootInstant, length: Duration) -> (Duration, u32) {
+        (self.cut(now, length), if self.plan.renew { self.renewals + 1 } else { 0 })
+    }
+
+    /// Notes what came of one request of an extension. Once confirmed, renewals use the new length, unless
+    /// an extension that began later was confirmed before.
+    pub(crate) fn extension_done(
+        &mut self,
+        number: u32,
+        length: Duration,
+        (sent_at, asked): (BootInstant, Duration),
+        now: BootInstant,
+        outcome: RenewalOutcome,
+    ) {
+        if self.judge(now).is_over() {
+            return;
+        }
+        match outcome {
+            RenewalOutcome::Extended => {
+                if number > self.extended {
+                    self.extended = number;
+                    self.plan.lease = length;
+                }
+                self.renewals += u32::from(self.plan.renew);
+                self.confirmed(sent_at, asked);
+            }
+            RenewalOutcome::NotYours => self.refused(),
+            RenewalOutcome::Failed => {}
+        }
+        self.judge(now);
+    }
+
+    /// Returns the length of a renewed lease.
+    pub(crate) fn length(&self) -> Duration {
+        self.plan.lease
+    }
+
+    /// Returns the longest lease that the store was ever asked for.
+    pub(crate) fn longest(&self) -> Duration {
+        self.longest
     }
 
     /// Notes a sign of life of the protected work.
@@ -315,7 +387,7 @@ impl Lease {
 
     /// Returns by when the store itself will have let go, at the latest, if nothing more is sent.
     pub(crate) fn server_end(&self, now: BootInstant) -> BootInstant {
-        now + self.plan.lease.max(self.plan.first)
+        now + self.longest
     }
 
     fn endangered_at(&self) -> BootInstant {
@@ -331,11 +403,15 @@ impl Lease {
 
     /// How long a renewal should ask for at `now`: the lease, cut by the limits.
     fn wanted(&self, now: BootInstant) -> Duration {
+        self.cut(now, if self.early { self.plan.first } else { self.plan.lease })
+    }
+
+    /// Cuts a length that is asked for at `now` by the limits.
+    fn cut(&self, now: BootInstant, length: Duration) -> Duration {
         let (limit, _) = self.limit();
         // `valid_until` of the result must not pass the limit, and the server's lease should end
         // soon after it: ask for just so much that drift and margin land on the limit.
         let reach = limit.since(now) + MARGIN;
-        let length = if self.early { self.plan.first } else { self.plan.lease };
         length.min(reach.div_f64(1.0 - DRIFT))
     }
 

@@ -317,7 +317,10 @@ fn a_full_memory_refuses_new_locks_and_lets_held_ones_be_renewed_and_released() 
     assert_eq!(error.kind(), ErrorKind::BackendUnavailable);
     let before = guard.renewals();
     eventually("it is renewed", || guard.renewals() >= before + 3);
-    guard.check().unwrap();
+    block_on(guard.extend(millis(60_000))).unwrap();
+    assert!(guard.remaining() > millis(40_000), "it is also extended");
+    let record = server.command(&["GET", "polylatch:{a}:lock"]);
+    assert!(record.text().is_some_and(|record| record.contains("|400|60000|")), "{record:?}");
     block_on(guard.release()).unwrap();
     assert_eq!(server.command(&["EXISTS", "polylatch:{a}:lock"]), Reply::Int(0));
     assert!(server.command(&["CONFIG", "SET", "maxmemory", "64mb"]).is_ok());

@@ -52,6 +52,8 @@ fn a_full_memory_refuses_new_leases_and_lets_shared_ones_be_renewed_handed_over_
         eventually("it is renewed", || guard.renewals() >= before + 4);
         guard.check().unwrap();
     }
+    block_on(permit.extend(millis(60_000))).unwrap();
+    assert!(permit.remaining() > millis(40_000), "it is also extended");
     block_on(short.release()).unwrap();
     assert!(!seen(&client, "a").waiters[0].silent, "its signs of life are taken");
     block_on(long.release()).unwrap();

@@ -26,7 +26,8 @@
 //!   poller itself or (on release) to nobody, as if everybody else's heartbeat had just lapsed.
 //! - Renewal and polling follow no schedule. A client that never renews is as possible as one that
 //!   renews in every tick, so no result here rests on the renewal that follows an entry by push. Renewals
-//!   have two lengths, the provisional lease and the whole one, in any order.
+//!   have two lengths, the provisional lease and the whole one, in any order; so an extension by the holder,
+//!   to a longer or a shorter lease, is one of them.
 //!
 //! Locks that several can hold have a model of their own: [`shared`]; so have a promotion that forgets,
 //! [`promotion`], and the nodes that vote after a change, [`admission`].

@@ -242,6 +242,11 @@ impl Backend for ConsulBackend {
         self.verb(|inner| inner.renew(items))
     }
 
+    /// A lease is the TTL of a session, which is fixed when the session is created.
+    fn can_change_lease(&self) -> bool {
+        false
+    }
+
     fn convert(&self, contender: &Arc<Contender>, fence: FencingToken, to: Mode) -> Reply<Conversion> {
         self.verb(|inner| inner.convert(Arc::clone(contender), fence, to))
     }

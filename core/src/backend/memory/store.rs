@@ -174,6 +174,7 @@ impl Store {
             Some(holder) if holder.fence == item.fence.get() => {
                 // Never shorten: a renewal that arrives late must not undo a later one.
                 holder.ends_at = holder.ends_at.max(now.boot + item.lease);
+                holder.record(item, now);
                 holder.renewals = item.renewals;
                 holder.renewed_at = Some(now.boot);
                 Renewal::Extended
@@ -474,5 +475,15 @@ impl Lock {
 impl Holder {
     fn is(&self, owner: OwnerToken, fence: u64) -> bool {
         self.contender.owner == owner && self.fence == fence
+    }
+
+    /// Records the length that a renewal brings, but never less than what is left: readers of the record take
+    /// it for the longest that the lease can last.
+    fn record(&mut self, item: &RenewItem, now: Now) {
+        if item.length != self.contender.lease {
+            let lease = item.length.max(self.ends_at.since(now.boot));
+            let first_lease = if item.renewals == 0 { lease } else { self.contender.first_lease };
+            self.contender = Arc::new(Contender { lease, first_lease, ..(*self.contender).clone() });
+        }
     }
 }

@@ -53,7 +53,8 @@ fn surrounded(script: &Script) -> String {
 enum Step {
     Poll(usize),
     TakeAll(Vec<usize>),
-    Renew(Vec<(usize, u64, Duration)>),
+    /// With the lease and the length of each.
+    Renew(Vec<(usize, u64, Duration, Duration)>),
     Release(usize, u64),
     Convert(usize, u64, Mode),
     Cancel(usize),
@@ -203,8 +204,12 @@ impl Worker {
                     let renewed = whom.map(|who| {
                         let contender = &sequence.contenders[who];
                         let is_long = dice.below(2) == 0;
-                        let lease = if is_long { contender.lease } else { contender.first_lease };
-                        (who, fence(who, &mut dice), lease)
+                        // An extension brings another length, longer or shorter.
+                        let length =
+                            contender.lease.as_millis() as u64 * [2, 2, 2, 1, 5][dice.below(5) as usize];
+                        let length = millis(length / 2);
+                        let lease = if is_long { length } else { contender.first_lease };
+                        (who, fence(who, &mut dice), lease, length)
                     });
                     Step::Renew(renewed.collect())
                 }
@@ -292,11 +297,12 @@ impl Worker {
             Step::Renew(items) => {
                 let items: Vec<_> = items
                     .iter()
-                    .map(|(who, fence, lease)| RenewItem {
+                    .map(|(who, fence, lease, length)| RenewItem {
                         contender: Arc::clone(&contenders[*who]),
                         fence: token(*fence),
                         lease: *lease,
-                        renewals: 7,
+                        length: *length,
+                        renewals: if length.as_millis().is_multiple_of(3) { 0 } else { 7 },
                     })
                     .collect();
                 let renewals = items.iter().map(|item| spec.renew(now, item)).collect();

@@ -194,7 +194,7 @@ impl Inner {
             return Ok(Vec::new());
         }
         let mut calls: [_; 2] = [&scripts::RENEW, &scripts::SHARED_RENEW].map(|script| {
-            let args = Vec::with_capacity(items.len() * 5);
+            let args = Vec::with_capacity(items.len() * 6);
             Call { script, keys: Vec::with_capacity(items.len() + 1), args }
         });
         let is_shared = |item: &RenewItem| item.contender.mode != Mode::Mutex;
@@ -215,6 +215,7 @@ impl Inner {
                 let to_list = item.renewals == 1;
                 call.args.push(if to_list { self.keys.spell(&item.contender.name) } else { String::new() });
             }
+            call.args.push(millis(item.length).to_string());
         }
         if !calls[0].keys.is_empty() {
             calls[0].keys.push(self.keys.index());
@@ -243,7 +244,12 @@ impl Inner {
                 };
                 let answer = answers.next().ok_or_else(no_answer)?;
                 self.unlisted.remove(&item.contender);
-                Ok(if answer.int()? == 1 { Renewal::Extended } else { Renewal::NotYours })
+                Ok(match answer.int()? {
+                    1 => Renewal::Extended,
+                    0 => Renewal::NotYours,
+                    // The record of the new length was refused.
+                    _ => Renewal::Unknown,
+                })
             })
             .collect()
     }

@@ -31,6 +31,7 @@ impl Inner {
                     item.fence.get().to_string(),
                     item.lease.as_millis().to_string(),
                     format!("{:08}", item.renewals.min(99_999_999)),
+                    item.length.as_millis().to_string(),
                 ]
             })
             .collect();
@@ -102,7 +103,8 @@ impl Inner {
         let now = Instant::now();
         let mut live = unpoisoned(&self.live);
         for item in items {
-            live.entry(item.contender.owner).and_modify(|confirmed| *confirmed = now);
+            live.entry(item.contender.owner)
+                .and_modify(|(confirmed, longest)| (*confirmed, *longest) = (now, item.lease.max(*longest)));
         }
     }
 
@@ -118,7 +120,7 @@ impl Inner {
         let token = item.fence.get().to_string();
         let args = vec![
             format!("{}|pl1|{:08}|{token}|", contender.owner.to_hex(), item.renewals.min(99_999_999)),
-            value_tail(contender),
+            value_tail(&Contender { lease: item.length, ..(**contender).clone() }),
             contender.first_lease.max(item.lease / 2).min(item.lease).as_millis().to_string(),
             token,
             self.keys.spell(&contender.name),
@@ -131,8 +133,7 @@ impl Inner {
     }
 
     pub(super) async fn release(self: Arc<Self>, contender: Arc<Contender>) -> Result<Released> {
-        unpoisoned(&self.live).remove(&contender.owner);
-        let until = ends_by(&contender);
+        let until = self.end_of(&contender);
         let (call, mut answers) = self.send_release(&contender, false, until);
         let mut tally = Tally { open: answers.unanswered().count(), ..Tally::default() };
         let (mut errors, mut others) = (Vec::new(), 0);
@@ -180,8 +181,7 @@ impl Inner {
 
     /// Leaves nothing of a contender on any node that can be reached.
     pub(super) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
-        unpoisoned(&self.live).remove(&contender.owner);
-        let until = ends_by(&contender);
+        let until = self.end_of(&contender);
         let (call, mut answers) = self.send_release(&contender, true, until);
         let (mut answered, mut errors) = (0, Vec::new());
         loop {
@@ -252,6 +252,13 @@ impl Inner {
         (call, answers)
     }
 
+    /// Renews and heals a contender's lease no more. Returns by when every node has let go of it.
+    fn end_of(&self, contender: &Contender) -> Instant {
+        let live = unpoisoned(&self.live).remove(&contender.owner);
+        let asked = live.map_or(Duration::ZERO, |(_, longest)| longest);
+        Instant::now() + contender.lease.max(contender.first_lease).max(asked) * 2
+    }
+
     /// Asks every node that is worth asking.
     pub(super) fn ask_all(self: &Arc<Self>, call: impl Fn(usize) -> Call) -> Fanout<Data> {
         let needed = self.suspects_are_needed();
@@ -259,11 +266,6 @@ impl Inner {
         let requests = nodes.map(|(at, node)| (at, node.run(call(at)))).collect();
         self.ask(requests)
     }
-}
-
-/// By when every node has let go of a lease that is not renewed any more.
-fn ends_by(contender: &Contender) -> Instant {
-    Instant::now() + contender.lease.max(contender.first_lease) * 2
 }
 
 fn read_renewals(answer: Data, count: usize) -> Result<Vec<i64>> {

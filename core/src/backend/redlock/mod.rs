@@ -73,8 +73,9 @@ struct Inner {
     proposals: Mutex<Proposals>,
     /// The acquisitions that wait, or have waited for what they hold.
     waiting: Mutex<HashMap<OwnerToken, Waited>>,
-    /// The leases that were won and not given back, by when they were last confirmed.
-    live: Mutex<HashMap<OwnerToken, Instant>>,
+    /// The leases that were won and not given back: when each was last confirmed, and the longest lease that
+    /// nodes were asked for since it was won.
+    live: Mutex<HashMap<OwnerToken, (Instant, Duration)>>,
     inbox: Inbox,
     listens: AtomicBool,
     /// Done once this client takes locks.
@@ -271,9 +272,9 @@ impl Inner {
     fn is_live(&self, owner: OwnerToken) {
         let now = Instant::now();
         let mut live = unpoisoned(&self.live);
-        live.insert(owner, now);
+        live.entry(owner).or_insert((now, Duration::ZERO)).0 = now;
         if live.len() > MANY {
-            live.retain(|_, confirmed| now.duration_since(*confirmed) < self.max_lease * 2);
+            live.retain(|_, (confirmed, _)| now.duration_since(*confirmed) < self.max_lease * 2);
         }
         drop(live);
         let mut waiting = unpoisoned(&self.waiting);

@@ -101,7 +101,10 @@ impl Store<'_> {
         let fence = signed(item.fence.get());
         // max() never shortens: a renewal that arrives late must not undo a later one.
         let extended = self.run(
-            "UPDATE lease SET ends_ms = max(ends_ms, ?4), renewals = ?5, renewed_ms = ?6 \
+            // The length on record is never less than what is left.
+            "UPDATE lease SET ends_ms = max(ends_ms, ?4), renewals = ?5, renewed_ms = ?6, \
+             first_ms = iif(?5 = 0 AND lease_ms <> ?7, max(?7, ends_ms - ?8, ?4 - ?8), first_ms), \
+             lease_ms = iif(lease_ms <> ?7, max(?7, ends_ms - ?8, ?4 - ?8), lease_ms) \
              WHERE name = ?1 AND owner = ?2 AND fence = ?3 AND ends_ms > ?6",
             params![
                 item.contender.name.as_str(),
@@ -109,7 +112,9 @@ impl Store<'_> {
                 fence,
                 self.now.begun_ms + ceil_ms(item.lease),
                 item.renewals,
-                self.now.boot_ms
+                self.now.boot_ms,
+                ceil_ms(item.length),
+                self.now.begun_ms
             ],
         )?;
         if extended > 0 {

@@ -28,6 +28,25 @@ pub fn sharing<S: Store>(store: &S, case: fn(&S)) {
     refused(store, &client.semaphore("a", 3).permits(1), "semaphore of 3 permits");
 }
 
+/// Another length for a lease that is held. On Consul it is the TTL of a session, which cannot be changed.
+pub fn changing_leases<S: Store>(store: &S, case: fn(&S)) {
+    let client = store.connect();
+    if client.capability().backend != "consul" {
+        return case(store);
+    }
+    let guard = block_on(client.lock("a").lease(millis(15_000)).acquire()).unwrap();
+    let error = block_on(guard.extend(millis(60_000))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    for part in ["consul cannot change the lease", "TTL", "acquire it with lease=60s", "by 15s to renew"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    // What it can do: renew now, and hold for the whole lease at once.
+    let before = guard.valid_until();
+    assert!(block_on(guard.extend(millis(15_000))).unwrap() > before);
+    guard.check().unwrap();
+    assert_eq!(guard.renewals(), 1);
+}
+
 /// Several locks in one step. Without it they are taken one after the other, and are had together or not
 /// at all in the end.
 pub fn atomic_sets<S: Store>(store: &S, case: fn(&S)) {

@@ -16,6 +16,7 @@ use polylatch::Polylatch;
 
 pub mod abilities;
 pub mod cases;
+pub mod cases_extend;
 pub mod cases_family;
 pub mod cases_inspect;
 pub mod cases_lease;
@@ -99,6 +100,9 @@ macro_rules! contract {
                 a_lost_guard_says_so_and_cannot_be_released,
                 a_guard_is_endangered_before_it_reaches_its_hold_limit,
             }
+            cases_extend::{
+                impossible_extensions_are_errors_and_change_nothing,
+            }
             cases_sets::{
                 several_locks_are_had_together_or_not_at_all,
                 sets_of_locks_do_not_deadlock,
@@ -121,6 +125,12 @@ macro_rules! contract {
                 waiters_enter_in_the_order_in_which_they_came,
                 a_newcomer_does_not_overtake_a_live_waiter,
                 a_newcomer_does_not_overtake_a_live_waiter_behind_many_silent_ones,
+            }
+        );
+        $crate::contract!(@needing changing_leases $factory;
+            cases_extend::{
+                an_extended_lease_outlives_its_first_length_and_a_shortened_one_its_new_one,
+                renewals_use_the_new_length,
             }
         );
         $crate::contract!(@needing atomic_sets $factory;

@@ -4,18 +4,19 @@
 -- server whose memory is full. One lock whose key holds foreign data by now does not keep the others
 -- from being extended.
 -- KEYS: the locks, then the index of names. ARGV: for each lock its 'owner|pl1|', its fence, the lease
--- in ms, the number of this renewal in eight digits, and its name in the index if it is to be listed.
+-- in ms, the number of this renewal in eight digits, its name in the index if it is to be listed, and the
+-- length of the leases that its holder asks for.
 local answers, seen = {}, nil
 for at = 1, #KEYS - 1 do
-  local lock, base = KEYS[at], (at - 1) * 5
+  local lock, base = KEYS[at], (at - 1) * 6
   local value = redis.pcall('GET', lock)
   if type(value) == 'table' then
     if not string.find(value.err, 'WRONGTYPE', 1, true) then return value end
     value = false
   end
   local answer = 0
-  if value and string.sub(value, 1, #ARGV[base + 1]) == ARGV[base + 1]
-    and string.match(value, '^%x+|pl1|%d+|(%d+)|') == ARGV[base + 2] then
+  local fence, length = string.match(value or '', '^%x+|pl1|%d+|(%d+)|%d+|%d+|(%d+)|')
+  if fence == ARGV[base + 2] and string.sub(value, 1, #ARGV[base + 1]) == ARGV[base + 1] then
     local extended = redis.pcall('PEXPIRE', lock, ARGV[base + 3], 'GT')
     -- Before Redis 7.0 there is no GT.
     if type(extended) == 'table' and redis.call('PTTL', lock) < tonumber(ARGV[base + 3]) then
@@ -23,11 +24,22 @@ for at = 1, #KEYS - 1 do
     end
     -- For people only, so a refusal (memory is full) does not matter.
     redis.pcall('SETRANGE', lock, #ARGV[base + 1], ARGV[base + 4])
+    answer = 1
+    if length ~= ARGV[base + 6] then
+      -- Never less than what is left: others cut the lease to the length on record. After the write above
+      -- a full memory does not stop this one; where it does, a longer lease does not count.
+      local left, recorded = redis.call('PTTL', lock), tonumber(length)
+      length = math.max(left, tonumber(ARGV[base + 6]))
+      local granted, first, rest = string.match(value, '^%x+|pl1|%d+|%d+|(%d+)|(%d+)|%d+(|.*)$')
+      if tonumber(ARGV[base + 4]) == 0 then first = string.format('%.0f', length) end
+      local written = redis.pcall('SET', lock, ARGV[base + 1] .. ARGV[base + 4] .. '|' .. fence .. '|' .. granted
+        .. '|' .. first .. '|' .. string.format('%.0f', length) .. rest, 'PX', left)
+      if type(written) == 'table' and written.err and length > recorded then answer = -1 end
+    end
     if ARGV[base + 5] ~= '' then
       seen = seen or redis.call('TIME')
       redis.pcall('ZADD', KEYS[#KEYS], seen[1] .. string.sub('00000' .. seen[2], -6, -4), ARGV[base + 5])
     end
-    answer = 1
   end
   answers[at] = answer
 end

@@ -123,6 +123,8 @@ fn compare(seed: u64) {
                     fence,
                     // One of the shorter ones may arrive after a longer one.
                     lease: if dice.below(2) == 0 { who.lease } else { who.first_lease },
+                    // An extension brings another length, longer or shorter.
+                    length: who.lease * [2, 2, 2, 1, 5][dice.below(5) as usize] / 2,
                     renewals: dice.below(9) as u32,
                 };
                 let (ours, _) = file.step(now, |store| store.renew(&item));
@@ -290,7 +292,8 @@ fn a_shorter_renewal_that_arrives_late_leaves_the_longer_lease_as_it_is() {
         assert_eq!(spec.poll(spec_now, &who, Ask::Try).0, answer);
         let Answer::Held { fence } = answer else { panic!("it is free") };
         for (boot_ms, lease) in [(1_100, who.lease), (1_200, who.first_lease)] {
-            let item = RenewItem { contender: Arc::clone(&who), fence, lease, renewals: 1 };
+            let item =
+                RenewItem { contender: Arc::clone(&who), fence, lease, length: who.lease, renewals: 1 };
             let (now, spec_now) = at(boot_ms);
             assert_eq!(file.step(now, |store| store.renew(&item)).0, Renewal::Extended);
             assert_eq!(spec.renew(spec_now, &item), Renewal::Extended);

@@ -98,7 +98,13 @@ fn a_disk_that_fills_up_refuses_without_effect_and_recovers() {
     pollster::block_on(client.backend.close()).unwrap();
     let client = Client::open(&disk.path());
     let renew = |renewals| {
-        let item = RenewItem { contender: holder.clone(), fence, lease: holder.lease, renewals };
+        let item = RenewItem {
+            contender: holder.clone(),
+            fence,
+            lease: holder.lease,
+            length: holder.lease,
+            renewals,
+        };
         pollster::block_on(client.backend.renew(vec![item]))
     };
     for renewals in 1..20 {

@@ -64,6 +64,7 @@ fn several_leases_of_one_client_are_renewed_converted_and_broken_one_by_one() {
         contender: reader.clone(),
         fence: *fence,
         lease: reader.lease,
+        length: reader.lease,
         renewals: 1,
     });
     let renewed = pollster::block_on(one.backend.renew(items.into())).unwrap();

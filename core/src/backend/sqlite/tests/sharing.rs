@@ -93,7 +93,13 @@ fn a_break_by_another_client_reaches_a_holder_that_asks_nothing() {
     assert_eq!(told.recv_timeout(SOON).unwrap(), (holder.owner, fence.get()));
     println!("a break was told after {:?}", asked.elapsed());
 
-    let item = RenewItem { contender: holder.clone(), fence, lease: holder.lease, renewals: 1 };
+    let item = RenewItem {
+        contender: holder.clone(),
+        fence,
+        lease: holder.lease,
+        length: holder.lease,
+        renewals: 1,
+    };
     let renewed = pollster::block_on(one.backend.renew(vec![item])).unwrap();
     assert_eq!(renewed, [Renewal::NotYours]);
     assert_eq!(told.try_recv().unwrap(), (holder.owner, fence.get()), "said before the renewal's answer");
