@@ -4,8 +4,9 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use polylatch::{Guard, LostReason};
+use polylatch::{BootInstant, Guard, LostReason};
 use tokio::sync::watch;
 
 use crate::failure::Failure;
@@ -47,6 +48,15 @@ impl Held {
     /// writing is under way, and after one that failed.
     pub fn with<T>(&self, ask: impl FnOnce(&Guard) -> T) -> Result<T, Failure> {
         self.place()?.borrow().guard(&self.name).map(|guard| ask(guard))
+    }
+
+    /// Gives the lease another length, and returns until when it may be relied on; see [`Guard::extend`].
+    ///
+    /// Errors: as [`Held::with`] and [`Guard::extend`].
+    /// Cancellation: the request goes on, and what the store confirms counts.
+    pub async fn extend(&self, lease: Duration) -> Result<BootInstant, Failure> {
+        let extension = self.with(|guard| guard.extend(lease))?;
+        Ok(extension.await?)
     }
 
     /// Gives the lock back; see [`Guard::release`]. A step that is under way comes to its end first.
@@ -158,7 +168,6 @@ impl Drop for Step<'_> {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::time::Duration;
 
     use polylatch::Polylatch;
 
@@ -225,6 +234,25 @@ mod tests {
             assert!(!held.with(Guard::is_held).unwrap());
             let other = client.rw_lock("page").write().try_acquire().await.unwrap();
             other.expect("it is free").release().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_handle_is_extended_and_says_so_when_it_cannot_be() {
+        run(async {
+            let client = Polylatch::connect("memory:held-extended").await.unwrap();
+            let lock = client.rw_lock("page").write().lease(Duration::from_secs(5)).renew(false);
+            let held = Held::new(lock.acquire().await.unwrap());
+            let deadline = held.extend(Duration::from_secs(60)).await.unwrap();
+            assert_eq!(held.with(Guard::valid_until).unwrap(), deadline);
+            assert!(held.with(Guard::remaining).unwrap() > Duration::from_secs(40));
+            let (guard, step) = held.take(false).unwrap();
+            let refused = held.extend(Duration::from_secs(60)).await.unwrap_err();
+            assert!(refused.message.contains("is under way"), "{refused:?}");
+            step.end(guard.downgrade().await.unwrap());
+            held.extend(Duration::from_secs(60)).await.unwrap();
+            held.release().await.unwrap();
+            assert_eq!(held.extend(Duration::from_secs(60)).await.unwrap_err().code, "invalid_argument");
         });
     }
 
