@@ -310,6 +310,20 @@ enum PlStatus pl_guard_release(const struct PlGuard *guard,
                                struct PlError **error);
 
 /**
+ * Gives the lease another length; later renewals use it too. The store is asked at once; afterwards
+ * pl_guard_remaining_ms says what there is of it. A shorter length takes nothing back: a deadline that lies
+ * further away stays. `max_hold_ms` and `beat_every_ms` limit the lease as before. Without renewal, extend
+ * again before it ends.
+ *
+ * Errors: "lease_lost"; "invalid_argument" for a length out of range and after a release; "unsupported" where
+ * a lease keeps its length (Consul); "backend_unavailable" if the store did not confirm it within the client's
+ * time limit, and then the guard keeps its deadline and its length.
+ */
+enum PlStatus pl_guard_extend(const struct PlGuard *guard,
+                              int64_t lease_ms,
+                              struct PlError **error);
+
+/**
  * Steps down from writing to reading, without letting a writer in between. The fencing token stays.
  *
  * Errors: "invalid_argument" unless this is the only guard of a write lock; "lease_lost"; as pl_guard_release

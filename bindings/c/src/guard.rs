@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use polylatch::Guard;
-use polylatch_bridge::{Failure, Held, Homed, runtime};
+use polylatch_bridge::{Failure, Held, Homed, runtime, units};
 
 use crate::border::{self, free, handle, infallible, owned_text};
 use crate::cancel::{PlCancel, run, wait_at_most};
@@ -258,6 +258,31 @@ pub unsafe extern "C" fn pl_guard_release(guard: *const PlGuard, error: *mut *mu
     unsafe {
         border::call(error, || {
             run(handle("guard", guard)?.held.release())?;
+            Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
+/// Gives the lease another length; later renewals use it too. The store is asked at once; afterwards
+/// pl_guard_remaining_ms says what there is of it. A shorter length takes nothing back: a deadline that lies
+/// further away stays. `max_hold_ms` and `beat_every_ms` limit the lease as before. Without renewal, extend
+/// again before it ends.
+///
+/// Errors: "lease_lost"; "invalid_argument" for a length out of range and after a release; "unsupported" where
+/// a lease keeps its length (Consul); "backend_unavailable" if the store did not confirm it within the client's
+/// time limit, and then the guard keeps its deadline and its length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_guard_extend(
+    guard: *const PlGuard,
+    lease_ms: i64,
+    error: *mut *mut PlError,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            // Beyond 2^53 the number is rounded, and refused as far too long anyway.
+            let lease = units::millis("lease_ms", lease_ms as f64)?;
+            run(handle("guard", guard)?.held.extend(lease))?;
             Ok(PlStatus::PL_OK)
         })
     }

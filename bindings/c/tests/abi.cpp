@@ -231,6 +231,22 @@ void a_guard_steps_down_and_up(const PlClient *client) {
   pl_guard_free(guard);
 }
 
+void a_held_lease_gets_another_length(const PlClient *client) {
+  PlLockOptions options = defaults();
+  options.lease_ms = 3000;
+  options.renew = 0;
+  PlGuard *guard = acquire(client, "longer", &options);
+  PlError *error = nullptr;
+  CHECK(pl_guard_extend(guard, 60000, nullptr) == PL_OK && pl_guard_remaining_ms(guard) > 40000);
+  CHECK(pl_guard_extend(guard, 5000, nullptr) == PL_OK && pl_guard_remaining_ms(guard) > 40000);
+  CHECK(pl_guard_extend(guard, 1, &error) == PL_ERROR && Failed(error).code == "invalid_argument");
+  CHECK(pl_guard_extend(guard, -1, &error) == PL_ERROR && Failed(error).code == "invalid_argument");
+  CHECK(pl_guard_extend(nullptr, 5000, &error) == PL_ERROR && Failed(error).code == "invalid_argument");
+  CHECK(pl_guard_release(guard, nullptr) == PL_OK);
+  CHECK(pl_guard_extend(guard, 60000, &error) == PL_ERROR && Failed(error).code == "invalid_argument");
+  pl_guard_free(guard);
+}
+
 void several_locks_are_had_together(const PlClient *client) {
   const char *names[] = {"set/b", "set/a", nullptr};
   PlGuardSet *set = nullptr;
@@ -409,6 +425,7 @@ int main(int argc, char **argv) {
     a_wait_ends_when_it_is_cancelled(client);
     a_timed_wait_ends(client);
     a_guard_steps_down_and_up(client);
+  a_held_lease_gets_another_length(client);
     several_locks_are_had_together(client);
     a_loss_is_told(client);
   a_guard_is_freed_when_its_callback_is_over(client);
