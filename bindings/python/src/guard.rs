@@ -3,13 +3,14 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use polylatch::Polylatch;
 use polylatch::resource::Sequencer;
+use polylatch::{BootInstant, Polylatch};
 use polylatch_bridge::{Client as Store, Failure, Held, Homed, runtime};
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
+use crate::args;
 use crate::asyncio::{self, StartedCall};
 use crate::blocking::block;
 use crate::errors::OrRaise;
@@ -27,6 +28,11 @@ pub struct Guard {
     _store: Arc<Store>,
     holder: String,
     watches: Mutex<Vec<Watch>>,
+}
+
+/// An instant in seconds of its clock.
+fn deadline(instant: BootInstant) -> f64 {
+    instant.as_nanos() as f64 / 1e9
 }
 
 /// A callback for the loss. It belongs to the guard alone, where the collector finds it: a callback
@@ -49,6 +55,14 @@ impl Guard {
     fn releasing(&self) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
         let held = Arc::clone(&self.held);
         async move { held.release().await }
+    }
+
+    fn extending(
+        &self,
+        lease: &Bound<'_, PyAny>,
+    ) -> PyResult<impl Future<Output = Result<BootInstant, Failure>> + Send + 'static> {
+        let (held, lease) = (Arc::clone(&self.held), args::seconds("lease", lease)?);
+        Ok(async move { held.extend(lease).await })
     }
 
     fn stepping_down(&self) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
@@ -104,7 +118,7 @@ impl Guard {
     /// sleeps (on Linux ``time.clock_gettime(time.CLOCK_BOOTTIME)``).
     #[getter]
     fn valid_until(&self, py: Python<'_>) -> PyResult<f64> {
-        Ok(self.held.with(polylatch::Guard::valid_until).or_raise(py)?.as_nanos() as f64 / 1e9)
+        Ok(deadline(self.held.with(polylatch::Guard::valid_until).or_raise(py)?))
     }
 
     /// For how many seconds the lease may be relied on from now; 0.0 once it is over.
@@ -179,6 +193,19 @@ impl Guard {
         block(py, self.releasing())
     }
 
+    /// Gives the lease another length, in seconds or as a ``timedelta``; later renewals use it too. The store
+    /// is asked at once. Returns until when the lease may be relied on, as :attr:`valid_until`.
+    ///
+    /// A shorter length takes nothing back: an earlier deadline that lies further away stays. ``max_hold`` and
+    /// ``beat_every`` limit the lease as before. With ``renew=False``, extend again before it ends.
+    ///
+    /// Raises: :class:`LeaseLost`; :class:`InvalidArgument` for a length out of range and after a release;
+    /// :class:`Unsupported` where a lease keeps its length (Consul); :class:`BackendUnavailable` if the store
+    /// did not confirm it in time, and then the guard keeps its deadline and its length.
+    fn extend(&self, py: Python<'_>, lease: &Bound<'_, PyAny>) -> PyResult<f64> {
+        Ok(deadline(block(py, self.extending(lease)?)?))
+    }
+
     /// Steps down from writing to reading without letting a writer in between.
     fn downgrade(&self, py: Python<'_>) -> PyResult<()> {
         block(py, self.stepping_down())
@@ -194,6 +221,12 @@ impl Guard {
 
     fn _start_release(&self, py: Python<'_>) -> PyResult<StartedCall> {
         asyncio::start(py, self.releasing(), |py, ()| Ok(py.None()))
+    }
+
+    fn _start_extend(&self, py: Python<'_>, lease: &Bound<'_, PyAny>) -> PyResult<StartedCall> {
+        asyncio::start(py, self.extending(lease)?, |py, until| {
+            Ok(deadline(until).into_pyobject(py)?.into_any().unbind())
+        })
     }
 
     fn _start_downgrade(&self, py: Python<'_>) -> PyResult<StartedCall> {

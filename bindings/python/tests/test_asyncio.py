@@ -271,6 +271,9 @@ def test_the_family_of_locks(run, url, name):
                 assert guard.mode == "read"
                 assert await guard.try_upgrade() is True
                 assert guard.fencing_token > token
+                if client.capability["backend"] != "consul":
+                    assert await guard.extend(60) == guard.valid_until
+                    assert guard.remaining > 40
             semaphore = client.semaphore(f"{name}/permits", 2)
             async with semaphore.permits(2):
                 assert await semaphore.try_acquire() is None

@@ -225,6 +225,27 @@ def test_a_guard_steps_down_to_reading_and_up_again(client, name):
     assert holders(client, name) == []
 
 
+def test_a_held_lease_gets_another_length(client, name):
+    guard = client.lock(name, lease=3, renew=False).acquire()
+    if client.capability["backend"] == "consul":
+        with pytest.raises(polylatch.Unsupported, match="lease=60s"):
+            guard.extend(60)
+        assert guard.extend(3) == guard.valid_until
+        guard.release()
+        return
+    assert guard.extend(timedelta(seconds=60)) == guard.valid_until
+    assert 40 < guard.remaining <= 60
+    deadline = guard.valid_until
+    assert guard.extend(5) == deadline, "a shorter one takes nothing back"
+    with pytest.raises(polylatch.InvalidArgument, match="lease is 1ms"):
+        guard.extend(0.001)
+    with pytest.raises(TypeError, match="lease must be"):
+        guard.extend("60s")
+    guard.release()
+    with pytest.raises(polylatch.InvalidArgument, match="given back"):
+        guard.extend(60)
+
+
 def test_permits_are_had_up_to_the_number_there_are(client, name):
     semaphore = client.semaphore(name, 3)
     with semaphore.permits(2), semaphore.acquire():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
 
 if TYPE_CHECKING:
     from . import _polylatch as native
-    from ._polylatch import FenceQuality, Mode
+    from ._polylatch import FenceQuality, Mode, Seconds
 
 
 async def carry_out(started: tuple[Any, Optional[native.UnderWayCall]]) -> Any:
@@ -144,6 +144,13 @@ class AsyncGuard:
         If the awaiting task is cancelled, the background finishes the release.
         """
         await carry_out(self._native._start_release())
+
+    async def extend(self, lease: Seconds) -> float:
+        """Gives the lease another length and returns the deadline; see :meth:`polylatch.Guard.extend`.
+
+        If the awaiting task is cancelled, the request goes on, and what the store confirms counts.
+        """
+        return cast("float", await carry_out(self._native._start_extend(lease)))
 
     async def downgrade(self) -> None:
         """Steps down from writing to reading without letting a writer in between."""
