@@ -175,6 +175,16 @@ const hub = {
   /**
    * @param {number} call
    * @param {any} held a {@link Held}
+   * @param {number} lease
+   */
+  extend(call, held, lease) {
+    const number = held.number();
+    return number === undefined ? held.check() : native.extend(call, number, lease);
+  },
+
+  /**
+   * @param {number} call
+   * @param {any} held a {@link Held}
    */
   lost(call, held) {
     const number = held.number();

@@ -3,6 +3,7 @@
 
 const { hub, call, follow, isFault } = require('./calls.cjs');
 const { errorOf, canceled } = require('./errors.cjs');
+const { mustBe } = require('./options.cjs');
 
 /** @typedef {import('./native').NativeGuard} NativeGuard */
 /** @typedef {import('./native').NativeSet} NativeSet */
@@ -142,6 +143,13 @@ class Guard {
     const giveBack = () => call((number) => hub.release(number, this.#native));
     // A step that is under way comes to its end first.
     return state.step === undefined ? giveBack() : state.step.then(giveBack);
+  }
+
+  /** @param {number} lease */
+  async extend(lease) {
+    const millis = mustBe('lease', lease, 'number');
+    await call((number) => hub.extend(number, this.#native, millis));
+    return this.remaining;
   }
 
   async downgrade() {

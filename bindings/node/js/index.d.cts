@@ -122,6 +122,17 @@ export class Guard implements AsyncDisposable {
    */
   release(): Promise<void>;
   /**
+   * Gives the lease another length, in milliseconds; later renewals use it too. The store is asked at once. Returns
+   * what remains of the lease then, as {@link Guard.remaining}.
+   *
+   * A shorter length takes nothing back: a deadline that lies further away stays. `maxHold` and `beatEvery` limit the
+   * lease as before. With `renew: false`, extend again before it ends.
+   * @throws {LeaseLostError}; {@link InvalidArgumentError} for a length out of range and after a release;
+   * {@link UnsupportedError} where a lease keeps its length (Consul); {@link BackendUnavailableError} if the store
+   * did not confirm it in time, and then the guard keeps its deadline and its length.
+   */
+  extend(lease: number): Promise<number>;
+  /**
    * Steps down from writing to reading, without letting a writer in between. The token stays. After an error
    * the guard is gone.
    */

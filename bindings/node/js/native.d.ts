@@ -90,6 +90,7 @@ export class Hub {
   release(call: number, guard: number): Reply;
   releaseAll(call: number, set: NativeSet): Reply;
   convert(call: number, guard: number, up: boolean): Reply;
+  extend(call: number, guard: number, lease: number): Reply;
   lost(call: number, guard: number): Reply;
   lostOne(call: number, set: NativeSet): Reply;
   endangered(call: number, guard: number): Reply;

@@ -15,6 +15,7 @@ use polylatch::{FencingToken, GuardSet, Lock, LostReason, Polylatch};
 use polylatch_bridge::events::Listener;
 use polylatch_bridge::{
     Events, Failure, HostLoop, LockSpec, Route, Started, UnderWay, one_ended, run_interruptible, step,
+    units,
 };
 
 use crate::client::NativeClient;
@@ -271,6 +272,17 @@ impl Hub {
                 guard.release().await?;
                 Ok(Value::Released(number, guard))
             }),
+            Err(failure) => failed(failure),
+        }
+    }
+
+    /// Gives the lease another length, in milliseconds.
+    #[napi(catch_unwind)]
+    pub fn extend(&self, call: f64, guard: u32, lease: f64) -> Reply {
+        let extension = units::millis("lease", lease)
+            .and_then(|lease| self.guard(guard as usize).map(|guard| guard.extend(lease)));
+        match extension {
+            Ok(extension) => self.start(call, async move { Ok(extension.await.map(|_| Value::Nothing)?) }),
             Err(failure) => failed(failure),
         }
     }

@@ -13,6 +13,7 @@ import {
   PolylatchError,
   StaleTokenError,
   TokenGate,
+  UnsupportedError,
   WaitTimeoutError,
 } from 'polylatch';
 
@@ -65,6 +66,24 @@ for (const [store, url] of await stores()) {
           return true;
         });
         await held.release();
+      }));
+
+    test('a held lease gets another length', () =>
+      two(async (one, _other, name) => {
+        const guard = await one.lock(name, { lease: 3_000, renew: false });
+        if (one.capability.backend === 'consul') {
+          await assert.rejects(guard.extend(60_000), UnsupportedError);
+          assert.ok((await guard.extend(3_000)) > 0);
+          return guard.release();
+        }
+        assert.ok((await guard.extend(60_000)) > 40_000);
+        assert.ok((await guard.extend(5_000)) > 40_000, 'a shorter one takes nothing back');
+        assert.ok(guard.remaining > 40_000);
+        await assert.rejects(guard.extend(1), /lease is 1ms/);
+        await assert.rejects(guard.extend(Number.NaN), InvalidArgumentError);
+        await assert.rejects(guard.extend('5s'), TypeError);
+        await guard.release();
+        await assert.rejects(guard.extend(60_000), InvalidArgumentError);
       }));
 
     test('a waiter gets the lock when it is released', () =>
