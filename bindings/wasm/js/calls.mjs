@@ -46,6 +46,7 @@ const hub = {
   release: callOf('release'),
   releaseAll: callOf('releaseAll'),
   convert: callOf('convert'),
+  extend: callOf('extend'),
   lost: callOf('lost'),
   lostOne: callOf('lostOne'),
   endangered: callOf('endangered'),

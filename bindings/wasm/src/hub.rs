@@ -19,7 +19,7 @@ use crate::failure::fault;
 #[cfg(feature = "consul")]
 use crate::fetch::HostFetch;
 use crate::guard::{NativeClient, NativeGuard, NativeSet};
-use crate::options::{connect_options, lock_options, way};
+use crate::options::{connect_options, lock_options, millis, way};
 #[cfg(feature = "redis")]
 use crate::redis::HostRedis;
 
@@ -155,6 +155,15 @@ impl Hub {
         match guard.get() {
             Err(_) if guard.is_given_up() => JsValue::UNDEFINED,
             Ok(guard) => self.start(call, async move { Ok(guard.release().await.map(|()| Value::Nothing)?) }),
+            Err(failure) => fault(&failure),
+        }
+    }
+
+    /// Gives the lease another length, in milliseconds.
+    pub fn extend(&self, call: u32, guard: &NativeGuard, lease: f64) -> JsValue {
+        let extension = millis("lease", lease).and_then(|lease| guard.get().map(|guard| guard.extend(lease)));
+        match extension {
+            Ok(extension) => self.start(call, async move { Ok(extension.await.map(|_| Value::Nothing)?) }),
             Err(failure) => fault(&failure),
         }
     }

@@ -13,7 +13,7 @@ extern "C" {
     fn shown(number: f64) -> String;
 }
 
-fn millis(option: &str, value: f64) -> Result<Duration, Failure> {
+pub fn millis(option: &str, value: f64) -> Result<Duration, Failure> {
     millis_shown(option, value, shown)
 }
 
