@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use polylatch::Guard;
-use polylatch_bridge::{Client, Failure, Homed, border, runtime};
+use polylatch_bridge::{Client, Failure, Homed, border, runtime, units};
 use tokio::sync::watch;
 
 use crate::direct::Number;
@@ -158,6 +158,15 @@ impl Slot {
                 self.forget_listeners();
             }
             released
+        })
+        .await
+    }
+
+    /// Gives the lease another length, in seconds; see [`polylatch::Guard::extend`].
+    pub async fn extend(self: Arc<Self>, lease: f64) -> Result<f64, NativeError> {
+        handed(async move {
+            let lease = units::seconds("lease", lease)?;
+            Ok(self.holding()?.single()?.extend(lease).await?.as_nanos() as f64 / 1e9)
         })
         .await
     }

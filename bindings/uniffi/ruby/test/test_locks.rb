@@ -65,6 +65,9 @@ class TestLocks < PolylatchTest
     before = one.fencing_token
     assert one.try_upgrade
     assert_operator one.fencing_token, :>, before
+    assert_equal one.extend(60), one.valid_until
+    assert_operator one.remaining, :>, 40
+    assert_fails("invalid_argument", "lease") { one.extend(0.001) }
     one.downgrade
     assert_equal "read", one.mode
     assert_fails("invalid_argument", "read", "write") { one.downgrade }

@@ -108,6 +108,20 @@ module Polylatch
       Told.told { @slot.renewals }
     end
 
+    # Gives the lease another length, in seconds; later renewals use it too. The store is asked at once. Returns
+    # until when it may be relied on, as #valid_until.
+    #
+    # A shorter length takes nothing back: a deadline that lies further away stays. +max_hold+ and +beat_every+
+    # limit the lease as before. Without renewal, extend again before it ends.
+    #
+    # Raises LeaseLost; InvalidArgument for a length out of range and after a release; Unsupported where a lease
+    # keeps its length (Consul); BackendUnavailable if the store did not confirm it in time, and then the guard
+    # keeps its deadline and its length.
+    def extend(lease)
+      lease = Words.number("lease", lease)
+      Told.told { @slot.extend(lease) }
+    end
+
     # Steps down from writing to reading without letting a writer in between.
     def downgrade
       Told.told { @slot.downgrade }

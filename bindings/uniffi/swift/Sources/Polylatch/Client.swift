@@ -164,7 +164,7 @@ private func wanted(
     )
 }
 
-private func seconds(_ length: Duration) -> Double {
+func seconds(_ length: Duration) -> Double {
     Double(length.components.seconds) + Double(length.components.attoseconds) / 1e18
 }
 

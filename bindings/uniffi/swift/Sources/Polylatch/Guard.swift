@@ -69,6 +69,20 @@ public final class Guard: Held, @unchecked Sendable {
     /// How often it was renewed.
     public func renewals() throws -> Int64 { try told { try slot.renewals() } }
 
+    /// Gives the lease another length; later renewals use it too. The store is asked at once. Returns until when it
+    /// may be relied on, as `validUntil`.
+    ///
+    /// A shorter length takes nothing back: a deadline that lies further away stays. `maxHold` and `beatEvery` limit
+    /// the lease as before. Without renewal, extend again before it ends.
+    ///
+    /// Throws `lease_lost`; `invalid_argument` for a length out of range and after a release; `unsupported` where a
+    /// lease keeps its length (Consul); `backend_unavailable` if the store did not confirm it in time, and then the
+    /// guard keeps its deadline and its length.
+    @discardableResult
+    public func extend(_ lease: Duration) async throws -> Duration {
+        .seconds(try await told { try await slot.extend(lease: seconds(lease)) })
+    }
+
     /// Steps down from writing to reading without letting a writer in between.
     public func downgrade() async throws {
         try await told { try await slot.downgrade() }

@@ -80,6 +80,10 @@ final class LocksTests: XCTestCase {
             XCTAssertTrue(alone)
             XCTAssertGreaterThan(one.fencingToken, before)
             XCTAssertEqual(try one.mode(), "write")
+            let deadline = try await one.extend(.seconds(60))
+            XCTAssertEqual(try one.validUntil(), deadline)
+            XCTAssertGreaterThan(one.remaining, .seconds(40))
+            try await fails("invalid_argument", "lease") { try await one.extend(.milliseconds(1)) }
             try await one.downgrade()
             XCTAssertEqual(try one.mode(), "read")
             try await fails("invalid_argument", "read", "write") { try await one.downgrade() }

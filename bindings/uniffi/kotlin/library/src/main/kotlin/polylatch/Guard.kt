@@ -78,6 +78,19 @@ public class Guard internal constructor(slot: Slot) : Held(slot) {
     /** How often it was renewed. */
     public val renewals: Long get() = told { slot.renewals() }
 
+    /**
+     * Gives the lease another length; later renewals use it too. The store is asked at once. Returns until when
+     * it may be relied on, as [validUntil].
+     *
+     * A shorter length takes nothing back: a deadline that lies further away stays. `maxHold` and `beatEvery`
+     * limit the lease as before. Without renewal, extend again before it ends.
+     *
+     * Throws [LeaseLostException]; [InvalidArgumentException] for a length out of range and after a release;
+     * [UnsupportedException] where a lease keeps its length (Consul); [BackendUnavailableException] if the store
+     * did not confirm it in time, and then the guard keeps its deadline and its length.
+     */
+    public suspend fun extend(lease: Duration): Duration = finishing { slot.extend(lease.secs()) }.seconds
+
     /** Steps down from writing to reading without letting a writer in between. */
     public suspend fun downgrade(): Unit = finishing { slot.downgrade() }
 

@@ -88,6 +88,9 @@ class LocksTest {
             assertTrue(one.tryUpgrade())
             assertTrue(one.fencingToken > before)
             assertEquals("write", one.mode)
+            assertEquals(one.extend(60.seconds), one.validUntil)
+            assertTrue(one.remaining > 40.seconds)
+            fails("invalid_argument", "lease") { one.extend(1.milliseconds) }
             one.downgrade()
             assertEquals("read", one.mode)
             fails("invalid_argument", "read", "write") { one.downgrade() }

@@ -168,6 +168,10 @@ public class Guard internal constructor(private val guard: polylatch.Guard) : He
     public val mode: String get() = guard.mode
     public val renewals: Long get() = guard.renewals
 
+    /** Gives the lease another length; see [polylatch.Guard.extend]. */
+    public fun extend(lease: Duration): Duration =
+        uninterrupted { guard.extend(lease.toKotlinDuration()) }.toJavaDuration()
+
     public fun downgrade(): Unit = uninterrupted { guard.downgrade() }
 
     public fun tryUpgrade(): Boolean = uninterrupted { guard.tryUpgrade() }
