@@ -31,6 +31,7 @@ type request struct {
 	By      string         `json:"by"`
 	Reason  string         `json:"reason"`
 	Target  uint64         `json:"target"`
+	LeaseMs int64          `json:"lease_ms"`
 }
 
 // call is a request that is under way.
@@ -110,6 +111,9 @@ func (s *shim) serve(r *request, cancel *C.PlCancel) (any, error) {
 	case "beat":
 		held.beat()
 		return nothing, nil
+	case "extend":
+		var err *C.PlError
+		return nothing, done(C.pl_guard_extend(held.one, C.int64_t(r.LeaseMs), &err), err)
 	case "lost":
 		return lost(held, cancel)
 	case "downgrade":

@@ -124,6 +124,9 @@ async function serve(request, signal) {
     case 'beat':
       guard().beat();
       return {};
+    case 'extend':
+      await guard().extend(request.lease_ms);
+      return {};
     case 'lost': {
       const lost = guard().signal;
       if (!lost.aborted) await once(lost, 'abort');

@@ -58,6 +58,10 @@ class Shim:
         self.guard(request).beat()
         return {}
 
+    async def do_extend(self, request):
+        await self.guard(request).extend(request["lease_ms"] / 1000)
+        return {}
+
     async def do_lost(self, request):
         lost = self.guard(request).lost
         if not await lost.wait():

@@ -35,6 +35,7 @@ class Shim
     when "release" then done { guard(request).release }
     when "check" then done { guard(request).check }
     when "beat" then done { guard(request).beat }
+    when "extend" then done { guard(request).extend(request[:lease_ms] / 1000.0) }
     when "lost" then { reason: lost(guard(request)) }
     when "downgrade" then keep(request, guard(request).downgrade)
     when "upgrade" then keep(request, guard(request).then { |held| held if held.try_upgrade })

@@ -265,6 +265,9 @@ impl<'a> Play<'a> {
             Verb::Release => json!({"op": "release", "client": client, "guard": guard}),
             Verb::Check => json!({"op": "check", "client": client, "guard": guard}),
             Verb::Beat => json!({"op": "beat", "client": client, "guard": guard}),
+            Verb::Extend => {
+                json!({"op": "extend", "client": client, "guard": guard, "lease_ms": step.ms})
+            }
             Verb::Lost => json!({"op": "lost", "client": client, "guard": guard}),
             Verb::Downgrade => json!({"op": "downgrade", "client": client, "guard": guard}),
             Verb::Upgrade => json!({"op": "upgrade", "client": client, "guard": guard}),

@@ -101,6 +101,8 @@ pub enum Verb {
     Release,
     Check,
     Beat,
+    /// Gives the lease another length.
+    Extend,
     /// Waits until the guard is lost.
     Lost,
     Downgrade,
@@ -240,6 +242,7 @@ impl Scenario {
                 Verb::Release | Verb::Check | Verb::Beat | Verb::Lost | Verb::Downgrade | Verb::Upgrade => {
                     step.guard.is_none().then_some("guard")
                 }
+                Verb::Extend => (step.guard.is_none() || step.ms.is_none()).then_some("guard and ms"),
                 Verb::Break => (step.lock.is_none() || step.guard.is_none()).then_some("lock and guard"),
                 Verb::Finish | Verb::Waiting | Verb::Cancel => step.begun.is_none().then_some("begun"),
                 Verb::Sleep => step.ms.is_none().then_some("ms"),

@@ -29,6 +29,7 @@ struct Request {
     token: u64,
     by: String,
     reason: String,
+    lease_ms: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -176,6 +177,11 @@ impl Shim {
             }
             "beat" => {
                 self.guard(&request)?.beat();
+                Ok(json!({}))
+            }
+            "extend" => {
+                let guard = self.guard(&request)?;
+                guard.extend(Duration::from_millis(request.lease_ms)).await?;
                 Ok(json!({}))
             }
             "lost" => {

@@ -131,6 +131,8 @@ func serve(_ shim: Shim, _ request: Request) async throws -> Json {
         try await shim.held(request).check()
     case "beat":
         try await shim.held(request).beat()
+    case "extend":
+        try await single(shim, request).extend(.milliseconds(request.whole("lease_ms")))
     case "lost":
         return ["reason": try await lost(shim.held(request))]
     case "downgrade":

@@ -44,6 +44,7 @@ private class Shim {
         "release" -> done { held(request).release() }
         "check" -> done { held(request).check() }
         "beat" -> done { held(request).beat() }
+        "extend" -> done { guard(request).extend(request["lease_ms"].asLong.milliseconds) }
         "lost" -> mapOf("reason" to lost(held(request)))
         "downgrade" -> guard(request).let { it.downgrade(); keep(request, it) }
         "upgrade" -> guard(request).let { keep(request, if (it.tryUpgrade()) it else null) }
