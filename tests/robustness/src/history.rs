@@ -216,9 +216,9 @@ impl History {
 
     /// For stores that lose data: a holder may be told that the store does not name it any more before its
     /// lease has ended. That is early, and not wrong; the rules take it like the end that it announces.
-    /// Returns how many sections that is: the caller bounds it, or a store that loses leases for no reason passes.
-    pub fn expect_early_news(&mut self) -> usize {
-        let mut early = 0;
+    /// Returns when these sections ended: the caller bounds them, or a store that loses leases for no reason passes.
+    pub fn expect_early_news(&mut self) -> Vec<u64> {
+        let mut early = Vec::new();
         for section in &mut self.sections {
             let mut is_early = false;
             if let Some(left) = &mut section.left
@@ -234,7 +234,9 @@ impl History {
                 *result = "expired".into();
                 is_early = true;
             }
-            early += usize::from(is_early);
+            if is_early {
+                early.push(section.end());
+            }
         }
         early
     }

@@ -43,6 +43,9 @@ pub struct Plan<'store> {
     pub faults: u64,
     /// URLs of the workers; there are as many processes as URLs.
     pub urls: Vec<String>,
+    /// URLs of further workers whose sections are short, and over how many locks these go: the locks of the others,
+    /// which they find held, and more.
+    pub quick: (Vec<String>, u64),
     /// A way to look into the store that is not hurt; empty if nobody looks.
     pub looks: String,
     pub threads: u64,
@@ -57,6 +60,8 @@ pub struct Plan<'store> {
     pub kills: u64,
     pub pauses: u64,
     pub others: Vec<(u64, Hurt<'store>)>,
+    /// Faults are at least so far apart, and as long after the first workers and before the end.
+    pub apart: Duration,
 }
 
 impl Plan<'_> {
@@ -70,6 +75,7 @@ impl Plan<'_> {
             sections: 0,
             faults: 0,
             urls,
+            quick: (Vec::new(), 0),
             looks,
             threads: 3,
             locks: 6,
@@ -79,6 +85,17 @@ impl Plan<'_> {
             kills: 1,
             pauses: 0,
             others: Vec::new(),
+            apart: Duration::ZERO,
+        }
+    }
+
+    /// Which URL the worker at this place has, over how many locks it goes, and one in how many of its sections
+    /// is long.
+    fn task(&self, place: usize) -> (&str, u64, u64) {
+        let (quick, locks) = &self.quick;
+        match self.urls.get(place) {
+            Some(url) => (url, self.locks, self.long_one_in),
+            None => (&quick[place - self.urls.len()], *locks, SELDOM),
         }
     }
 }
@@ -179,16 +196,16 @@ pub fn run(plan: &Plan<'_>, evidence: &Evidence) -> Outcome {
         faults: BTreeMap::new(),
         random: Random::seeded(plan.seed),
     };
-    for place in 0..plan.urls.len() {
+    for place in 0..plan.urls.len() + plan.quick.0.len() {
         let slot = fleet.spawn(place);
         fleet.slots.push(slot);
     }
     for number in 0..plan.faults {
         // The first tenth and the last tenth pass without new faults.
-        fleet.progress(plan.sections / 10 + plan.sections * 8 / 10 * number / plan.faults);
+        fleet.progress(plan.sections / 10 + plan.sections * 8 / 10 * number / plan.faults, plan.apart);
         fleet.hurt();
     }
-    fleet.progress(plan.sections);
+    fleet.progress(plan.sections, plan.apart);
     fleet.end();
     let elapsed = started.elapsed();
     let seen = watcher.map(Watcher::stop).unwrap_or_default();
@@ -227,15 +244,16 @@ impl<'store> Fleet<'_, 'store> {
         let who = format!("w{place}.{life}");
         let file = |suffix: &str| -> PathBuf { self.evidence.file(&format!("{who}.{suffix}")) };
         let plan = self.plan;
+        let (url, locks, long_one_in) = plan.task(place);
         let seed = self.random.draw();
         // Every second worker may be of another version: a fleet is upgraded one by one.
         let other = std::env::var_os("POLYLATCH_ROBUSTNESS_BESIDE").filter(|_| place / 2 % 2 == 1);
         let program = other.unwrap_or_else(|| plan.program.into());
         let child = Command::new(program)
-            .args(["load", &plan.urls[place]])
+            .args(["load", url])
             .args([self.resource.path(), &file("history")])
-            .args([seed, plan.locks, plan.threads].map(|number| number.to_string()))
-            .args([&plan.long.as_millis().to_string(), &plan.long_one_in.to_string(), plan.family.code()])
+            .args([seed, locks, plan.threads].map(|number| number.to_string()))
+            .args([&plan.long.as_millis().to_string(), &long_one_in.to_string(), plan.family.code()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(File::create(file("stderr")).expect("the folder is ours"))
@@ -245,17 +263,23 @@ impl<'store> Fleet<'_, 'store> {
         Slot { who, child, paused: false }
     }
 
-    /// Waits until so many sections wrote, and ends faults whose time is over meanwhile.
+    /// Waits until so many sections wrote and this time has passed, and ends faults whose time is over meanwhile.
     #[track_caller]
-    fn progress(&mut self, sections: u64) {
+    fn progress(&mut self, sections: u64, least: Duration) {
         let mut seen = self.resource.sections();
         let mut moved = Instant::now();
+        let least = moved + least;
         loop {
             self.heal(Instant::now());
-            let stuck = moved + STUCK;
-            let next = self.healing.iter().map(|(at, _)| *at).min().unwrap_or(stuck).min(stuck);
-            let now = self.resource.wait_for(sections, next);
-            if now >= sections {
+            let mut until = moved + STUCK;
+            until = self.healing.iter().map(|(at, _)| *at).min().unwrap_or(until).min(until);
+            let is_late = Instant::now() >= least;
+            let now = match is_late {
+                true => self.resource.wait_for(sections, until),
+                // Until that time, however many they are.
+                false => self.resource.wait_for(u64::MAX, until.min(least)),
+            };
+            if is_late && now >= sections {
                 return;
             }
             if now > seen {

@@ -82,6 +82,8 @@ fn sections_never_overlap_while_workers_connections_and_the_agent_are_hurt() {
         kills: 20,
         pauses: 20,
         others: vec![(10, reset), (20, silence), (5, pause_agent)],
+        quick: (Vec::new(), 0),
+        apart: Duration::ZERO,
     };
     let mut outcome = run(&plan, &evidence);
     println!("consul under load (seed {seed}):\n{}", outcome.figures);
@@ -138,6 +140,8 @@ fn sections_never_overlap_while_sessions_are_destroyed() {
         kills: 0,
         pauses: 0,
         others: vec![(1, destroy)],
+        quick: (Vec::new(), 0),
+        apart: Duration::ZERO,
     };
     let mut outcome = run(&plan, &evidence);
     println!("consul with destroyed sessions (seed {seed}):\n{}", outcome.figures);
@@ -154,7 +158,7 @@ fn sections_never_overlap_while_sessions_are_destroyed() {
             *result = "superseded".into();
         }
     }
-    let early = outcome.history.expect_early_news() as u64;
+    let early = outcome.history.expect_early_news().len() as u64;
     evidence.judge(&mut outcome.history);
     assert!(outcome.figures.sections as u64 >= plan.sections, "{}", outcome.figures);
     // A destroyed session takes what its client holds, one lock of each thread, and nothing else takes a
@@ -207,6 +211,8 @@ fn no_lock_is_lost_while_leaders_are_killed_under_load() {
         kills: 0,
         pauses: 0,
         others: vec![(1, kill)],
+        quick: (Vec::new(), 0),
+        apart: Duration::ZERO,
     };
     let mut outcome = run(&plan, &evidence);
     let elections = elections.take();

@@ -142,7 +142,7 @@ fn under_promotions(
     });
     println!("promotions made by the Sentinels: {}", all.len());
     assert!(all.len() as u64 >= wanted, "{} promotions", all.len());
-    let early = outcome.history.expect_early_news();
+    let early = outcome.history.expect_early_news().len();
     println!("sentinel under load (seed {seed}, {options}):\n{}", outcome.figures);
     println!("losses told before the lease had ended, because the promoted replica did not know it: {early}");
     let bound = all.len() as u64 * plan.locks;

@@ -126,15 +126,26 @@ impl Nodes {
                 let length = some_time(random);
                 let at = self.choose_silent(random, length)?;
                 self.servers[at].pause();
-                let end: Healing<'_> = (length, Box::new(move || self.servers[at].resume()));
+                let end: Healing<'_> = (
+                    length,
+                    Box::new(move || {
+                        self.servers[at].resume();
+                        self.are_back(&[at]);
+                    }),
+                );
                 Some((format!("{kind:?}: {at} for {length:?}"), Some(end)))
             }
             Kind::Slow => {
                 let length = some_time(random);
                 let at = self.choose_silent(random, length)?;
                 self.proxies[at].set_latency(Duration::from_millis(90), Duration::from_millis(90));
-                let end: Healing<'_> =
-                    (length, Box::new(move || self.proxies[at].set_latency(Duration::ZERO, Duration::ZERO)));
+                let end: Healing<'_> = (
+                    length,
+                    Box::new(move || {
+                        self.proxies[at].set_latency(Duration::ZERO, Duration::ZERO);
+                        self.are_back(&[at]);
+                    }),
+                );
                 Some((format!("{kind:?}: {at} for {length:?}"), Some(end)))
             }
             Kind::CutOff => {
@@ -142,7 +153,13 @@ impl Nodes {
                 let length = some_time(random);
                 let at = self.choose_silent(random, length)?;
                 self.proxies[at].set_hold(hold);
-                let end: Healing<'_> = (length, Box::new(move || self.proxies[at].set_hold(Hold::Off)));
+                let end: Healing<'_> = (
+                    length,
+                    Box::new(move || {
+                        self.proxies[at].set_hold(Hold::Off);
+                        self.are_back(&[at]);
+                    }),
+                );
                 Some((format!("{kind:?}: {at}, {hold:?} for {length:?}"), Some(end)))
             }
             // What is lost on the way may be a renewal: the node is behind until the next one.
@@ -153,7 +170,7 @@ impl Nodes {
             }
             Kind::LosesReply => {
                 let nth = 1 + random.below(10) as usize;
-                let at = self.choose_silent(random, Duration::from_secs(2))?;
+                let at = self.choose_silent(random, Duration::from_secs(5))?;
                 self.proxies[at].drop_reply("EVALSHA", nth);
                 Some((format!("{kind:?}: {at}"), None))
             }
@@ -187,6 +204,7 @@ impl Nodes {
                     false => self.servers[*at].start_again(),
                 }
             }
+            self.are_back(&chosen);
         };
         Some((what, Some((down, Box::new(back)))))
     }
@@ -213,6 +231,7 @@ impl Nodes {
                 self.lose(1);
             }
             self.clocks[at].set_offset_ms(to * 1000);
+            self.are_back(&[at]);
         };
         step(by, by > 0);
         let right: Healing<'_> = (length, Box::new(move || step(0, by < 0)));

@@ -3,14 +3,19 @@
 //! Only `max_lease` differs: it is the lease of 15 s, so a node that changed votes again within the run.
 //!
 //! `POLYLATCH_REDLOCK_NODES` sets the number of nodes, 1 to 7 (3; one test 5),
-//! `POLYLATCH_REDLOCK_SECTIONS` (40) and `POLYLATCH_REDLOCK_FAULTS` (6) the size. A long run has 2 000 sections and
-//! 200 faults; it takes a quarter of an hour.
+//! `POLYLATCH_REDLOCK_SECTIONS` (40) and `POLYLATCH_REDLOCK_FAULTS` (6) the least size. Faults are 2.5 s apart, so
+//! they set the length: a long run has 100 for each of 3, 4, 5 and 7 nodes, and takes five minutes for each.
+//!
+//! Short sections go on beside the held ones. Three more locks are held for the whole run, and every node that has
+//! been well for two renewals is to have them.
 #![cfg(target_os = "linux")]
 
 mod faults;
 mod lookers;
 mod nodes;
+mod steady;
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -23,14 +28,24 @@ use polylatch_robustness::size;
 use faults::Faults;
 use lookers::Lookers;
 use nodes::{Guarantee, Nodes};
+use steady::Steady;
 
 /// The worker program.
 const WORKER: &str = env!("CARGO_BIN_EXE_polylatch-robustness-worker");
+
+/// How long a lock is held.
+const LONG: Duration = Duration::from_secs(7);
 
 /// By now a lease has been renewed for its whole length: the first renewal comes after a second.
 const RENEWED: Duration = Duration::from_secs(5);
 
 const LOCKS: u64 = 24;
+
+/// Short sections go over these and the ones above, which they find held.
+const QUICK_LOCKS: u64 = 240;
+
+/// Faults are so far apart.
+const APART: Duration = Duration::from_millis(2500);
 
 /// So many locks at most are lost with a node of a minority. Their leases were on a bare majority: a further node
 /// had refused or was late, and the next renewal, a second after the acquisition, had not widened them yet.
@@ -49,20 +64,23 @@ fn is_documented(nodes: &Nodes, violation: &Violation) -> bool {
 #[track_caller]
 fn held_across_faults(guarantee: Guarantee, usual: u64, seed: u64, faults: &'static Faults) {
     let seed = size("POLYLATCH_ROBUSTNESS_SEED", seed);
-    let nodes = Nodes::start(size("POLYLATCH_REDLOCK_NODES", usual) as usize, guarantee);
+    let nodes = Arc::new(Nodes::start(size("POLYLATCH_REDLOCK_NODES", usual) as usize, guarantee));
     let evidence = Evidence::new(Some(seed));
     let lookers = Lookers::start(&nodes.url_to_look());
+    let steady = Steady::start(&nodes);
     let plan = Plan {
         sections: size("POLYLATCH_REDLOCK_SECTIONS", 40),
         faults: size("POLYLATCH_REDLOCK_FAULTS", 6),
         threads: 3,
         locks: LOCKS,
-        long: Duration::from_secs(7),
+        long: LONG,
         long_one_in: 2,
         pause: Duration::from_secs(2),
         kills: 2,
         pauses: 2,
         others: vec![(16, faults.of(&nodes))],
+        quick: (vec![nodes.url(false), nodes.url(true)], QUICK_LOCKS),
+        apart: APART,
         ..Plan::usual(
             WORKER,
             Family::Mutex,
@@ -72,27 +90,45 @@ fn held_across_faults(guarantee: Guarantee, usual: u64, seed: u64, faults: &'sta
         )
     };
     let mut outcome = run(&plan, &evidence);
-    let looks = lookers.stop();
+    let (looks, presence) = (lookers.stop(), steady.stop());
     let (figures, losses) = (outcome.figures, nodes.losses(1));
-    let of_majorities = nodes.losses(nodes.spare() + 1).len();
+    let of_majorities = nodes.losses(nodes.spare() + 1);
     let early = outcome.history.expect_early_news();
+    let of_minority = early.iter().filter(|at| !of_majorities.iter().any(|loss| loss.explains(**at))).count();
+    let long = outcome
+        .history
+        .sections
+        .iter()
+        .filter(|section| section.end() >= section.entered + LONG.as_nanos() as u64);
     println!(
         "redlock, held across faults of {}, {} nodes, {guarantee:?} (seed {seed}):\n{figures}\n\
-         nodes lost their leases {} times, a majority {of_majorities}, all {}; told early: {early}; {looks:?}",
+         held for {LONG:?}: {}; nodes lost their leases {} times, a majority {}, all {}; told early: {}, after no \
+         loss of a majority: {of_minority}; {looks:?}\n\
+         locks held all the time: {} readings of healed nodes, {} without the lease; {} losses",
         faults.what,
         nodes.count(),
+        long.count(),
         losses.len(),
+        of_majorities.len(),
         nodes.losses(nodes.count()).len(),
+        early.len(),
+        presence.readings,
+        presence.missing.len(),
+        presence.losses,
     );
+    presence.missing.iter().for_each(|missing| println!("without the lease: {missing}"));
     let documented =
         evidence.judge_besides(&mut outcome.history, |violation| is_documented(&nodes, violation));
     println!("explained by the loss of all data: {}", documented.len());
-    let bound = of_majorities as u64 * LOCKS + (losses.len() - of_majorities) as u64 * ON_A_BARE_MAJORITY;
-    assert!(early as u64 <= bound, "{early} losses were told early, more than {bound}");
+    let bound = (losses.len() - of_majorities.len()) as u64 * ON_A_BARE_MAJORITY;
+    assert!(of_minority as u64 <= bound, "{of_minority} losses were told early, more than {bound}");
     for section in outcome.history.lost_after(RENEWED) {
         let is_explained = losses.iter().any(|loss| loss.may_end(section));
         assert!(is_explained, "a renewed lease was lost: {section}");
     }
+    // Not all of them: a renewal that a busy machine holds up is repeated when the node answers.
+    let bound = presence.readings / 50;
+    assert!(presence.missing.len() as u64 <= bound, "healed nodes lost leases again: {:?}", presence.missing);
     assert!(figures.across_faults as u64 >= plan.faults, "too few were held while something was hurt");
     assert!(figures.looks > 0 && looks.lists > 0 && looks.examinations > 0, "nobody could look: {looks:?}");
     assert!(nodes.count() < 3 || nodes.changed() > 0, "no node lost or kept anything: {figures}");

@@ -20,6 +20,9 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// paused.
 const HEALED: Duration = Duration::from_secs(9);
 
+/// A third of the lease, twice.
+pub const RENEWED_TWICE: Duration = Duration::from_secs(10);
+
 /// A node that changed votes again after the longest lease and 2 %; then it takes the leases that began
 /// meanwhile. Before that another node of a minority must not change.
 const WHOLE: Duration = Duration::from_secs(27);
@@ -120,6 +123,23 @@ impl Nodes {
     pub fn url_to_look(&self) -> String {
         let url = self.url(false);
         url.split('?').next().expect("options follow").to_owned()
+    }
+
+    /// Notes that what was wrong with these nodes is over: on a busy machine later than it was planned.
+    pub fn are_back(&self, nodes: &[usize]) {
+        let (mut all, now) = (self.health.lock().expect("nothing panics while holding it"), Instant::now());
+        for at in nodes {
+            let health = &mut all[*at];
+            let was_changed = health.whole > health.answers;
+            health.answers = health.answers.max(now + HEALED);
+            health.whole = health.whole.max(if was_changed { now + WHOLE } else { health.answers });
+        }
+    }
+
+    /// It has been well for two renewals: it has every lease that has been held for so long.
+    pub fn has_healed(&self, at: usize) -> bool {
+        let all = self.health.lock().expect("nothing panics while holding it");
+        all[at].answers + (RENEWED_TWICE - HEALED) <= Instant::now()
     }
 
     /// Chooses a node that does not answer for so long; a majority still answers. Of one node or two it is any.
