@@ -53,7 +53,8 @@ struct Shared {
     most_replicas: AtomicU32,
     /// The server was asked how many replicas it has.
     knows_replicas: AtomicBool,
-    opened: AtomicU64,
+    /// Its latest connection, by [`CONNECTIONS`].
+    latest: AtomicU64,
     /// Promotions are followed.
     follows: AtomicBool,
     /// A Sentinel has told of a promotion, or may have before it was listened to.
@@ -66,6 +67,9 @@ struct Shared {
 /// From how long a silence on, renewals take another connection than the one that does not answer: its lease may be
 /// shorter than the time limit of a request.
 const DOUBTFUL: Duration = Duration::from_millis(200);
+
+/// How many connections all ports have begun to open: one that replaces another does not repeat its numbers.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Which connection: that of a runtime, and which of those it is there.
 type Line = (runtime::Id, Lane);
@@ -115,7 +119,7 @@ impl NativePort {
             connecting: tokio::sync::Mutex::new(0),
             most_replicas: AtomicU32::new(0),
             knows_replicas: AtomicBool::new(false),
-            opened: AtomicU64::new(0),
+            latest: AtomicU64::new(0),
             follows: AtomicBool::new(false),
             promoted: Notify::new(),
             moved: watch::Sender::new(0),
@@ -212,7 +216,7 @@ impl Shared {
 
     async fn connect(self: &Arc<Self>) -> Result<(MultiplexedConnection, Driven)> {
         // Counted before anything can be answered on it.
-        self.opened.fetch_add(1, Ordering::SeqCst);
+        self.latest.fetch_max(CONNECTIONS.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         let opened = self.way.open().await?;
         // Time limits are the driver's, so the crate's own are off.
         let config = AsyncConnectionConfig::new()
@@ -550,8 +554,8 @@ impl Port for NativePort {
         Some(Box::pin(Arc::clone(&self.0).reports()))
     }
 
-    fn connections_opened(&self) -> Option<u64> {
-        Some(self.0.opened.load(Ordering::SeqCst))
+    fn latest_connection(&self) -> Option<u64> {
+        Some(self.0.latest.load(Ordering::SeqCst))
     }
 
     fn close(&self) {
@@ -615,4 +619,23 @@ fn wait_command(acknowledge: Acknowledge, needed: u32) -> Cmd {
     // A limit of 0 would mean to wait for ever.
     command.arg(needed).arg((acknowledge.within.as_millis() as u64).max(1));
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::redis::config::RedisConfig;
+    use crate::registry;
+
+    #[tokio::test]
+    async fn a_port_that_replaces_another_does_not_repeat_the_numbers_of_its_connections() {
+        // Nothing listens there; that a connection was begun is enough.
+        let config = registry::read("redis://127.0.0.1:1", RedisConfig::from_url).unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..2 {
+            let port = NativePort::new(&config, Handle::current()).unwrap();
+            assert!(port.facts().await.is_err());
+            assert!(seen.insert(port.latest_connection()), "{seen:?}");
+        }
+    }
 }

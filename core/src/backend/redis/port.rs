@@ -208,9 +208,10 @@ pub(crate) trait Port: Send + Sync + 'static {
         None
     }
 
-    /// How many connections it has begun to open; `None` if it cannot tell. As long as the number stays
-    /// the same, every answer comes from the server process that answered before.
-    fn connections_opened(&self) -> Option<u64> {
+    /// The number of the connection that it began to open last; `None` if it cannot tell. No two connections have
+    /// the same, also not of two ports. As long as it stays the same, every answer comes from the server process
+    /// that answered before.
+    fn latest_connection(&self) -> Option<u64> {
         None
     }
 

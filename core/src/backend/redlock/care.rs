@@ -10,7 +10,7 @@ use super::node::Node;
 use crate::backend::Reply;
 use crate::backend::redis::port::Call;
 use crate::clock::BootInstant;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::policy::admission::{Opening, Standing, openable, stepped};
 use crate::policy::backoff::Backoff;
 use crate::wakeups::unpoisoned;
@@ -244,20 +244,6 @@ impl Inner {
             Some(Ok(look)) => {
                 unpoisoned(&self.proposals).learn(look.counter);
                 self.settle_debts(node);
-                let same = |other: &&Arc<Node>| {
-                    other.place != node.place
-                        && other.unfit().is_none()
-                        && other.looked().is_some_and(|seen| seen.run_id() == look.run_id())
-                };
-                if let Some(other) = self.nodes.iter().find(same) {
-                    node.is_unfit(
-                        ErrorKind::InvalidConfig,
-                        format!(
-                            "{} and {} are the same server; every vote has to come from another one",
-                            other.place, node.place
-                        ),
-                    );
-                }
             }
             Some(Err(error)) => tracing::debug!(node = node.place, %error, "the node does not answer"),
             None => {

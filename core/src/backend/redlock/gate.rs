@@ -1,5 +1,7 @@
 //! A node's gate: whether it votes, and what it keeps over restarts for all clients.
 
+use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use crate::backend::redis::port::{Data, no_answer};
 use crate::clock::{BootInstant, Clock, SystemClock, millis};
 use crate::error::Result;
 use crate::policy::admission::{ClockReading, Terms, quarantine_of};
+use crate::wakeups::unpoisoned;
 
 /// What all nodes of a store have in common, as far as this client knows.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub(super) struct Shape {
     strict_anywhere: AtomicBool,
     /// The longest lease of any client, in ms.
     longest_ms: AtomicU64,
+    /// The server behind each address, by its run id.
+    servers: Mutex<HashMap<String, String>>,
 }
 
 impl Shape {
@@ -46,7 +51,21 @@ impl Shape {
             used: AtomicBool::new(false),
             strict_anywhere: AtomicBool::new(strict),
             longest_ms: AtomicU64::new(millis(max_lease)),
+            servers: Mutex::default(),
         }
+    }
+
+    /// Notes which server is behind an address, before anything that it says counts. Errors: with the other
+    /// address behind which this server is, too.
+    pub(super) fn is_behind(&self, place: &str, run_id: &str) -> std::result::Result<(), String> {
+        let mut servers = unpoisoned(&self.servers);
+        // Whichever was there is there no more.
+        servers.remove(place);
+        if let Some((other, _)) = servers.iter().find(|(_, server)| *server == run_id) {
+            return Err(other.clone());
+        }
+        servers.insert(place.to_owned(), run_id.to_owned());
+        Ok(())
     }
 
     pub(super) fn has_joined(&self) -> bool {
@@ -113,7 +132,7 @@ pub(super) struct Look {
     pub counter: u64,
     /// The node's wall clock, and when it was read.
     pub clock: ClockReading,
-    /// The connections it rests on; see [`crate::backend::redis::port::Port::connections_opened`].
+    /// The connections it rests on; see [`crate::backend::redis::port::Port::latest_connection`].
     pub opened: Option<u64>,
 }
 

@@ -140,8 +140,11 @@ impl Node {
         known.failure = Some(format!("no answer within {limit:?}"));
     }
 
-    pub(super) fn is_unfit(&self, kind: ErrorKind, why: String) {
-        unpoisoned(&self.known).unfit = Some(Unfit(kind, why, false));
+    fn is_unfit(&self, kind: ErrorKind, why: String) {
+        let mut known = unpoisoned(&self.known);
+        known.unfit = Some(Unfit(kind, why, false));
+        // Nothing that it said before lets it vote.
+        known.looked = None;
     }
 
     pub(super) fn unfit(&self) -> Option<Unfit> {
@@ -305,7 +308,7 @@ impl Node {
             let answer = node.run(call).await?;
             let answer = node.judge_clock(answer, sent);
             if let Some(trusted) = trusted {
-                let opened = node.port().connections_opened();
+                let opened = node.port().latest_connection();
                 if opened.is_some() && opened == trusted.opened {
                     return Ok(answer);
                 }
@@ -343,7 +346,7 @@ impl Node {
         let mut tries = 0;
         loop {
             tries += 1;
-            let before = self.port().connections_opened();
+            let before = self.port().latest_connection();
             let call = Call {
                 script: &scripts::LOOK,
                 keys: vec![shape.gate.clone(), shape.counter.clone()],
@@ -352,7 +355,7 @@ impl Node {
             let sent = now();
             let look = read_look(self.run(call).await?, sent, before)?;
             // A look that opened a connection says nothing about the ones before.
-            if before == self.port().connections_opened() || tries == 3 {
+            if before == self.port().latest_connection() || tries == 3 {
                 if let Some(nodes) = look.nodes.filter(|nodes| *nodes != shape.nodes) {
                     let why = format!(
                         "{} belongs to a store of {nodes} nodes, and the URL names {}; name the same nodes in every \
@@ -360,6 +363,14 @@ impl Node {
                         self.place, shape.nodes, shape.gate
                     );
                     unpoisoned(&self.known).unfit = Some(Unfit(ErrorKind::InvalidConfig, why.clone(), true));
+                    return Err(Error::new(ErrorKind::InvalidConfig, why));
+                }
+                if let Err(other) = shape.is_behind(&self.place, look.run_id()) {
+                    let why = format!(
+                        "{other} and {} are the same server; every vote has to come from another one",
+                        self.place
+                    );
+                    self.is_unfit(ErrorKind::InvalidConfig, why.clone());
                     return Err(Error::new(ErrorKind::InvalidConfig, why));
                 }
                 self.note(look.clone(), shape);

@@ -4,7 +4,7 @@
 
 use std::future::{pending, ready};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -51,6 +51,8 @@ struct Simulated {
     votes: AtomicBool,
     /// What a look says of its counter.
     counter: &'static str,
+    /// Which server process it is.
+    server: AtomicUsize,
 }
 
 fn text(text: &str) -> Data {
@@ -61,7 +63,7 @@ impl Simulated {
     fn answer(&self, call: &Call) -> Data {
         match (call.script.name, self.way) {
             ("look", _) => {
-                let epoch = format!("{:x}:b", self.at + 1);
+                let epoch = format!("{:x}:b", self.server.load(Ordering::SeqCst));
                 let gate = format!("{epoch}|open|{}|0|0|60000|0", self.nodes);
                 let nodes = self.nodes.to_string();
                 let now_ms = super::acquire::wall_us() / 1000;
@@ -97,7 +99,7 @@ impl Port for Simulated {
         Box::pin(ready(Ok(ServerFacts { epoch: Some("a:b".into()), ..ServerFacts::default() })))
     }
 
-    fn connections_opened(&self) -> Option<u64> {
+    fn latest_connection(&self) -> Option<u64> {
         Some(1)
     }
 
@@ -149,8 +151,8 @@ async fn joined(pattern: &[Way], counter: &'static str) -> (Arc<Inner>, Vec<Arc<
     let mut inner = Inner::new(&config(pattern.len()), &context).expect("a good configuration");
     let mut simulated = Vec::new();
     for (at, way) in pattern.iter().enumerate() {
-        let node = Simulated { at, nodes: pattern.len(), way: *way, votes: AtomicBool::new(false), counter };
-        let node = Arc::new(node);
+        let (votes, server) = (AtomicBool::new(false), AtomicUsize::new(at + 1));
+        let node = Arc::new(Simulated { at, nodes: pattern.len(), way: *way, votes, counter, server });
         simulated.push(Arc::clone(&node));
         inner.nodes[at] = Arc::new(Node::simulated(&config(pattern.len()).nodes[at], node));
     }
@@ -239,4 +241,24 @@ async fn a_client_whose_request_was_answered_does_not_take_an_emptied_store_for_
         assert!(!opens(), "{way:?}: a lease from before may be alive");
         inner.closed.store(true, Ordering::SeqCst);
     }
+}
+
+/// An address that moved to the server of another node would count that server's vote twice.
+#[tokio::test]
+async fn an_address_that_leads_to_the_server_of_another_node_has_no_vote() {
+    let (inner, simulated) = joined(&[Way::Yes; 3], "5").await;
+    assert_eq!(inner.voting(), 3);
+    simulated[2].server.store(simulated[1].server.load(Ordering::SeqCst), Ordering::SeqCst);
+    // As after a vote that came on another connection.
+    let look = inner.nodes[2].look(&inner.shape, "").await;
+    assert_eq!(look.unwrap_err().kind(), ErrorKind::InvalidConfig);
+    assert_eq!(inner.voting(), 2);
+    let failure = inner.nodes[2].failure().unwrap_or_default();
+    assert!(failure.contains("are the same server"), "{failure}");
+    // Both addresses moved: the one that came first is no longer there.
+    simulated[1].server.store(7, Ordering::SeqCst);
+    inner.nodes[1].look(&inner.shape, "").await.unwrap();
+    inner.nodes[2].look(&inner.shape, "").await.unwrap();
+    assert_eq!(inner.voting(), 3);
+    inner.closed.store(true, Ordering::SeqCst);
 }
