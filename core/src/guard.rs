@@ -69,9 +69,9 @@ impl Guard {
         self.lease.fence
     }
 
-    /// Returns how far the order of fencing tokens can be relied on.
+    /// Returns how far the order of fencing tokens can be relied on, as the store was when it granted this lease.
     pub fn fence_quality(&self) -> FenceQuality {
-        self.lease.core.backend.capability().fencing
+        self.lease.fence_quality
     }
 
     /// Returns name, holder and fencing token as one printable value, for messages, headers and logs.

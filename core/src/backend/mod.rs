@@ -54,7 +54,8 @@ pub struct Capability {
     /// Several locks can be taken in one step: all of them, or none and nobody sees a part. Consul takes
     /// as many as fit into one of its transactions: 9 of any kind, 31 mutexes that nobody waits for.
     pub atomic_sets: bool,
-    /// How far the order of fencing tokens can be relied on.
+    /// How far the order of fencing tokens can be relied on, as the store was found when this client connected.
+    /// What holds for one lease, [`crate::Guard::fence_quality`] says.
     pub fencing: FenceQuality,
     /// Shortest lease that this store can keep.
     #[serde(serialize_with = "as_millis")]
@@ -255,6 +256,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Whether a held lease can get another length; see [`RenewItem::length`].
     fn can_change_lease(&self) -> bool {
         true
+    }
+
+    /// How far the order of the token can be relied on that this owner was just granted. Asked once, at once.
+    fn fence_quality(&self, owner: OwnerToken) -> FenceQuality {
+        let _ = owner;
+        self.capability().fencing
     }
 
     /// A number of the part of the store in which a lock lives. Renewals are sent to each part apart, since one part may

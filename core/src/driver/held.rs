@@ -13,7 +13,7 @@ use crate::driver::Core;
 use crate::error::{Effect, Error, ErrorKind, LostReason, Result, Retry};
 use crate::observe;
 use crate::policy::backoff::Backoff;
-use crate::policy::fencing::FencingToken;
+use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::lease::{Due, Lease, LeaseState, RenewalOutcome};
 use crate::wakeups::unpoisoned;
 
@@ -23,6 +23,8 @@ pub(crate) struct HeldLease {
     pub(crate) core: Arc<Core>,
     pub(crate) contender: Arc<Contender>,
     pub(crate) fence: FencingToken,
+    /// As the store was when it granted the lease.
+    pub(crate) fence_quality: FenceQuality,
     /// The owner id for which it can be entered again.
     pub(super) owner: Option<String>,
     pub(super) machine: Mutex<Lease>,
@@ -59,11 +61,13 @@ impl HeldLease {
         fence: FencingToken,
         machine: Lease,
     ) -> Arc<Self> {
+        let fence_quality = core.backend.fence_quality(contender.owner);
         let lease = Arc::new(Self {
             id: core.watchdog.next_id(),
             core,
             contender,
             fence,
+            fence_quality,
             owner,
             machine: Mutex::new(machine),
             signal: watch::Sender::new(LeaseState::Held),

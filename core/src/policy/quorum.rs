@@ -28,6 +28,11 @@ impl Quorum {
         self.nodes / 2 + 1
     }
 
+    /// All nodes, as bits.
+    pub(crate) fn all(self) -> u16 {
+        (1 << self.nodes) - 1
+    }
+
     /// So many nodes share a node with every majority: enough to refuse one, and enough to have seen
     /// whatever any majority was told.
     pub(crate) fn covering(self) -> usize {
@@ -104,6 +109,11 @@ impl Election {
             Vote::Yes(number) => Some((node, number)),
             _ => None,
         })
+    }
+
+    /// The nodes that have answered something else than yes.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = usize> + '_ {
+        self.cast_votes().filter(|(_, vote)| !matches!(vote, Vote::Yes(_))).map(|(node, _)| node)
     }
 
     /// How many nodes have not voted.

@@ -5,7 +5,8 @@
 use std::time::{Duration, Instant};
 
 use pollster::block_on;
-use polylatch::Polylatch;
+use polylatch::inspect::Holds;
+use polylatch::{FenceQuality, Polylatch};
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::wait_until;
 
@@ -41,6 +42,59 @@ fn a_healed_node_keeps_the_lease_from_one_renewal_to_the_next_with_default_optio
     }
     guard.check().unwrap();
     block_on(guard.release()).unwrap();
+}
+
+#[test]
+fn a_node_that_was_away_gets_the_lease_before_the_next_renewal() {
+    let nodes = start(3);
+    let client = connect(&nodes, "lease=60s");
+    // A new store begins at once only while all nodes answer.
+    let warm = block_on(client.lock("b").acquire()).unwrap();
+    block_on(warm.release()).unwrap();
+    nodes[2].kill();
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    wait_until("the lease has its full length", SOON, || guard.renewals() == 1);
+    nodes[2].start_again();
+    wait_until("the node has the lease", Duration::from_secs(15), || has_lock(&nodes[2]));
+    // The next one comes after 20 s.
+    assert_eq!(guard.renewals(), 1);
+    block_on(guard.release()).unwrap();
+    wait_until("no node has it", SOON, || !nodes.iter().any(has_lock));
+}
+
+#[test]
+fn a_node_in_quarantine_gets_a_lease_that_is_never_renewed() {
+    let nodes = start(3);
+    let client = connect(&nodes, "");
+    let warm = block_on(client.lock("b").acquire()).unwrap();
+    nodes[2].restart_empty();
+    let guard = block_on(client.lock("a").renew(false).acquire()).unwrap();
+    wait_until("the node has the lease", Duration::from_secs(10), || has_lock(&nodes[2]));
+    guard.check().unwrap();
+    let gate = nodes[2].command(&["GET", "polylatch:redlock:gate"]);
+    assert!(gate.text().is_none_or(|gate| !gate.contains("|open|")), "{gate:?}");
+    block_on(guard.release()).unwrap();
+    wait_until("no node has it", SOON, || !nodes.iter().any(has_lock));
+    block_on(warm.release()).unwrap();
+}
+
+#[test]
+fn a_guard_says_what_its_own_token_is_worth() {
+    let nodes = start(3);
+    let client = connect(&nodes, "max_lease=3s&lease=3s&provisional=1s&poll=100ms");
+    let before = block_on(client.lock("a").acquire()).unwrap();
+    assert_eq!(before.fence_quality(), FenceQuality::Strict);
+    let order = || {
+        let examination = block_on(client.inspect().examine()).unwrap();
+        examination.promises.iter().find(|promise| promise.id == "fencing-order").unwrap().holds
+    };
+    assert_eq!(order(), Holds::Yes);
+    nodes.iter().for_each(RedisServer::restart_empty);
+    let after = block_on(client.lock("a").wait(SOON).acquire()).unwrap();
+    assert_eq!(after.fence_quality(), FenceQuality::TimeFloored, "no node knew the largest token");
+    assert_eq!(before.fence_quality(), FenceQuality::Strict);
+    assert_eq!(order(), Holds::No);
+    block_on(after.release()).unwrap();
 }
 
 #[test]

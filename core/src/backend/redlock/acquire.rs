@@ -161,17 +161,16 @@ impl Inner {
                 return Ok(Attempt::Lost { why, seen });
             }
         }
-        self.is_live(contender.owner);
         let mut fence = Fence::of(&election);
         if fence.outcome() == Outcome::Open {
             self.write_back(contender, &mut fence).await;
         }
         if fence.outcome() != Outcome::Won {
-            unpoisoned(&self.live).remove(&contender.owner);
             self.take_back(contender, ask, &election, votes).await;
             return Ok(Attempt::Lost { why: Lost::Split, seen });
         }
         unpoisoned(&self.proposals).learn(fence.token());
+        self.is_won(contender, fence.token(), &election);
         self.follow_late_votes(contender, votes);
         Ok(Attempt::Won(FencingToken::new(fence.token())))
     }
@@ -228,9 +227,7 @@ impl Inner {
     ) -> Vote {
         let node = &self.nodes[at];
         if let Some(number) = answer.as_ref().ok().and_then(doubted_yes) {
-            let withdrawal = self.withdrawal(contender, ask, number);
-            let answers = self.ask(vec![(at, node.run(withdrawal))]);
-            self.follow(answers, |_, _, _| {});
+            self.withdraw(contender, ask, at, number);
             self.care();
             return Vote::Closed;
         }
@@ -299,17 +296,20 @@ impl Inner {
         });
     }
 
-    /// A yes that comes after the decision widens the lease, unless it was released meanwhile.
+    /// A yes that comes after the decision widens the lease, unless it was released meanwhile. A node that says
+    /// anything else is offered the lease a moment later.
     fn follow_late_votes(self: &Arc<Self>, contender: &Arc<Contender>, votes: Fanout<Data>) {
         let contender = Arc::clone(contender);
         self.follow(votes, move |inner, at, answer| {
-            if !unpoisoned(&inner.live).contains_key(&contender.owner) {
+            if !inner.is_live(contender.owner) {
                 inner.withdraw_late(&contender, Ask::Try, at, answer);
-            } else if let Ok(answer) = answer {
-                // Only the counter is of interest.
-                let mut seen = Seen::default();
-                if let Ok(Vote::Yes(number)) = read_answer(answer, &mut seen) {
-                    unpoisoned(&inner.proposals).learn(number);
+                return;
+            }
+            match answer.and_then(|answer| read_answer(answer, &mut Seen::default())) {
+                Ok(Vote::Yes(number)) => unpoisoned(&inner.proposals).learn(number),
+                _ => {
+                    inner.is_missing(contender.owner, at, true);
+                    inner.widen_soon(contender.owner);
                 }
             }
         });
@@ -318,10 +318,14 @@ impl Inner {
     fn withdraw_late(self: &Arc<Self>, contender: &Contender, ask: Ask, at: usize, answer: Result<Data>) {
         let mut seen = Seen::default();
         if let Ok(Vote::Yes(number)) = answer.and_then(|answer| read_answer(answer, &mut seen)) {
-            let request = vec![(at, self.nodes[at].run(self.withdrawal(contender, ask, number)))];
-            let answers = self.ask(request);
-            self.follow(answers, |_, _, _| {});
+            self.withdraw(contender, ask, at, number);
         }
+    }
+
+    /// Takes back one yes, in the background.
+    pub(super) fn withdraw(self: &Arc<Self>, contender: &Contender, ask: Ask, at: usize, number: u64) {
+        let answers = self.ask(vec![(at, self.nodes[at].run(self.withdrawal(contender, ask, number)))]);
+        self.follow(answers, |_, _, _| {});
     }
 
     /// The call that takes a yes back, from a contender that goes on waiting or does not.

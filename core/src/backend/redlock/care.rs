@@ -243,7 +243,10 @@ impl Inner {
         match look {
             Some(Ok(look)) => {
                 unpoisoned(&self.proposals).learn(look.counter);
-                self.settle_debts(node);
+                if let Some(at) = self.nodes.iter().position(|other| other.place == node.place) {
+                    self.settle_debts(at);
+                    self.widen_to(at);
+                }
             }
             Some(Err(error)) => tracing::debug!(node = node.place, %error, "the node does not answer"),
             None => {
@@ -260,13 +263,12 @@ impl Inner {
     }
 
     /// Sends once more the releases that did not reach this node.
-    fn settle_debts(self: &Arc<Self>, node: &Node) {
-        let at = self.nodes.iter().position(|other| other.place == node.place);
+    fn settle_debts(self: &Arc<Self>, at: usize) {
         let now = Instant::now();
         let owed: Vec<_> = {
             let mut all = unpoisoned(&self.owed);
             all.retain(|(_, until, _)| *until > now);
-            all.extract_if(.., |(of, ..)| Some(*of) == at).collect()
+            all.extract_if(.., |(of, ..)| *of == at).collect()
         };
         for (at, until, call) in owed {
             let answers = self.ask(vec![(at, self.nodes[at].run(call.clone()))]);

@@ -41,7 +41,7 @@ struct Seen {
 }
 
 impl Inner {
-    pub(super) async fn examine(self: Arc<Self>, fencing: FenceQuality) -> Result<Examination> {
+    pub(super) async fn examine(self: Arc<Self>) -> Result<Examination> {
         self.look_at_all().await;
         let mut nodes = Vec::new();
         for node in &self.nodes {
@@ -51,6 +51,7 @@ impl Inner {
             }
             nodes.push(seen);
         }
+        let fencing = self.fencing(0..self.nodes.len());
         // The longest lease of any client counts.
         Ok(judge(self.quorum, &nodes, &self.shape, fencing, self.all_tls))
     }

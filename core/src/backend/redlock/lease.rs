@@ -7,7 +7,7 @@ use super::fanout::Fanout;
 use super::{Inner, scripts};
 use crate::backend::redis::port::{Call, Data, no_answer};
 use crate::backend::redis::records::{value_tail, waiter_record};
-use crate::backend::{Contender, Released, RenewItem, Renewal, Reply};
+use crate::backend::{Ask, Contender, Released, RenewItem, Renewal, Reply};
 use crate::error::{Error, Result};
 use crate::policy::quorum::Tally;
 use crate::wakeups::unpoisoned;
@@ -21,7 +21,12 @@ impl Inner {
 
     /// Extends leases. Each needs a majority of all nodes; a failed renewal never unlocks anything.
     pub(super) async fn renew(self: Arc<Self>, items: Vec<RenewItem>) -> Result<Vec<Renewal>> {
-        self.still_live(&items);
+        self.is_renewed(&items);
+        self.extend(items).await
+    }
+
+    /// Asks all nodes to extend leases, and gives those that a majority confirms to nodes that do not have them.
+    pub(super) async fn extend(self: Arc<Self>, items: Vec<RenewItem>) -> Result<Vec<Renewal>> {
         let keys: Vec<_> = items.iter().map(|item| self.keys.lock(&item.contender.name)).collect();
         let args: Vec<_> = items
             .iter()
@@ -41,6 +46,7 @@ impl Inner {
         let mut tallies = vec![Tally { open: asked, ..Tally::default() }; items.len()];
         let mut absent: Vec<Vec<usize>> = vec![Vec::new(); items.len()];
         let mut errors = Vec::new();
+        let mut unheard = self.quorum.all();
         while !tallies.iter().all(|tally| tally.is_final(self.quorum)) {
             let Some((at, answer)) = answers.next().await else {
                 if answers.wait_longer(self.patience()) {
@@ -50,6 +56,7 @@ impl Inner {
             };
             match answer.and_then(|answer| read_renewals(answer, items.len())) {
                 Ok(renewed) => {
+                    unheard &= !(1 << at);
                     for (item, renewed) in renewed.into_iter().enumerate() {
                         let tally = &mut tallies[item];
                         tally.open -= 1;
@@ -72,6 +79,7 @@ impl Inner {
         }
         let verdicts: Vec<_> = tallies.iter().map(|tally| tally.verdict(self.quorum)).collect();
         let items = Arc::new(items);
+        self.missed(&items, unheard);
         for (item, nodes) in absent.into_iter().enumerate() {
             if verdicts[item] == Some(true) {
                 nodes.into_iter().for_each(|at| self.heal(&items[item], at));
@@ -81,9 +89,11 @@ impl Inner {
         let held: Vec<_> = verdicts.iter().map(|verdict| *verdict == Some(true)).collect();
         self.follow(answers, move |inner, at, answer| {
             let Ok(renewed) = answer.and_then(|answer| read_renewals(answer, late.len())) else { return };
-            for (item, _) in renewed.iter().enumerate().filter(|(item, answer)| **answer == 0 && held[*item])
-            {
-                inner.heal(&late[item], at);
+            for (item, renewed) in renewed.into_iter().enumerate().filter(|(item, _)| held[*item]) {
+                inner.is_missing(late[item].contender.owner, at, false);
+                if renewed == 0 {
+                    inner.heal(&late[item], at);
+                }
             }
         });
         if verdicts.iter().all(Option::is_none) {
@@ -99,22 +109,13 @@ impl Inner {
             .collect())
     }
 
-    fn still_live(&self, items: &[RenewItem]) {
-        let now = Instant::now();
-        let mut live = unpoisoned(&self.live);
-        for item in items {
-            live.entry(item.contender.owner)
-                .and_modify(|(confirmed, longest)| (*confirmed, *longest) = (now, item.lease.max(*longest)));
-        }
-    }
-
     /// Gives a lease that a majority has just confirmed to a node that does not have it.
     ///
     /// For half of the lease: so it lasts until the next renewal, at a third, and its first retries. Carried out
     /// late, after a release, it is not in the way for longer.
     fn heal(self: &Arc<Self>, item: &RenewItem, at: usize) {
         let contender = &item.contender;
-        if !unpoisoned(&self.live).contains_key(&contender.owner) {
+        if !self.is_live(contender.owner) {
             return;
         }
         let token = item.fence.get().to_string();
@@ -129,7 +130,18 @@ impl Inner {
         let node = &self.nodes[at];
         tracing::debug!(node = node.place, lock = %contender.name, "the node lost the lease, and gets it again");
         let answers = self.ask(vec![(at, node.run(Call { script: &scripts::HEAL, keys, args }))]);
-        self.follow(answers, |_, _, _| {});
+        let item = item.clone();
+        self.follow(answers, move |inner, at, answer| {
+            let owner = item.contender.owner;
+            match answer.and_then(|answer| answer.int()) {
+                // It was released meanwhile, and the release may have come first.
+                Ok(1) if !inner.is_live(owner) => {
+                    inner.withdraw(&item.contender, Ask::Try, at, item.fence.get())
+                }
+                Ok(_) => {}
+                Err(_) => inner.is_missing(owner, at, true),
+            }
+        });
     }
 
     pub(super) async fn release(self: Arc<Self>, contender: Arc<Contender>) -> Result<Released> {
@@ -255,7 +267,7 @@ impl Inner {
     /// Renews and heals a contender's lease no more. Returns by when every node has let go of it.
     fn end_of(&self, contender: &Contender) -> Instant {
         let live = unpoisoned(&self.live).remove(&contender.owner);
-        let asked = live.map_or(Duration::ZERO, |(_, longest)| longest);
+        let asked = live.map_or(Duration::ZERO, |entry| entry.longest());
         Instant::now() + contender.lease.max(contender.first_lease).max(asked) * 2
     }
 

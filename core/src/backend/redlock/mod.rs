@@ -28,7 +28,7 @@ use crate::policy::admission::Standing;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::quorum::{Proposals, Quorum};
 use crate::token::{ClientId, OwnerToken};
-use crate::wakeups::{Wakeups, unpoisoned};
+use crate::wakeups::Wakeups;
 
 mod acquire;
 mod care;
@@ -38,6 +38,7 @@ mod fanout;
 mod gate;
 mod inbox;
 mod lease;
+mod live;
 mod looking;
 mod node;
 #[cfg(test)]
@@ -48,10 +49,8 @@ pub(crate) use config::RedlockConfig;
 use fanout::{Fanout, Limits};
 use gate::Shape;
 use inbox::Inbox;
+use live::Live;
 use node::Node;
-
-/// From so many entries on, those of acquisitions that ended in silence are swept out.
-const MANY: usize = 4096;
 
 /// One client's view of several nodes.
 pub(crate) struct RedlockBackend {
@@ -73,9 +72,8 @@ struct Inner {
     proposals: Mutex<Proposals>,
     /// The acquisitions that wait, or have waited for what they hold.
     waiting: Mutex<HashMap<OwnerToken, Waited>>,
-    /// The leases that were won and not given back: when each was last confirmed, and the longest lease that
-    /// nodes were asked for since it was won.
-    live: Mutex<HashMap<OwnerToken, (Instant, Duration)>>,
+    /// The leases that were won and not released.
+    live: Mutex<HashMap<OwnerToken, Live>>,
     inbox: Inbox,
     listens: AtomicBool,
     /// Done once this client takes locks.
@@ -121,10 +119,6 @@ pub(crate) async fn open(
         inner.refuse_what_cannot_work()?;
     }
     inner.care();
-    let evicts = inner.nodes.iter().any(|node| node.may_forget());
-    let floored = evicts || inner.nodes.iter().any(|node| node.is_floored());
-    let fencing =
-        if inner.nodes.len() == 1 || floored { FenceQuality::TimeFloored } else { FenceQuality::Strict };
     if inner.nodes.len().is_multiple_of(2) {
         tracing::warn!(
             target: "polylatch", event = "setup_warning", client = inner.client.as_str(),
@@ -132,7 +126,7 @@ pub(crate) async fn open(
             "an even number of nodes survives no more failures than one node less; use an odd number"
         );
     }
-    debug_assert!(!strict || !evicts, "such a node is unfit");
+    debug_assert!(!strict || !inner.nodes.iter().any(|node| node.may_forget()), "such a node is unfit");
     let capability = Capability {
         backend: "redlock",
         fifo: false,
@@ -140,7 +134,7 @@ pub(crate) async fn open(
         expiry: true,
         sharing: false,
         atomic_sets: false,
-        fencing,
+        fencing: inner.fencing(0..inner.nodes.len()),
         min_lease: crate::options::MIN_LEASE,
         max_lease: inner.max_lease,
     };
@@ -269,20 +263,6 @@ impl Inner {
         self.nodes.iter().filter(|node| node.is_usable(false)).count() < self.quorum.needed()
     }
 
-    fn is_live(&self, owner: OwnerToken) {
-        let now = Instant::now();
-        let mut live = unpoisoned(&self.live);
-        live.entry(owner).or_insert((now, Duration::ZERO)).0 = now;
-        if live.len() > MANY {
-            live.retain(|_, (confirmed, _)| now.duration_since(*confirmed) < self.max_lease * 2);
-        }
-        drop(live);
-        let mut waiting = unpoisoned(&self.waiting);
-        if waiting.len() > MANY {
-            waiting.retain(|_, waited| now.duration_since(waited.seen) < self.max_lease * 2);
-        }
-    }
-
     fn note_round_trip(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let before = self.round_trip_us.load(Ordering::Relaxed);
@@ -378,8 +358,12 @@ impl Backend for RedlockBackend {
         Box::pin(Arc::clone(&self.inner).break_lease(request.clone()))
     }
 
+    fn fence_quality(&self, owner: OwnerToken) -> FenceQuality {
+        self.inner.fencing_of(owner)
+    }
+
     fn examine(&self) -> Reply<Examination> {
-        Box::pin(Arc::clone(&self.inner).examine(self.capability.fencing))
+        Box::pin(Arc::clone(&self.inner).examine())
     }
 
     fn close(&self) -> Reply<()> {
