@@ -294,6 +294,27 @@ fn examination_says_what_the_nodes_can_promise() {
 }
 
 #[test]
+fn examination_says_where_a_longer_lease_of_another_program_is_recorded() {
+    let nodes = Nodes::start(3);
+    let long = nodes.connect("max_lease=10m");
+    cycles(&long, 1);
+    block_on(long.close());
+    let finding = |options: &str| {
+        let (_, examination) = block_on(Polylatch::builder().url(nodes.url(options)).examine()).unwrap();
+        examination.finding("max_lease").unwrap().clone()
+    };
+    assert!(finding("max_lease=10m").detail.contains("no node has recorded a longer one"));
+    let differs = finding("");
+    assert!(differs.detail.contains("600 s, recorded on 3 of 3 nodes"), "{differs:?}");
+    assert!(differs.fix.contains("max_lease=600000ms"), "{differs:?}");
+    nodes.0[0].kill();
+    nodes.0[1].restart_empty();
+    let differs = finding("");
+    assert!(differs.detail.contains("on 1 of 3 nodes"), "{differs:?}");
+    assert!(differs.detail.contains("1 nodes did not answer"), "{differs:?}");
+}
+
+#[test]
 fn who_holds_does_not_stand_in_the_crowd_of_a_node_that_let_it_in() {
     let nodes = Nodes::start(3);
     let (one, two) = (nodes.connect(""), nodes.connect(""));

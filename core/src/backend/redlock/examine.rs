@@ -36,6 +36,8 @@ struct Seen {
     /// The key to delete on a node that belongs to another store.
     other_gate: Option<String>,
     now_ms: Option<u64>,
+    /// The longest lease that is recorded there, in ms; 0 before any client took a lock.
+    longest_ms: Option<u64>,
     facts: Option<ServerFacts>,
     append_only: Option<bool>,
 }
@@ -76,6 +78,7 @@ async fn see(node: &Arc<Node>, standing: Standing) -> Seen {
         unfit: node.unfit().is_some(),
         other_gate: None,
         now_ms: node.looked().map(|look| look.clock.node_ms).filter(|_| reached),
+        longest_ms: node.looked().map(|look| look.longest_ms).filter(|_| reached),
         facts,
         append_only,
     }
@@ -102,6 +105,7 @@ fn judge(quorum: Quorum, nodes: &[Seen], shape: &Shape, fencing: FenceQuality, a
     }));
     findings.extend(nodes.iter().filter_map(eviction));
     findings.push(clocks(nodes));
+    findings.push(leases(nodes, shape));
     findings.push(persistence(nodes, max_lease));
     if !all_tls {
         findings.push(Check::notice(
@@ -218,6 +222,37 @@ fn clocks(nodes: &[Seen]) -> Check {
     Check::warning("clocks", "The nodes' clocks differ", format!("They differ by about {}", span(apart)))
         .means("Tokens keep their order, but every acquisition needs a second round trip")
         .fix("Run a time service such as chrony on every node")
+}
+
+/// A longer lease of another program is known from the nodes that recorded it, and from nowhere else.
+fn leases(nodes: &[Seen], shape: &Shape) -> Check {
+    let own = shape.max_lease;
+    let recorded = nodes.iter().filter_map(|node| node.longest_ms).max().unwrap_or(0);
+    let longest = Duration::from_millis(recorded);
+    let silent = match count(nodes, |node| node.longest_ms.is_none()) {
+        0 => String::new(),
+        silent => format!("; {silent} nodes did not answer and may have recorded a longer one"),
+    };
+    if longest <= own {
+        let detail = format!("This URL names {}, and no node has recorded a longer one{silent}", span(own));
+        return Check::ok("max_lease", "The longest lease is known", detail);
+    }
+    let on = count(nodes, |node| node.longest_ms == Some(recorded));
+    Check::notice(
+        "max_lease",
+        "Programs name different max_lease",
+        format!(
+            "The longest is {}, recorded on {on} of {} nodes, and this URL names {}{silent}",
+            span(longest),
+            nodes.len(),
+            span(own)
+        ),
+    )
+    .means(
+        "If those nodes lose the record or do not answer, a program that names less quarantines a changed node for \
+         too short a time, and a lock may be held twice",
+    )
+    .fix(format!("Name max_lease={}ms in every program", longest.as_millis()))
 }
 
 fn persistence(nodes: &[Seen], max_lease: Duration) -> Check {
