@@ -52,11 +52,13 @@ pub fn fencing_tokens_grow_over_release_expiry_and_clients(store: &impl Store) {
     let mut last = FencingToken::new(0);
     for round in 0..10 {
         let client = &clients[round % 2];
-        let lock = client.lock("a").lease(millis(200)).renew(round % 3 != 0);
+        let is_forgotten = round % 3 == 0;
+        let lease = if is_forgotten { millis(200) } else { store.safe() };
+        let lock = client.lock("a").lease(lease).renew(!is_forgotten);
         let guard = block_on(lock.wait(millis(5_000)).acquire()).unwrap();
         assert!(guard.fencing_token() > last, "{} after {last}", guard.fencing_token());
         last = guard.fencing_token();
-        if round % 3 == 0 {
+        if is_forgotten {
             // Forgotten on purpose: nobody releases, so the lease has to end.
             std::mem::forget(guard);
         } else {

@@ -39,6 +39,11 @@ pub trait Store: Send + Sync {
         Duration::from_millis(millis) * self.stretch()
     }
 
+    /// A lease that must not be lost, also on a busy machine. It is renewed every second.
+    fn safe(&self) -> Duration {
+        self.time(600).max(Duration::from_secs(3))
+    }
+
     /// Whether the store can say what is left of a lease and when it was renewed. Where it cannot,
     /// inspection has to leave both open.
     fn tells_renewals(&self) -> bool {
