@@ -93,6 +93,7 @@ fn reading(look: usize) -> Snapshot {
         clients,
         audit: Vec::new(),
         truncated: false,
+        troubles: Vec::new(),
     }
 }
 

@@ -12,6 +12,13 @@ const CALM_SHARE: u32 = 60;
 /// While nothing changes, a reading that is dear may come so many times later than otherwise.
 const CALM_STRETCH: u32 = 4;
 
+/// The longest pause between two readings that the time they take asks for. A store that hung once is looked at again
+/// within seconds.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// A reading that takes as long may be a stall.
+const STALL: Duration = Duration::from_secs(2);
+
 /// For how long nothing must have changed.
 const CALM_AFTER: Duration = Duration::from_secs(3);
 
@@ -31,13 +38,22 @@ pub(crate) struct Pace {
     /// Requests that may be sent without a pause; below zero, there has to be one first.
     left: f64,
     counted: Instant,
+    /// What the reading before took.
+    took: Option<Duration>,
 }
 
 impl Pace {
     /// `quick` is how often a store is read whose readings cost next to nothing, `every` how often one is
     /// whose readings are dear and in which something happens. If both are the same, that is how often.
     pub(crate) fn new(quick: Duration, every: Duration, now: Instant) -> Self {
-        Self { quick: quick.min(every), every, stirred: now, left: f64::from(SAVED), counted: now }
+        Self {
+            quick: quick.min(every),
+            every,
+            stirred: now,
+            left: f64::from(SAVED),
+            counted: now,
+            took: None,
+        }
     }
 
     /// Returns the time from the start of a reading, which was `now`, to that of the next.
@@ -49,11 +65,16 @@ impl Pace {
         if changed {
             self.stirred = now;
         }
+        // One that took long between quick ones was a stall, not what a reading costs.
+        let before = self.took.replace(took).unwrap_or(took);
+        let usual = if took >= STALL { before.min(took) } else { took };
         let calm = now.duration_since(self.stirred) >= CALM_AFTER;
-        let bearable = took * if calm { CALM_SHARE } else { SHARE };
+        let bearable = usual * if calm { CALM_SHARE } else { SHARE };
         // A busy store is spared even if it was asked to be read more often.
         let stretch = if calm && self.quick < self.every { CALM_STRETCH } else { 1 };
-        bearable.clamp(self.quick, self.every * stretch).max(took * SHARE).max(owed)
+        let paced = bearable.clamp(self.quick, self.every * stretch).max(usual * SHARE);
+        let most = (usual + LONGEST_PAUSE).max(self.every);
+        paced.min(most).max(owed)
     }
 }
 
@@ -91,6 +112,23 @@ mod tests {
         assert_eq!(pace.next(start + ms(4_500), ms(90), 1, false), ms(4_000));
         assert_eq!(pace.next(start + ms(5_000), ms(15), 1, true), ms(200));
         assert_eq!(pace.next(start + ms(7_900), ms(15), 1, false), ms(200));
+    }
+
+    #[test]
+    fn after_a_stall_the_next_reading_comes_within_seconds() {
+        let start = Instant::now();
+        let (mut now, mut pace) = (start, Pace::new(ms(200), ms(1_000), start));
+        assert_eq!(pace.next(now, ms(1), 1, true), ms(200));
+        now += ms(200);
+        assert_eq!(pace.next(now, ms(20_000), 1, true), ms(200), "not what a reading costs");
+        now += ms(20_000);
+        assert_eq!(
+            pace.next(now, ms(20_000), 1, true),
+            ms(30_000),
+            "a slow store has a pause of 10 s at most"
+        );
+        let mut first = Pace::new(ms(200), ms(1_000), start);
+        assert_eq!(first.next(start, ms(20_000), 1, true), ms(30_000));
     }
 
     #[test]

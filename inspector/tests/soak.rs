@@ -99,6 +99,7 @@ fn snapshot(reading: u64) -> Snapshot {
         clients: (0..LOCKS).map(seen).collect(),
         audit: Vec::new(),
         truncated: false,
+        troubles: Vec::new(),
     }
 }
 

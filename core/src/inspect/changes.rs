@@ -204,6 +204,7 @@ mod tests {
             clients: Vec::new(),
             audit: Vec::new(),
             truncated: false,
+            troubles: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@ mod changes;
 pub(crate) mod examination;
 mod inspector;
 mod look;
+mod trouble;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub use changes::changes;
 pub use examination::{Check, CheckSeverity, Examination, Holds, Promise};
 pub use inspector::{Follower, Inspector, Observation, Watch};
 pub(crate) use look::Look;
+pub use trouble::{Trouble, TroubleKind};
 
 /// Which locks to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,6 +80,9 @@ pub struct Snapshot {
     pub audit: Vec<AuditEntry>,
     /// More locks existed than the query's limit.
     pub truncated: bool,
+    /// What keeps the store, or nodes of it, from working; see [`Snapshot::trouble`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<Trouble>,
 }
 
 fn from_millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {

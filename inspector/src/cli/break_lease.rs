@@ -10,6 +10,7 @@ use super::store::{Failure, Store, json, print_line};
 use super::{BreakArgs, exit};
 use crate::host::{ThisHost, host_name};
 use crate::model::findings::{Beat, Evidence};
+use crate::model::health;
 use crate::model::text::{count, harmless, name_argument, span};
 
 pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u8, Failure> {
@@ -25,6 +26,16 @@ pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u
     let held = lock.and_then(|lock| lock.holders.last());
     let looked_at =
         lock.filter(|lock| lock.holders.iter().any(|holder| holder.fencing_token == Some(expected)));
+    // Free, or changed hands, only as far as it is known.
+    let unknown = snapshot.trouble().is_some() || lock.is_some_and(health::is_undecided);
+    if unknown && looked_at.is_none() {
+        let why = match snapshot.trouble() {
+            Some(trouble) => health::sentence(trouble),
+            None => health::nodes_down(&snapshot).unwrap_or_default(),
+        };
+        let message = format!("nothing broken: who holds {name} is not known; {why}");
+        return Err(Failure::new(exit::UNAVAILABLE, message));
+    }
     let outcome = match (looked_at, held) {
         (None, Some(holder)) if holder.fencing_token.is_none() => {
             let message =

@@ -7,7 +7,7 @@ use super::paint::{Cell, Column, Paint, colour_of, colour_of_severity, table, wr
 use super::store::{Failure, Store, print_json, print_line};
 use crate::host::ThisHost;
 use crate::model::text::{bar, clock_time, count, harmless, name_argument, short_span};
-use crate::model::{Finding, Picture, Row, Severity, picture};
+use crate::model::{Finding, Picture, Row, Rule, Severity, health, picture};
 
 /// Columns of the table; `watch` shows the same.
 pub(super) const COLUMNS: [Column; 10] = [
@@ -39,7 +39,16 @@ pub(super) async fn ls(url: Option<&str>, args: &LsArgs) -> Result<u8, Failure> 
     }
     let paint = Paint::for_stdout();
     if picture.rows.is_empty() {
-        for line in empty(&store, args.prefix.as_deref()) {
+        let health = health(&paint, &snapshot, &store.command);
+        // A store that does not work is not empty, and no place to make a first lock.
+        if snapshot.trouble().is_none() {
+            for line in empty(&store, args.prefix.as_deref()) {
+                print_line(&line)?;
+            }
+        } else {
+            print_line("No lock was found.")?;
+        }
+        for line in health {
             print_line(&line)?;
         }
         return Ok(0);
@@ -51,10 +60,34 @@ pub(super) async fn ls(url: Option<&str>, args: &LsArgs) -> Result<u8, Failure> 
     print_line("")?;
     print_line(&counts(&paint, &snapshot, &picture))?;
     print_line(&paint.dim(&place(&snapshot, &store.shown_url())))?;
+    for line in health(&paint, &snapshot, &store.command) {
+        print_line(&line)?;
+    }
     for line in reasons(&paint, &picture, &store.command) {
         print_line(&line)?;
     }
     Ok(0)
+}
+
+/// What keeps the store, or nodes of it, from working.
+fn health(paint: &Paint, snapshot: &Snapshot, command: &str) -> Vec<String> {
+    let columns = paint.columns.map(|columns| columns.saturating_sub(2));
+    let mut lines = Vec::new();
+    let mut tell = |title: &str, text: &str| {
+        lines.push(String::new());
+        lines.push(paint.sgr("1;33", title));
+        lines.extend(wrap(text, columns).iter().map(|line| format!("  {line}")));
+    };
+    if let Some(trouble) = snapshot.trouble() {
+        tell(health::word(trouble), &health::sentence(trouble));
+    }
+    if let Some(down) = health::nodes_down(snapshot) {
+        tell("nodes", &format!("{down}."));
+    }
+    if !lines.is_empty() {
+        lines.push(format!("{} {command} doctor", paint.dim("What to do:")));
+    }
+    lines
 }
 
 /// The cells of one row, in the order of [`COLUMNS`].
@@ -124,7 +157,13 @@ pub(super) fn place(snapshot: &Snapshot, url: &str) -> String {
 fn reasons(paint: &Paint, picture: &Picture, command: &str) -> Vec<String> {
     let mut reasons: Vec<(Vec<&str>, &Finding)> = Vec::new();
     let worst = picture.findings.iter().map(|findings| &findings[0]);
-    let attention = picture.rows.iter().zip(worst).filter(|(_, worst)| worst.severity >= Severity::Warning);
+    // What all locks of the store have in common was told.
+    let of_store = |rule| matches!(rule, Rule::WritesRefused | Rule::NoQuorum);
+    let attention = picture
+        .rows
+        .iter()
+        .zip(worst)
+        .filter(|(_, worst)| worst.severity >= Severity::Warning && !of_store(worst.rule));
     for (row, finding) in attention {
         match reasons.iter().position(|(_, known)| known.sentence == finding.sentence) {
             Some(known) => reasons[known].0.push(&row.name),

@@ -152,6 +152,8 @@ struct Told<'a> {
     taken_at_ms: u64,
     round_trip_ms: u64,
     truncated: bool,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    troubles: &'a [polylatch::inspect::Trouble],
     locks: Vec<ToldLock<'a>>,
     clients: Vec<&'a polylatch::inspect::ClientView>,
     audit: &'a [polylatch::inspect::AuditEntry],
@@ -186,6 +188,7 @@ pub(crate) fn print_json(url: &str, snapshot: &Snapshot, picture: &Picture) -> R
         taken_at_ms: snapshot.taken_at_ms,
         round_trip_ms: u64::try_from(snapshot.round_trip.as_millis()).unwrap_or(u64::MAX),
         truncated: snapshot.truncated,
+        troubles: &snapshot.troubles,
         clients: snapshot.clients.iter().filter(|client| named.contains(&client.id)).collect(),
         locks,
         audit: &snapshot.audit,

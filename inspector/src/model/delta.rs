@@ -1,7 +1,7 @@
 //! What changed between two readings, small and exact: most locks differ in nothing but their ages, and
 //! those by the time that passed.
 
-use polylatch::inspect::{AuditEntry, ClientView, LockView, Snapshot};
+use polylatch::inspect::{AuditEntry, ClientView, LockView, Snapshot, Trouble};
 use serde::{Deserialize, Serialize};
 
 /// From one reading to the next.
@@ -16,6 +16,8 @@ pub(super) struct Delta {
     locks: Changes<LockView>,
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     clients: Changes<ClientView>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    troubles: Vec<Trouble>,
     /// All of it, if it has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     audit: Option<Vec<AuditEntry>>,
@@ -59,6 +61,7 @@ impl Delta {
             taken_at_ms: new.taken_at_ms,
             requests: new.requests,
             truncated: new.truncated,
+            troubles: new.troubles.clone(),
             locks: changes(&old.locks, &new.locks, passed_ms)?,
             clients: changes(&old.clients, &new.clients, passed_ms)?,
             audit: (old.audit != new.audit).then(|| new.audit.clone()),
@@ -77,6 +80,7 @@ impl Delta {
             clients: self.clients.apply(&old.clients, passed_ms)?,
             audit: self.audit.unwrap_or_else(|| old.audit.clone()),
             truncated: self.truncated,
+            troubles: self.troubles,
         })
     }
 }

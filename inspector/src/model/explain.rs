@@ -6,10 +6,10 @@ use super::findings::{Beat, Evidence, Finding, Next, Rule, Session, Severity};
 use super::graph::Cycle;
 use super::history::LockHistory;
 use super::rows::Verdict;
-use super::sharing;
 use super::signs::SIGN_EVERY_MS;
 use super::text::{break_command, count, harmless, span};
 use super::votes::{self, Camp};
+use super::{health, sharing};
 
 /// Puts a verdict on a lock into words.
 pub(super) fn explain(
@@ -23,6 +23,11 @@ pub(super) fn explain(
         (Rule::Deadlock, _) => evidence.ring(&lock.name).map(|ring| deadlock(ring, evidence)),
         (Rule::Free | Rule::Legit, _) => Some((nothing_wrong(lock, evidence), vec![])),
         (Rule::DeadHead | Rule::LostWake | Rule::LockDelay, _) => about_line(lock, verdict.rule, evidence),
+        (Rule::WritesRefused | Rule::NoQuorum, _) => evidence
+            .trouble()
+            .map(|trouble| health::explain(trouble, &evidence.silent_nodes(), evidence.own_command())),
+        (Rule::Undecided, _) => health::undecided(lock, evidence),
+        (Rule::LongWait | Rule::ManyWaiters, _) => about_waiting(lock, verdict, evidence),
         (Rule::SplitVote | Rule::Quorum, _) => about_votes(lock, verdict.rule, evidence),
         (Rule::Starved, _) => past.and_then(|past| starved(lock, past, evidence)),
         (Rule::TokenFellBack | Rule::ShortLease | Rule::ZombieRenew, Some(holder)) => {
@@ -37,6 +42,9 @@ pub(super) fn explain(
 }
 
 type Words = (String, Vec<Next>);
+
+/// Not “all is well”: these rules know nothing of the work that is done under the lock.
+const NOTHING_FOUND: &str = "Nothing wrong was found.";
 
 fn deadlock(ring: &Cycle, evidence: &Evidence<'_>) -> Words {
     let several = ring.waits.iter().any(|wait| wait.connection != ring.waits[0].connection);
@@ -151,7 +159,7 @@ fn about_holder(
         Rule::BeatsStopped if left.is_none() => {
             let (silent, every) = (span(evidence.silent_for_ms(holder)?), span(SIGN_EVERY_MS));
             let sentence = format!(
-                "{who} has given no sign of life for {silent}, one was due every {every}: it ended, hangs, or is cut \
+                "{who} has given no heartbeat for {silent}, one was due every {every}: it ended, hangs, or is cut \
                  off from the store. Its session ends {}.",
                 Session::of(holder)?.ends()
             );
@@ -281,8 +289,8 @@ fn about_line(lock: &LockView, rule: Rule, evidence: &Evidence<'_>) -> Option<Wo
     if rule == Rule::LockDelay {
         let delay = lock.details.iter().find(|detail| detail.name == "lock-delay")?;
         let sentence = format!(
-            "Free, but nobody can take it for a while: lock-delay, {}. The session of the last holder ended \
-             without giving it back.",
+            "Free, but in lock-delay ({}): the session of the last holder ended without a release, and Consul \
+             refuses new holders for that time. Waiters are not at fault.",
             harmless(&delay.value)
         );
         return Some((sentence, vec![Next::Do("wait, or give the lock a shorter lock-delay".into())]));
@@ -290,26 +298,63 @@ fn about_line(lock: &LockView, rule: Rule, evidence: &Evidence<'_>) -> Option<Wo
     let head = lock.waiters.first()?;
     let who = evidence.who(&head.client);
     if rule == Rule::DeadHead {
-        let sentence =
-            format!("The first in line, {who}, gives no sign of life; the next hand-off skips it.");
+        let sentence = format!(
+            "The first in the queue, {who}, has given no heartbeat lately; the next hand-off skips it."
+        );
         return Some((sentence, vec![]));
     }
     let state = if lock.holders.is_empty() { "Free" } else { "There is room" };
+    let waited = span(head.waited_ms);
+    if evidence.hangs_on_sessions() && lock.holders.is_empty() {
+        let sentence = format!(
+            "Free, but {who} has waited for {waited}: if the session of the last holder ended without a release, \
+             Consul refuses new holders for the lock-delay (15 s unless set); or the lock is between two holders."
+        );
+        return Some((sentence, vec![Next::Do("wait for the end of the lock-delay".into())]));
+    }
     let sentence = format!(
-        "{state}, but {who} waits, for {}: between two holders, or a wake-up was lost and its next poll takes the lock.",
-        span(head.waited_ms)
+        "{state}, but {who} has waited for {waited}: between two holders, or a wake-up was lost and its next poll \
+         takes the lock."
     );
-    Some((sentence, vec![Next::Do("look again in a moment; if it stays, that process hangs".into())]))
+    let advice = "look again in a moment; if it stays, that process is stopped, or cut off from the store";
+    Some((sentence, vec![Next::Do(advice.into())]))
+}
+
+fn about_waiting(lock: &LockView, verdict: Verdict, evidence: &Evidence<'_>) -> Option<Words> {
+    let live: Vec<_> = lock.waiters.iter().filter(|waiter| !waiter.silent).collect();
+    let longest = live.iter().max_by_key(|waiter| waiter.waited_ms)?;
+    let waited = span(longest.waited_ms);
+    let holder = match lock.holders.first() {
+        None => "No client holds it".to_owned(),
+        Some(holder) => {
+            let held = holder.held_for_ms.map(|held| format!(" for {}", span(held))).unwrap_or_default();
+            format!("{} has held it{held}{}", evidence.holder(holder), sharing::and_others(lock))
+        }
+    };
+    if verdict.rule == Rule::LongWait {
+        let sentence = format!(
+            "{} has waited{} for {waited}. {holder}.",
+            evidence.who(&longest.client),
+            sharing::wish(longest)
+        );
+        let advice = "ask the holder why it takes so long; give waiters a time limit (wait)";
+        return Some((sentence, vec![Next::Do(advice.into())]));
+    }
+    let sentence =
+        format!("{} wait, the longest for {waited}. {holder}.", count(live.len(), "client", "clients"));
+    let advice = "hold it for a shorter time, split what it protects over several names, or use a semaphore";
+    Some((sentence, vec![Next::Do(advice.into())]))
 }
 
 fn nothing_wrong(lock: &LockView, evidence: &Evidence<'_>) -> String {
     let Some(holder) = lock.holders.first() else {
         let Some(head) = lock.waiters.first() else {
-            return "Free: nobody holds it and nobody waits.".into();
+            return "Free: no client holds it or waits.".into();
         };
         return format!(
-            "Free: nobody holds it. Only records of waiters that gave up without a word are left ({}{}); \
-             whoever asks next gets the lock.",
+            "Free: no client holds it. The {} recorded ({}{}) without a recent heartbeat: the next caller acquires \
+             the lock.",
+            if lock.waiters.len() > 1 { "waiters are" } else { "only waiter is" },
             evidence.who(&head.client),
             if lock.waiters.len() > 1 { " and others" } else { "" }
         );
@@ -318,23 +363,30 @@ fn nothing_wrong(lock: &LockView, evidence: &Evidence<'_>) -> String {
     let renewed = match (holder.renewals, holder.renewed_ago_ms) {
         (Some(1..), Some(ago)) => format!(", renewed {} ago", span(ago)),
         (Some(0), _) => ", first renewal not due yet".into(),
-        _ => String::new(),
+        _ => match evidence.heartbeat_ago_ms(holder) {
+            Some(ago) => format!(
+                ", last heartbeat {} ago (due every {}; renewal cannot be observed on this store)",
+                span(ago),
+                span(SIGN_EVERY_MS)
+            ),
+            None => ", whether it is renewed is not known".into(),
+        },
     };
     let who = evidence.holder(holder);
     let live: Vec<_> = lock.waiters.iter().filter(|waiter| !waiter.silent).collect();
     let line = match live.first() {
-        None => "Nobody waits.".into(),
+        None => "No client waits.".into(),
         Some(first) => {
             let waiting = count(live.len(), "client waits", "clients wait");
             format!("{waiting}, the first{} for {}.", sharing::wish(first), span(first.waited_ms))
         }
     };
     match sharing::held(lock).as_str() {
-        "held" => format!("Held{held} by {who}{renewed}: all is well. {line}"),
+        "held" => format!("Held{held} by {who}{renewed}. {line} {NOTHING_FOUND}"),
         shared => {
             let (first, rest) = shared.split_at(1);
             let (first, others) = (first.to_uppercase(), sharing::and_others(lock));
-            format!("{first}{rest} by {who}{held}{renewed}{others}: all is well. {line}")
+            format!("{first}{rest} by {who}{held}{renewed}{others}. {line} {NOTHING_FOUND}")
         }
     }
 }

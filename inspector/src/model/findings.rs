@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use polylatch::ClientId;
-use polylatch::inspect::{ClientView, HolderView, LockView, Snapshot};
+use polylatch::inspect::{ClientView, HolderView, LockView, Snapshot, Trouble};
 use serde::Serialize;
 
 use super::connection::ConnectionId;
@@ -15,7 +15,7 @@ use super::history::LockHistory;
 use super::rows::Verdict;
 use super::signs::Signs;
 use super::text::harmless;
-use super::{HostFacts, Process, sharing, votes};
+use super::{HostFacts, Process, health, sharing, votes};
 
 /// A ring of waits must have stood for this long before it is called a deadlock: clients that take
 /// and give locks quickly form rings by chance in a reading that is not one instant.
@@ -29,6 +29,14 @@ const FAR_BEYOND: u64 = 5;
 
 /// A waiter is starved when this many that came later got the lock.
 pub(super) const PASSED_OVER: u32 = 5;
+
+/// A wait counts as long from here on, and as very long.
+const LONG_WAIT_MS: u64 = 60_000;
+const VERY_LONG_WAIT_MS: u64 = 600_000;
+
+/// So many waiters are many, and far too many.
+const MANY_WAITERS: usize = 20;
+const FAR_TOO_MANY_WAITERS: usize = 100;
 
 /// Two start times of one process may differ by this much: clocks are stepped, ticks are coarse.
 const SAME_START_MS: u64 = 5_000;
@@ -73,6 +81,18 @@ pub enum Rule {
     TokenFellBack,
     /// The store cannot be read.
     Backend,
+    /// The store refuses writes: nothing can be acquired, renewed or released.
+    WritesRefused,
+    /// Too few independent nodes work for anything to be acquired, renewed or released.
+    NoQuorum,
+    /// Some of the independent nodes are of no use at present; a majority works.
+    NodeDown,
+    /// Nodes that do not answer decide whether it is held.
+    Undecided,
+    /// A client waits for long.
+    LongWait,
+    /// Many clients wait.
+    ManyWaiters,
     /// Renewed, but held far longer than usual.
     ZombieRenew,
     /// Others that came later get the lock again and again.
@@ -102,7 +122,10 @@ impl Rule {
         match self {
             // The age of a ring, and of a missing beat, is in the evidence already.
             Self::Deadlock | Self::BeatsStopped | Self::LateBeat | Self::Stopped => 1,
-            Self::Backend | Self::DeadHead | Self::HolderGone | Self::LostWake => 2_000,
+            Self::Backend | Self::DeadHead | Self::HolderGone | Self::LostWake | Self::NodeDown => 2_000,
+            // At once: whatever else would be shown instead is not known.
+            Self::WritesRefused | Self::NoQuorum | Self::Undecided => 0,
+            Self::LongWait | Self::ManyWaiters => 2_000,
             Self::SplitVote | Self::Quorum => 2_000,
             Self::NoExpiry | Self::NoExpiryDead => 2_000,
             Self::ZombieRenew => 5_000,
@@ -126,6 +149,12 @@ impl Rule {
             Self::LostWake => "LOST-WAKE",
             Self::TokenFellBack => "TOKEN-FELL-BACK",
             Self::Backend => "BACKEND",
+            Self::WritesRefused => "WRITES-REFUSED",
+            Self::NoQuorum => "NO-QUORUM",
+            Self::NodeDown => "NODE-DOWN",
+            Self::Undecided => "UNDECIDED",
+            Self::LongWait => "LONG-WAIT",
+            Self::ManyWaiters => "MANY-WAITERS",
             Self::ZombieRenew => "ZOMBIE-RENEW",
             Self::Starved => "STARVED",
             Self::ShortLease => "SHORT-LEASE",
@@ -175,6 +204,8 @@ pub struct Evidence<'a> {
     /// Which ring each lock of this connection is in.
     ringed: HashMap<String, usize>,
     signs: Option<&'a Signs>,
+    /// What the store says of itself.
+    snapshot: Option<&'a Snapshot>,
 }
 
 impl<'a> Evidence<'a> {
@@ -186,7 +217,7 @@ impl<'a> Evidence<'a> {
         let ancestors = ancestors(snapshot, &clients, facts);
         let rings = cycles(&[Reading { connection: &nowhere, snapshot, ancestors: &ancestors }]);
         let commands = HashMap::from([(Cow::Owned(nowhere.clone()), command)]);
-        Self::among(Cow::Owned(nowhere), commands, clients, facts, Cow::Owned(rings))
+        Self::among(Cow::Owned(nowhere), commands, clients, facts, Cow::Owned(rings)).of_store(Some(snapshot))
     }
 
     /// Prepares one connection of several.
@@ -203,12 +234,38 @@ impl<'a> Evidence<'a> {
                 ringed.entry(wait.lock.clone()).or_insert(at);
             }
         }
-        Self { facts, connection, commands, clients, rings, ringed, signs: None }
+        Self { facts, connection, commands, clients, rings, ringed, signs: None, snapshot: None }
     }
 
     /// The same with what is remembered of the clients.
     pub(super) fn with_signs(self, signs: &'a Signs) -> Self {
         Self { signs: Some(signs), ..self }
+    }
+
+    /// The same with what the store says of itself.
+    pub(super) fn of_store(self, snapshot: Option<&'a Snapshot>) -> Self {
+        Self { snapshot, ..self }
+    }
+
+    /// Returns what keeps the store from granting, renewing and releasing locks.
+    pub fn trouble(&self) -> Option<&'a Trouble> {
+        self.snapshot?.trouble()
+    }
+
+    /// Says whether leases hang on sessions there, with a lock-delay after those that end without a release.
+    pub(super) fn hangs_on_sessions(&self) -> bool {
+        self.snapshot.is_some_and(|snapshot| snapshot.backend == "consul")
+    }
+
+    /// Returns the nodes that did not answer.
+    pub(super) fn silent_nodes(&self) -> Vec<&'a str> {
+        self.snapshot.map(|snapshot| snapshot.silent_nodes().collect()).unwrap_or_default()
+    }
+
+    /// How long ago the client of a lease last gave a heartbeat, where that is all that the store can tell.
+    pub(super) fn heartbeat_ago_ms(&self, holder: &HolderView) -> Option<u64> {
+        Session::of(holder).filter(|_| holder.remaining_ms.is_none())?;
+        Some(self.client(holder.client.as_ref()?)?.seen_ago_ms)
     }
 
     /// For how long the client of a lease that hangs on a session has given no sign of life, if that is too
@@ -385,6 +442,15 @@ pub fn findings(lock: &LockView, evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Applies the rules to one lock, the most severe verdict first. There is always at least one.
 pub(super) fn judge(lock: &LockView, evidence: &Evidence<'_>, past: Option<&LockHistory>) -> Vec<Verdict> {
+    match evidence.trouble() {
+        Some(trouble) => {
+            return judge_without_store(lock, evidence, health::rule(trouble), Severity::Problem);
+        }
+        None if health::is_undecided(lock) => {
+            return judge_without_store(lock, evidence, Rule::Undecided, Severity::Warning);
+        }
+        None => {}
+    }
     let mut found = Vec::new();
     let mut say = |rule, severity, holder| found.push(Verdict { rule, severity, holder });
     if evidence.ring(&lock.name).is_some() {
@@ -409,6 +475,9 @@ pub(super) fn judge(lock: &LockView, evidence: &Evidence<'_>, past: Option<&Lock
     if let Some((rule, severity)) = about_line(lock) {
         say(rule, severity, None);
     }
+    for (rule, severity) in about_waiting(lock) {
+        say(rule, severity, None);
+    }
     if past.is_some_and(|past| past.starved(lock).is_some()) {
         say(Rule::Starved, Severity::Warning, None);
     }
@@ -417,6 +486,26 @@ pub(super) fn judge(lock: &LockView, evidence: &Evidence<'_>, past: Option<&Lock
         return vec![Verdict { rule, severity: Severity::Fine, holder: None }];
     }
     found.sort_by_key(|verdict| std::cmp::Reverse(verdict.severity));
+    found
+}
+
+/// While the store does not work, only what this host knows of its own processes counts: whoever is silent may just not
+/// be heard.
+fn judge_without_store(
+    lock: &LockView,
+    evidence: &Evidence<'_>,
+    rule: Rule,
+    severity: Severity,
+) -> Vec<Verdict> {
+    let mut found = vec![Verdict { rule, severity, holder: None }];
+    for (at, holder) in lock.holders.iter().enumerate() {
+        let rule = match evidence.process(holder) {
+            Process::Present { stopped: true, .. } => Rule::Stopped,
+            Process::Gone => Rule::HolderGone,
+            Process::Present { .. } | Process::Unknown => continue,
+        };
+        found.push(Verdict { rule, severity: Severity::Warning, holder: Some(at) });
+    }
     found
 }
 
@@ -485,6 +574,23 @@ fn about_line(lock: &LockView) -> Option<(Rule, Severity)> {
         return Some((Rule::DeadHead, if free { Severity::Warning } else { Severity::Notice }));
     }
     sharing::has_room(lock, head).then_some((Rule::LostWake, Severity::Notice))
+}
+
+/// How long the first one waits, and how many wait.
+fn about_waiting(lock: &LockView) -> impl Iterator<Item = (Rule, Severity)> {
+    let mut live = lock.waiters.iter().filter(|waiter| !waiter.silent);
+    let longest = live.clone().map(|waiter| waiter.waited_ms).max().unwrap_or(0);
+    let long = match longest {
+        VERY_LONG_WAIT_MS.. => Some((Rule::LongWait, Severity::Warning)),
+        LONG_WAIT_MS.. => Some((Rule::LongWait, Severity::Notice)),
+        _ => None,
+    };
+    let many = match live.by_ref().count() {
+        FAR_TOO_MANY_WAITERS.. => Some((Rule::ManyWaiters, Severity::Warning)),
+        MANY_WAITERS.. => Some((Rule::ManyWaiters, Severity::Notice)),
+        _ => None,
+    };
+    long.into_iter().chain(many)
 }
 
 fn is_far_beyond_usual(holder: &HolderView, past: &LockHistory) -> bool {

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use polylatch::inspect::{Detail, VoteView};
+use polylatch::inspect::{Detail, Trouble, TroubleKind, VoteView, WaiterView};
 
 use super::super::fixture::{Host, clients, held, lock, read_write, semaphore, snapshot, waiting};
 use super::*;
@@ -36,7 +36,8 @@ fn a_healthy_lock_is_said_to_be_healthy() {
     assert_eq!((found[0].rule, found[0].severity), (Rule::Legit, Severity::Fine));
     assert_eq!(
         found[0].sentence,
-        "Held for 1 min 0 s by web-1 pid 100 (worker), renewed 1.0 s ago: all is well. 1 client waits, the first for 4.1 s."
+        "Held for 1 min 0 s by web-1 pid 100 (worker), renewed 1.0 s ago. 1 client waits, the first for 4.1 s. \
+         Nothing wrong was found."
     );
     assert_eq!(rules(vec![lock("x", vec![], vec![])], &Host::default()), [Rule::Free]);
 }
@@ -48,8 +49,8 @@ fn a_shared_lock_is_told_with_how_and_by_how_many() {
     let shared = lock("x", vec![renewed(a, 1_000), renewed(b, 500)], vec![waiting(c, 4_100)]);
     assert_eq!(
         sentence(read_write(shared.clone(), "read", "write")),
-        "Held for reading by web-1 pid 100 (worker) for 1 min 0 s, renewed 1.0 s ago, and by 1 other: all is well. \
-         1 client waits, the first to write for 4.1 s."
+        "Held for reading by web-1 pid 100 (worker) for 1 min 0 s, renewed 1.0 s ago, and by 1 other. \
+         1 client waits, the first to write for 4.1 s. Nothing wrong was found."
     );
     assert!(
         sentence(semaphore(shared.clone(), 5, &[2, 1], &[3]))
@@ -262,13 +263,28 @@ fn votes_without_a_majority_are_told_apart_from_a_free_lock() {
     assert_eq!((rule, severity), (Rule::SplitVote, Severity::Warning));
     assert!(sentence.contains("has 1 of 3 nodes") && sentence.contains("2 are needed"), "{sentence}");
 
-    let mut away = vote("n3", None, None);
-    away.reached = false;
-    let rest = vec![vote("n1", Some(a), left), vote("n2", None, None), away];
+    let away = |node: &str| VoteView { reached: false, ..vote(node, None, None) };
+    let free = |node: &str| vote(node, None, None);
+    let rest = vec![vote("n1", Some(a), left), free("n2"), free("n3"), free("n4"), away("n5")];
     let (rule, severity, sentence) = told(voted(vec![], rest));
     assert_eq!((rule, severity), (Rule::Quorum, Severity::Notice));
-    for part in ["1 of 3 nodes still name", "2 have to", "ends in 3.0 s", "1 node is not answering"] {
+    for part in ["1 of 5 nodes still name", "3 have to", "ends in 3.0 s", "1 node is not answering"] {
         assert!(sentence.contains(part), "{part}: {sentence}");
+    }
+
+    // With the silent ones it may have a majority: neither free nor, for certain, held.
+    let maybe = || vec![vote("n1", Some(a), left), free("n2"), free("n3"), away("n4"), away("n5")];
+    for holders in [vec![], vec![held(a, 1_000)]] {
+        let (rule, severity, sentence) = told(voted(holders, maybe()));
+        assert_eq!((rule, severity), (Rule::Undecided, Severity::Warning));
+        for part in
+            ["Not known", "n4, n5", "2 of 5 nodes do not answer", "has 1 node", "the 3 that are needed"]
+        {
+            assert!(sentence.contains(part), "{part}: {sentence}");
+        }
+        let reading = snapshot(vec![voted(vec![], maybe())]);
+        let shown = crate::model::picture(&reading, &Host::default(), "polylatch");
+        assert_eq!(shown.rows[0].state, crate::model::LockState::Unknown);
     }
 
     // A holder is not harmed by a minority that lags behind.
@@ -309,4 +325,94 @@ fn a_lease_that_hangs_on_a_session_ends_with_it() {
     assert_eq!(rule, Rule::Foreign);
     assert!(sentence.contains("as long as its session"), "{sentence}");
     assert_eq!(told(theirs(without), &Host::default()).0, Rule::NoExpiry);
+}
+
+fn troubled(locks: Vec<LockView>, kind: TroubleKind) -> Snapshot {
+    let trouble = Trouble { kind, node: None, detail: "1 of 3 nodes answer".into() };
+    Snapshot { troubles: vec![trouble], ..snapshot(locks) }
+}
+
+#[test]
+fn nothing_is_judged_from_silence_while_the_store_does_not_work() {
+    let [a, b] = clients();
+    let silent = WaiterView { silent: true, ..waiting(b, 9_000) };
+    for lock in [
+        lock("x", vec![], vec![]),
+        lock("x", vec![], vec![waiting(b, 4_000)]),
+        lock("x", vec![], vec![silent.clone()]),
+        lock("x", vec![renewed(a, 14_000)], vec![silent]),
+    ] {
+        for (kind, rule) in
+            [(TroubleKind::ReadOnly, Rule::WritesRefused), (TroubleKind::NoQuorum, Rule::NoQuorum)]
+        {
+            let shown =
+                crate::model::picture(&troubled(vec![lock.clone()], kind), &Host::default(), "polylatch");
+            let rules: Vec<_> = shown.findings[0].iter().map(|finding| finding.rule).collect();
+            assert_eq!(rules, [rule]);
+            assert_eq!(shown.rows[0].severity(), Severity::Problem);
+            assert_ne!(shown.rows[0].state, crate::model::LockState::Free);
+        }
+    }
+    // What the host knows of its own processes is no silence.
+    let stopped = host_where(100, Process::Present { stopped: true, started_at_ms: Some(500_000) });
+    let reading = troubled(vec![lock("x", vec![renewed(a, 1)], vec![])], TroubleKind::OutOfMemory);
+    let shown = crate::model::picture(&reading, &stopped, "polylatch");
+    assert_eq!(shown.findings[0][1].rule, Rule::Stopped);
+    // A node is not the store.
+    let mut reading = troubled(vec![lock("x", vec![renewed(a, 1_000)], vec![])], TroubleKind::NodeSilent);
+    reading.troubles[0].node = Some("n1".into());
+    assert_eq!(
+        crate::model::picture(&reading, &Host::default(), "polylatch").findings[0][0].rule,
+        Rule::Legit
+    );
+}
+
+#[test]
+fn long_and_many_waits_are_told() {
+    let [a, b] = clients();
+    let waiters = |many: usize, longest_ms: u64| {
+        let waiters = (0..many).map(|at| waiting(b, if at == 0 { longest_ms } else { 10 })).collect();
+        let found = about(vec![lock("x", vec![renewed(a, 1_000)], waiters)], &Host::default());
+        found.into_iter().map(|finding| (finding.rule, finding.severity)).collect::<Vec<_>>()
+    };
+    let (fine, notice, warning) = (Severity::Fine, Severity::Notice, Severity::Warning);
+    assert_eq!(waiters(19, 59_000), [(Rule::Legit, fine)]);
+    assert_eq!(waiters(1, 60_000), [(Rule::LongWait, notice)]);
+    assert_eq!(waiters(1, 600_000), [(Rule::LongWait, warning)]);
+    assert_eq!(waiters(20, 10), [(Rule::ManyWaiters, notice)]);
+    assert_eq!(waiters(500, 61_000), [(Rule::ManyWaiters, warning), (Rule::LongWait, notice)]);
+    let found = about(vec![lock("x", vec![renewed(a, 1_000)], vec![waiting(b, 60_000)])], &Host::default());
+    assert!(found[0].sentence.contains("has waited for 1 min 0 s"), "{found:?}");
+}
+
+#[test]
+fn what_a_store_cannot_tell_of_renewals_is_told_as_not_known() {
+    let [a] = clients();
+    let mut holder = HolderView { remaining_ms: None, renewals: None, ..held(a, 9_000) };
+    holder.details.push(Detail::new("session", "5f2c"));
+    let found = about(vec![lock("x", vec![holder], vec![])], &Host::default());
+    assert_eq!(found[0].rule, Rule::Legit);
+    for part in ["last heartbeat 0.1 s ago", "cannot be observed", "Nothing wrong was found"] {
+        assert!(found[0].sentence.contains(part), "{part}: {found:?}");
+    }
+}
+
+#[test]
+fn lock_delay_comes_before_the_waiting_process() {
+    let [a] = clients();
+    let mut free = lock("x", vec![], vec![waiting(a, 4_000)]);
+    let consul = |lock: LockView| {
+        let reading = Snapshot { backend: "consul".into(), ..snapshot(vec![lock]) };
+        findings(&reading.locks[0], &Evidence::new(&reading, &Host::default(), "polylatch")).remove(0)
+    };
+    let found = consul(free.clone());
+    assert_eq!(found.rule, Rule::LostWake);
+    assert!(found.sentence.contains("lock-delay") && !format!("{found:?}").contains("hangs"), "{found:?}");
+    free.details.push(Detail::new("lock-delay", "at most 9.0 s left"));
+    let found = consul(free);
+    assert_eq!(found.rule, Rule::LockDelay);
+    assert!(
+        found.sentence.contains("at most 9.0 s left") && found.sentence.contains("not at fault"),
+        "{found:?}"
+    );
 }

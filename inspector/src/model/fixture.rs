@@ -125,6 +125,7 @@ pub(crate) fn snapshot(locks: Vec<LockView>) -> Snapshot {
         clients,
         audit: Vec::new(),
         truncated: false,
+        troubles: Vec::new(),
     }
 }
 

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use polylatch::ClientId;
 use polylatch::inspect::{ClientView, LockView, Snapshot};
+use polylatch::{ClientId, FencingToken};
 
-use super::Process;
 use super::connection::{Connection, ConnectionId};
 use super::explain::explain;
 use super::findings::{Evidence, Finding, Next, Rule, Severity, ancestors};
@@ -19,6 +18,7 @@ use super::sight::Sight;
 use super::store::{Phase, Store};
 use super::text::{clock_time, harmless, span};
 use super::wait_for::Graph;
+use super::{Process, health};
 
 /// Clocks that differ by less are not worth a word.
 const CLOCK_OFF_MS: u64 = 2_000;
@@ -193,7 +193,9 @@ impl Fleet {
             .collect();
         let connection = Cow::Borrowed(&self.stores[at].connection.id);
         let rings = Cow::Borrowed(&*self.rings);
-        Evidence::among(connection, commands, clients, sight, rings).with_signs(&self.stores[at].signs)
+        Evidence::among(connection, commands, clients, sight, rings)
+            .with_signs(&self.stores[at].signs)
+            .of_store(self.stores[at].snapshot.as_deref())
     }
 
     /// Changes whenever something else than the passing of time has changed.
@@ -267,6 +269,39 @@ impl Fleet {
         self.explain_with(place, &evidence)
     }
 
+    /// As [`Fleet::explain`], as it is known at `now_ms`: nothing of the latest reading is told as the present if the
+    /// store is not read any more.
+    pub fn explain_now(&self, key: &RowKey, now_ms: u64) -> Vec<Finding> {
+        let Some(store) = self.store(&key.connection).filter(|store| !store.is_fresh(now_ms)) else {
+            return self.explain(key);
+        };
+        let Some(row) = self.find(key).map(|place| self.at(place)) else { return Vec::new() };
+        let since = store
+            .sampled_at_ms()
+            .map_or_else(String::new, |at| format!(" since {} UTC", clock_time(at, now_ms)));
+        let why = match store.phase(now_ms) {
+            Phase::Lost { why, .. } => format!(" ({why})"),
+            _ => " (a reading is overdue)".into(),
+        };
+        let before = match row.place.as_str() {
+            "" => "no client held it".to_owned(),
+            place => format!("held by {place} {}", row.program).trim_end().to_owned(),
+        };
+        let sentence = format!("Not known{since}{why}. When it was last read: {before}.");
+        vec![Finding { rule: Rule::Backend, severity: Severity::Warning, sentence, next: Vec::new() }]
+    }
+
+    /// Returns the fencing token of the lease that a break is to aim at: of the holder that the worst finding is about,
+    /// or that the row shows.
+    pub fn lease_to_break(&self, key: &RowKey) -> Option<FencingToken> {
+        let row = self.find(key).map(|place| self.at(place))?;
+        let lock = self.lock(key)?;
+        let accused =
+            row.verdicts.iter().find_map(|verdict| lock.holders.get(verdict.holder?)?.fencing_token);
+        let shown = || row.fencing_token.map(FencingToken::new);
+        accused.or_else(shown).or_else(|| lock.holders.iter().find_map(|holder| holder.fencing_token))
+    }
+
     fn evidence_of(&self, place: RowRef) -> Evidence<'_> {
         let at = place.store as usize;
         self.evidence(at, &self.stores[at].sight)
@@ -287,8 +322,14 @@ impl Fleet {
         let mut found: Vec<Attention> = Vec::new();
         for (at, store) in self.stores.iter().enumerate() {
             found.extend(about_connection(store, now_ms));
-            let mut rows =
-                store.rows.iter().enumerate().filter(|(_, row)| row.severity() >= Severity::Warning);
+            // What was found in a store that is not read any more is not known to be so.
+            if !store.is_fresh(now_ms) {
+                continue;
+            }
+            // The connection tells what all of its locks have in common.
+            let of_store = |row: &Row| matches!(row.rule(), Rule::WritesRefused | Rule::NoQuorum);
+            let attention = |row: &Row| row.severity() >= Severity::Warning && !of_store(row);
+            let mut rows = store.rows.iter().enumerate().filter(|(_, row)| attention(row));
             let Some(first) = rows.next() else { continue };
             let evidence = self.evidence(at, &store.sight);
             for (row, shown) in std::iter::once(first).chain(rows) {
@@ -412,6 +453,26 @@ fn about_connection(store: &Store, now_ms: u64) -> Vec<Attention> {
             next: vec![Next::Run(format!("{} doctor", store.connection.command))],
         };
         found.push(Attention { key: key(), since_ms: failing_since_ms, finding });
+    }
+    if let Phase::Unfit { .. } = store.phase(now_ms)
+        && let Some(snapshot) = &store.snapshot
+        && let Some(trouble) = snapshot.trouble()
+    {
+        let silent: Vec<&str> = snapshot.silent_nodes().collect();
+        let (sentence, next) = health::explain(trouble, &silent, &store.connection.command);
+        let finding = Finding { rule: health::rule(trouble), severity: Severity::Problem, sentence, next };
+        found.push(Attention { key: key(), since_ms: store.unfit_since_ms(), finding });
+    } else if let Some(down) = store.snapshot.as_deref().and_then(health::nodes_down)
+        && store.is_fresh(now_ms)
+        && now_ms.saturating_sub(store.unfit_since_ms()) >= Rule::NodeDown.stands_for_ms()
+    {
+        let finding = Finding {
+            rule: Rule::NodeDown,
+            severity: health::NODE_DOWN,
+            sentence: format!("{down}. A majority works."),
+            next: vec![Next::Run(format!("{} doctor", store.connection.command))],
+        };
+        found.push(Attention { key: key(), since_ms: store.unfit_since_ms(), finding });
     }
     if let Some((since_ms, ahead_ms)) = store.clock_is_off(CLOCK_OFF_MS)
         && now_ms.saturating_sub(since_ms) >= Rule::Clock.stands_for_ms()

@@ -21,6 +21,7 @@ pub mod findings;
 pub(crate) mod fixture;
 pub mod fleet;
 pub mod graph;
+pub mod health;
 pub mod history;
 pub mod link;
 pub mod order;

@@ -140,8 +140,15 @@ impl LockState {
             Some(Rule::LateBeat) => Self::Endangered,
             Some(Rule::Foreign) => Self::Foreign,
             Some(Rule::LockDelay) => Self::LockDelay,
+            Some(Rule::NoQuorum | Rule::Undecided) => Self::Unknown,
+            // A lease that was granted runs, but whether a free lock is free, or a new holder is known, is not.
+            Some(Rule::WritesRefused) if !held => Self::Unknown,
             Some(
-                Rule::DeadHead
+                Rule::WritesRefused
+                | Rule::NodeDown
+                | Rule::LongWait
+                | Rule::ManyWaiters
+                | Rule::DeadHead
                 | Rule::LostWake
                 | Rule::SplitVote
                 | Rule::Quorum
@@ -310,7 +317,9 @@ impl Summary {
         self.locks += 1;
         self.held += usize::from(row.holders > 0);
         self.waiting += row.waiters;
-        self.attention += usize::from(row.severity() >= Severity::Warning);
+        // What was found in a store that is not read any more is not known to be so.
+        let known = state == row.state;
+        self.attention += usize::from(known && row.severity() >= Severity::Warning);
         self.no_expiry += usize::from(state == LockState::NoExpiry);
         self.deadlocked += usize::from(state == LockState::Deadlock);
         self.unknown += usize::from(state == LockState::Unknown);

@@ -7,6 +7,7 @@ use polylatch::inspect::{Event, HolderView, LockView, Snapshot, WaiterView};
 
 use super::connection::Connection;
 use super::findings::{Beat, Evidence, Rule, Severity, judge};
+use super::health;
 use super::history::{Gap, Limits, LockHistory, Logged, Step, push};
 use super::report::Sample;
 use super::rows::{Row, RowKey, Verdict, row};
@@ -16,6 +17,9 @@ use super::text::harmless;
 
 /// How long the row of a lock that went is still shown.
 const GONE_FOR_MS: u64 = 3_000;
+
+/// A reading is overdue if it comes this much later than it was wanted.
+const PATIENCE_MS: u64 = 2_000;
 
 /// Over which time, and how many readings at least, cost and clock are judged.
 const JUDGED_MS: u64 = 20_000;
@@ -28,6 +32,13 @@ pub enum Phase {
     Connecting,
     /// It is read as often as it should be.
     Live,
+    /// It is read, but it grants, renews and releases nothing.
+    Unfit {
+        /// A few words, in capitals.
+        word: &'static str,
+        /// Why, harmless.
+        why: String,
+    },
     /// A reading is overdue.
     Late {
         /// The latest good reading, on the viewer's clock.
@@ -103,6 +114,8 @@ pub struct Store {
     sampled_at_ms: u64,
     every_ms: u64,
     failure: Option<Failure>,
+    /// Since when nodes, or all of it, have not worked.
+    unfit_since_ms: Option<u64>,
     readings: VecDeque<Taken>,
 }
 
@@ -127,6 +140,7 @@ impl Store {
             sampled_at_ms: 0,
             every_ms: 0,
             failure: None,
+            unfit_since_ms: None,
             readings: VecDeque::new(),
         }
     }
@@ -150,7 +164,10 @@ impl Store {
         match since_ms {
             None => Phase::Connecting,
             Some(since_ms) if self.is_late(now_ms) => Phase::Late { since_ms },
-            Some(_) => Phase::Live,
+            Some(_) => match self.snapshot.as_ref().and_then(|snapshot| snapshot.trouble()) {
+                Some(trouble) => Phase::Unfit { word: health::word(trouble), why: harmless(&trouble.detail) },
+                None => Phase::Live,
+            },
         }
     }
 
@@ -160,8 +177,7 @@ impl Store {
     }
 
     fn is_late(&self, now_ms: u64) -> bool {
-        let patience = (3 * self.every_ms).max(self.every_ms + 2_000);
-        now_ms.saturating_sub(self.sampled_at_ms) > patience
+        now_ms.saturating_sub(self.sampled_at_ms) > self.every_ms + PATIENCE_MS
     }
 
     /// Returns the latest reading.
@@ -227,6 +243,11 @@ impl Store {
         Some((first.at_ms, ahead_ms))
     }
 
+    /// Since when nodes of it, or all of it, have been seen not to work, on the viewer's clock.
+    pub(super) fn unfit_since_ms(&self) -> u64 {
+        self.unfit_since_ms.unwrap_or(self.sampled_at_ms)
+    }
+
     /// Returns what watching costs.
     pub fn cost(&self) -> Cost {
         let (Some(first), Some(last)) = (self.readings.front(), self.readings.back()) else {
@@ -288,6 +309,8 @@ impl Store {
         while self.readings.len() > READINGS && self.readings.front().is_some_and(old) {
             self.readings.pop_front();
         }
+        self.unfit_since_ms =
+            (!new.troubles.is_empty()).then(|| self.unfit_since_ms.filter(|_| !gap).unwrap_or(at_ms));
         (self.sampled_at_ms, self.every_ms) = (at_ms, sample.every_ms);
         self.sight = Arc::new(sample.sight);
         self.signs = Arc::new(self.signs.after(&new));

@@ -223,9 +223,7 @@ impl App {
             self.toasts.failed("No lock is selected.");
             return;
         };
-        let token = self.with_fleet(|fleet| {
-            fleet.lock(&key).and_then(|lock| lock.holders.iter().find_map(|holder| holder.fencing_token))
-        });
+        let token = self.with_fleet(|fleet| fleet.lease_to_break(&key));
         match token {
             Some(token) => self.act(ctx, Act::AskBreak(key, token)),
             None => self.toasts.failed("Nobody holds it by a lease that could be broken."),

@@ -105,7 +105,7 @@ fn entries(app: &App) -> Vec<Entry> {
                 let reading = format!("read every {}, taking {:.1} ms", span(cost.every_ms), cost.reading_ms);
                 hint += &format!("\n{reading}, {:.1} requests/s", cost.requests_per_sec);
             }
-            if let Phase::Lost { why, .. } = &phase {
+            if let Phase::Lost { why, .. } | Phase::Unfit { why, .. } = &phase {
                 hint += &format!("\n{why}");
             }
             Entry {
@@ -135,6 +135,7 @@ fn connection(app: &App, ui: &mut Ui, entry: &Entry, palette: &Palette, acts: &m
     let (word, colour) = match &entry.phase {
         Phase::Connecting => ("connecting…".to_owned(), palette.weak),
         Phase::Live => (String::new(), palette.held),
+        Phase::Unfit { word, .. } => (word.to_lowercase(), palette.orphan),
         Phase::Late { since_ms } => {
             (format!("late, last {}", clock_time(*since_ms, app.now_ms())), palette.expiring)
         }
@@ -155,7 +156,9 @@ fn connection(app: &App, ui: &mut Ui, entry: &Entry, palette: &Palette, acts: &m
     painter.rect_filled(band, 1.5, environment_colour(entry.environment, palette));
     let dot = pos2(rect.left() + 13.0, rect.top() + 12.0);
     match entry.phase {
-        Phase::Lost { .. } => marks::cross(&painter, dot, 3.6, Stroke::new(1.8, colour)),
+        Phase::Lost { .. } | Phase::Unfit { .. } => {
+            marks::cross(&painter, dot, 3.6, Stroke::new(1.8, colour))
+        }
         Phase::Live => drop(painter.circle_filled(dot, 3.8, colour)),
         _ => drop(painter.circle_stroke(dot, 3.6, Stroke::new(1.6, colour))),
     }

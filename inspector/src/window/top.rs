@@ -9,7 +9,7 @@ use super::app::App;
 use super::command::Command;
 use super::marks;
 use super::theme::{Palette, ThemeChoice};
-use crate::model::text::{clock_time, short_span};
+use crate::model::text::{clock_time, harmless, short_span};
 use crate::model::{LockState, Phase};
 
 /// Filters behind the numbers and the views of the rail.
@@ -105,10 +105,30 @@ fn liveness(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
         acts.push(Act::Run(Command::Record));
     }
     let paused = app.frozen.is_some();
-    let (text, colour) = if paused { ("PAUSED", palette.expiring) } else { ("LIVE", palette.held) };
+    let now_ms = app.now_ms();
+    let phases: Vec<Phase> =
+        app.with_fleet(|fleet| fleet.stores().iter().map(|store| store.phase(now_ms)).collect());
+    let (text, colour) = match word_of(&phases) {
+        _ if paused => ("PAUSED".to_owned(), palette.expiring),
+        None => ("LIVE".to_owned(), palette.held),
+        Some(word) => (word, palette.orphan),
+    };
     let hint = if paused { "Go on (Space)" } else { "Freeze the picture (Space)" };
-    if dotted(ui, text, colour, true).on_hover_text(hint).clicked() {
+    if dotted(ui, &text, colour, true).on_hover_text(hint).clicked() {
         acts.push(Act::Run(Command::Pause));
+    }
+}
+
+/// What stands where LIVE stands when every store is read and works.
+fn word_of(phases: &[Phase]) -> Option<String> {
+    let live = phases.iter().filter(|phase| **phase == Phase::Live).count();
+    match phases {
+        _ if live == phases.len() => None,
+        [Phase::Connecting] => Some("CONNECTING".into()),
+        [Phase::Late { .. }] => Some("LATE".into()),
+        [Phase::Lost { .. }] => Some("LOST".into()),
+        [Phase::Unfit { word, .. }] => Some((*word).into()),
+        several => Some(format!("{live} OF {} LIVE", several.len())),
     }
 }
 
@@ -174,15 +194,13 @@ fn menu(app: &mut App, ui: &mut Ui, acts: &mut Vec<Act>) {
 
 fn summary(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
     let now_ms = app.now_ms();
-    let (summary, as_of, cost, lost) = app.with_fleet(|fleet| {
+    let (summary, (as_of, of_oldest), cost, lost) = app.with_fleet(|fleet| {
         let summary = fleet.summary(now_ms);
         let stores = fleet.stores().iter();
-        let as_of = stores
-            .clone()
-            .filter_map(|store| {
-                seen_at(&store.phase(now_ms), store.rows().first().map(|row| row.sampled_at_ms), now_ms)
-            })
-            .max();
+        let as_of = as_of(stores.clone().map(|store| {
+            let id = store.connection().id.as_str();
+            (id, seen_at(&store.phase(now_ms), store.sampled_at_ms(), now_ms))
+        }));
         let cost: f64 = stores.clone().map(|store| store.cost().requests_per_sec).sum();
         let lost = stores.filter(|store| matches!(store.phase(now_ms), Phase::Lost { .. })).count();
         (summary, as_of, cost, lost)
@@ -254,10 +272,19 @@ fn summary(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
             }
             if let Some(as_of) = as_of {
                 let text = format!("as of {} UTC", clock_time(as_of, now_ms));
-                ui.label(RichText::new(text).size(12.0).color(palette.weak));
+                ui.label(RichText::new(text).size(12.0).color(palette.weak)).on_hover_text(of_oldest);
             }
         });
     });
+}
+
+/// When the oldest of the latest readings was taken, and when each was, oldest first: what is shown of all stores is
+/// no newer than that.
+fn as_of<'a>(seen: impl Iterator<Item = (&'a str, Option<u64>)>) -> (Option<u64>, String) {
+    let mut seen: Vec<_> = seen.filter_map(|(id, at)| Some((at?, id))).collect();
+    seen.sort_unstable();
+    let line = |(at, id): &(u64, &str)| format!("{}  {} UTC", harmless(id), clock_time(*at, *at));
+    (seen.first().map(|(at, _)| *at), seen.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
 fn seen_at(phase: &Phase, sampled_ms: Option<u64>, now_ms: u64) -> Option<u64> {
@@ -265,7 +292,7 @@ fn seen_at(phase: &Phase, sampled_ms: Option<u64>, now_ms: u64) -> Option<u64> {
         Phase::Connecting => None,
         Phase::Late { since_ms } => Some(*since_ms),
         Phase::Lost { since_ms, .. } => *since_ms,
-        Phase::Live => Some(sampled_ms.unwrap_or(now_ms)),
+        Phase::Live | Phase::Unfit { .. } => Some(sampled_ms.unwrap_or(now_ms)),
     }
 }
 
@@ -285,6 +312,24 @@ pub fn thousands(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_oldest_reading_says_how_old_the_whole_is() {
+        let seen = [("new", Some(9_000)), ("never", None), ("old", Some(1_000))];
+        let (oldest, each) = as_of(seen.into_iter());
+        assert_eq!(oldest, Some(1_000));
+        assert!(each.starts_with("old  ") && each.contains("\nnew  ") && !each.contains("never"), "{each}");
+    }
+
+    #[test]
+    fn live_is_only_what_is_read_and_works() {
+        let lost = Phase::Lost { since_ms: None, failing_since_ms: 0, why: String::new(), retry_at_ms: None };
+        let unfit = Phase::Unfit { word: "READ-ONLY", why: String::new() };
+        assert_eq!(word_of(&[Phase::Live, Phase::Live]), None);
+        assert_eq!(word_of(std::slice::from_ref(&unfit)).as_deref(), Some("READ-ONLY"));
+        assert_eq!(word_of(&[Phase::Late { since_ms: 0 }]).as_deref(), Some("LATE"));
+        assert_eq!(word_of(&[Phase::Live, lost, unfit]).as_deref(), Some("1 OF 3 LIVE"));
+    }
 
     #[test]
     fn thousands_stand_apart() {

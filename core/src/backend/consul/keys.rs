@@ -117,6 +117,11 @@ impl Keys {
         format!("{}about-{}", self.inbox(client), session.get(..8).unwrap_or(session))
     }
 
+    /// What this client was refused for lock-delay, for display.
+    pub(crate) fn refused(&self, client: &ClientId, session: &str) -> String {
+        format!("{}delay-{}", self.inbox(client), session.get(..8).unwrap_or(session))
+    }
+
     /// There as long as the session lives; its index is the epoch of the session's requests.
     pub(crate) fn marker(&self, client: &ClientId, session: &str) -> String {
         format!("{}session-{session}", self.inbox(client))
@@ -363,6 +368,7 @@ mod tests {
             for key in [
                 keys.inbox(&client),
                 keys.about(&client, session),
+                keys.refused(&client, session),
                 keys.marker(&client, session),
                 keys.letter(&text, owner, session),
             ] {

@@ -410,7 +410,11 @@ impl Inner {
                     self.explain(session, &ops, &refused).await?;
                     if refused.lock_delay() {
                         acquisition.waits(position.map_or(0, |at| at as u32), *index);
-                        return Ok(self.delayed(acquisition));
+                        let answer = self.delayed(acquisition);
+                        if waits && let Answer::LockDelay { left } = &answer {
+                            self.tell_delay(contender, session, *left).await;
+                        }
+                        return Ok(answer);
                     }
                     if attempt > 0 {
                         tokio::time::sleep(backoff.delay()).await;
@@ -489,6 +493,15 @@ impl Inner {
             acquisition.state().delay = Some(Duration::from_millis(record.delay_ms));
             self.delays.forget(&acquisition.contender.name);
         }
+    }
+
+    /// Writes down that a waiter is refused, beside what else says who this client is: the store tells of a lock-delay
+    /// only to those who try. Nothing depends on it.
+    async fn tell_delay(&self, contender: &Contender, session: &Session, left: Option<Duration>) {
+        let Some(refused) = self.delays.refused(&contender.name, left) else { return };
+        let value = serde_json::to_vec(&refused).unwrap_or_default();
+        let key = self.keys.refused(&self.client, &session.id);
+        let _ = self.api.transact(&[lock_op(key, value, OWN_FLAGS, &session.id)]).await;
     }
 
     /// The lock is free, but its last session ended a moment ago.

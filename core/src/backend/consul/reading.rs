@@ -7,7 +7,7 @@ use crate::backend::consul::Inner;
 use crate::backend::consul::api::{Entry, Op, Outcome, SessionInfo};
 use crate::backend::consul::keys::Key;
 use crate::backend::consul::line::{Seen, TRIES};
-use crate::backend::consul::records::{About, Broken, OWN_FLAGS, wall_ms};
+use crate::backend::consul::records::{About, Broken, Delayed, OWN_FLAGS, wall_ms};
 use crate::backend::consul::sessions::busy;
 use crate::backend::consul::view::{Change, Holder, Use, View, Waiter, lock_op};
 use crate::backend::{AUDIT_LENGTH, is_renewed};
@@ -74,7 +74,7 @@ impl Inner {
             );
         }
         let Outcome::Done(entries) = self.api.look(&ops).await? else { return Err(busy()) };
-        let mut found = Vec::new();
+        let (mut found, mut refused) = (Vec::new(), Vec::new());
         let mut snapshot = Snapshot {
             backend: "consul".into(),
             taken_at_ms: wall_ms(),
@@ -84,12 +84,17 @@ impl Inner {
             clients: Vec::new(),
             audit: Vec::new(),
             truncated: false,
+            troubles: Vec::new(),
         };
         for entry in entries {
             match keys.read(&entry.key) {
                 Some(Key::Audit) => snapshot.audit = audit(&entry, query),
                 Some(Key::OfClient(id, what)) if what.starts_with("about-") && !entry.session.is_empty() => {
                     snapshot.clients.extend(client_view(id, &entry));
+                }
+                Some(Key::OfClient(id, what)) if what.starts_with("delay-") && !entry.session.is_empty() => {
+                    let all: Vec<Delayed> = serde_json::from_slice(&entry.value).unwrap_or_default();
+                    refused.extend(all.into_iter().map(|one| (id.clone(), one)));
                 }
                 Some(Key::OfLock(name, _)) if query.wants(&name) => found.push((name, entry)),
                 _ => {}
@@ -120,7 +125,7 @@ impl Inner {
             false => Vec::new(),
         };
         snapshot.requests = requests;
-        snapshot.locks = views.iter().map(|view| self.lock_view(view, &sessions)).collect();
+        snapshot.locks = views.iter().map(|view| self.lock_view(view, &sessions, &refused)).collect();
         snapshot.clients.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
         snapshot.clients.dedup_by(|one, other| one.id == other.id);
         Ok(snapshot)
@@ -135,14 +140,14 @@ impl Inner {
         found
     }
 
-    fn lock_view(&self, view: &View, sessions: &[SessionInfo]) -> LockView {
+    fn lock_view(&self, view: &View, sessions: &[SessionInfo], refused: &[(ClientId, Delayed)]) -> LockView {
         let mode = match view.used {
             Use::Foreign => "foreign",
             _ => view.kind().map_or("mutex", Kind::code),
         };
         let mut details = vec![Detail::new("key", self.keys.lock(&view.name))];
-        if let Some(left) = self.delays.seen(&view.name) {
-            details.push(Detail::new("lock-delay", format!("at most {} left", seconds(left))));
+        if let Some(delay) = self.lock_delay(view, refused) {
+            details.push(Detail::new("lock-delay", delay));
         }
         LockView {
             name: view.name.as_str().to_owned(),
@@ -158,6 +163,28 @@ impl Inner {
             votes: Vec::new(),
             details,
         }
+    }
+
+    /// What is known of the lock-delay of a free lock: by this client's own tries, or by what its waiters wrote down.
+    fn lock_delay(&self, view: &View, refused: &[(ClientId, Delayed)]) -> Option<String> {
+        if !view.holders.is_empty() {
+            return None;
+        }
+        if let Some(left) = self.delays.seen(&view.name) {
+            return Some(format!("at most {} left", seconds(left)));
+        }
+        let now_ms = wall_ms();
+        let waits = |client: &ClientId| view.line.iter().any(|waiter| waiter.record.client() == *client);
+        let lefts = refused
+            .iter()
+            .filter(|(client, one)| one.name == view.name.as_str() && waits(client))
+            .filter_map(|(_, one)| one.left_ms(now_ms));
+        // One that knows how long says more than one that does not.
+        let left = lefts.min_by_key(|left| left.unwrap_or(u64::MAX))?;
+        Some(match left {
+            Some(left) => format!("at most {} left", seconds(Duration::from_millis(left))),
+            None => "how long it lasts is not known (60 s at most)".to_owned(),
+        })
     }
 
     pub(super) async fn break_lease(self: Arc<Self>, request: BreakRequest) -> Result<BreakOutcome> {

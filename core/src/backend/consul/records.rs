@@ -235,6 +235,32 @@ impl About {
     }
 }
 
+/// A lock that a waiter was refused because of its lock-delay. Only its waiters learn of it, so they write it down for
+/// display.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Delayed {
+    pub name: String,
+    /// When, by the clock of whoever wrote this.
+    pub at_ms: u64,
+    /// How long it was to last from then on at most, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_ms: Option<u64>,
+}
+
+impl Delayed {
+    /// For how long a refusal whose end is not known says something: a waiter that is refused on writes it again.
+    const SAYS_FOR_MS: u64 = 5_000;
+
+    /// Returns what is left of it at most, or `None` within if that is not known; `None` if it is over.
+    pub(crate) fn left_ms(&self, now_ms: u64) -> Option<Option<u64>> {
+        let passed = now_ms.saturating_sub(self.at_ms);
+        match self.left_ms {
+            Some(left) => left.checked_sub(passed).filter(|left| *left > 0).map(Some),
+            None => (passed < Self::SAYS_FOR_MS).then_some(None),
+        }
+    }
+}
+
 /// A break, for the audit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Broken {

@@ -332,6 +332,7 @@ impl Store {
             round_trip: Duration::ZERO,
             requests: 0,
             truncated: wanted().count() > query.limit(),
+            troubles: Vec::new(),
             locks,
             clients,
             audit: self.audit.iter().filter(|entry| query.wants(&entry.name)).cloned().collect(),

@@ -114,7 +114,7 @@ pub(crate) async fn look(
     for page in to_read.chunks(reading::LOCKS_PER_PAGE) {
         read.extend(reading::show(port, keys, page).await?);
     }
-    let People { taken_at_ms, clients, mut audit, .. } = reading::people(port, keys).await?;
+    let People { taken_at_ms, clients, mut audit, trouble, .. } = reading::people(port, keys).await?;
     audit.retain(|entry| query.wants(&entry.name));
     let mut read = read.into_iter();
     let locks = asked.into_iter().filter_map(|(_, lock)| lock.or_else(|| read.next()));
@@ -128,9 +128,10 @@ pub(crate) async fn look(
         clients,
         audit,
         truncated,
+        troubles: Vec::new(),
     };
     let whole_at = before.as_ref().map_or(started, |before| before.whole_at);
-    Ok(Look { at_ms, whole_at, ..Look::of(snapshot) })
+    Ok(Look { at_ms, whole_at, ..Look::of(snapshot.with_trouble(trouble)) })
 }
 
 /// Glances at the names that are asked for.

@@ -11,7 +11,7 @@ use crate::backend::redis::records::{
 };
 use crate::backend::redis::scripts;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{AuditEntry, ClientView, Detail, HolderView, LockView, Query, Snapshot};
+use crate::inspect::{AuditEntry, ClientView, Detail, HolderView, LockView, Query, Snapshot, Trouble};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
@@ -63,9 +63,9 @@ pub(crate) async fn read(
         truncated |= found.truncated;
         add_foreign(keys, &mut locks, found.locks);
     }
-    let People { taken_at_ms, clients, mut audit, .. } = people(port, keys).await?;
+    let People { taken_at_ms, clients, mut audit, trouble, .. } = people(port, keys).await?;
     audit.retain(|entry| query.wants(&entry.name));
-    Ok(Snapshot {
+    let snapshot = Snapshot {
         backend: "redis".into(),
         taken_at_ms,
         round_trip: Duration::ZERO,
@@ -74,7 +74,9 @@ pub(crate) async fn read(
         clients,
         audit,
         truncated,
-    })
+        troubles: Vec::new(),
+    };
+    Ok(snapshot.with_trouble(trouble))
 }
 
 /// Reads some locks, in their order.
@@ -233,6 +235,8 @@ pub(super) struct People {
     /// Keys of records that another version wrote in a form unknown here.
     #[cfg_attr(target_family = "wasm", allow(dead_code, reason = "only an examination asks"))]
     pub unreadable: Vec<String>,
+    /// Why the server refuses writes, if it does.
+    pub trouble: Option<Trouble>,
 }
 
 pub(super) async fn people(port: &dyn Port, keys: &Keys) -> Result<People> {
@@ -242,7 +246,8 @@ pub(super) async fn people(port: &dyn Port, keys: &Keys) -> Result<People> {
         args: vec![keys.client_before()],
     };
     let answer = one(port, call).await?.list()?;
-    let [now, Data::List(clients), Data::List(audit), Data::List(unreadable)] = answer.as_slice() else {
+    let [now, Data::List(clients), Data::List(audit), Data::List(unreadable), refused] = answer.as_slice()
+    else {
         return Err(short());
     };
     let now_ms = now.uint()? / 1000;
@@ -276,6 +281,7 @@ pub(super) async fn people(port: &dyn Port, keys: &Keys) -> Result<People> {
         audit: audit.iter().filter_map(audit_entry).collect(),
         guarantees,
         unreadable: unreadable.iter().map(Data::text).collect::<Result<_>>()?,
+        trouble: Trouble::of_refusal(&refused.text()?),
     })
 }
 

@@ -11,8 +11,8 @@ use crate::backend::redis::records::LockValue;
 use crate::backend::{AUDIT_LENGTH, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{
-    AuditEntry, BreakOutcome, BreakRequest, ClientView, HolderView, LockView, Look, Query, Snapshot,
-    VoteView, WaiterView,
+    AuditEntry, BreakOutcome, BreakRequest, ClientView, HolderView, LockView, Look, Query, Snapshot, Trouble,
+    TroubleKind, VoteView, WaiterView,
 };
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
@@ -228,7 +228,31 @@ fn merge(quorum: Quorum, places: &[&str], readings: &[Option<&Snapshot>], query:
         clients: clients.into_values().collect(),
         audit,
         truncated,
+        troubles: troubles(quorum, places, readings),
     }
+}
+
+/// What keeps nodes from voting, as far as a reading can tell; and the store, if they are too many.
+fn troubles(quorum: Quorum, places: &[&str], readings: &[Option<&Snapshot>]) -> Vec<Trouble> {
+    let (mut found, mut fit) = (Vec::new(), 0);
+    for (place, reading) in places.iter().zip(readings) {
+        let node = Some((*place).to_owned());
+        match reading {
+            None => {
+                found.push(Trouble { kind: TroubleKind::NodeSilent, node, detail: "no answer".to_owned() })
+            }
+            Some(reading) => match reading.trouble() {
+                None => fit += 1,
+                Some(trouble) => found.push(Trouble { node, ..trouble.clone() }),
+            },
+        }
+    }
+    if fit < quorum.needed() {
+        let (all, needed) = (quorum.nodes(), quorum.needed());
+        let detail = format!("{fit} of {all} nodes answer and accept writes, {needed} are needed");
+        found.insert(0, Trouble { kind: TroubleKind::NoQuorum, node: None, detail });
+    }
+    found
 }
 
 fn merge_lock(

@@ -27,6 +27,7 @@ pub(super) fn snapshot(conn: &Connection, now: Now, query: &Query) -> Sql<Snapsh
         clients: clients(conn, now)?,
         audit: audit(conn, query)?,
         truncated,
+        troubles: Vec::new(),
     })
 }
 

@@ -76,7 +76,15 @@ fn title<'a>(app: &App, paint: &Paint, now_ms: u64) -> Text<'a> {
             return Text::styled(text, colour(paint, Color::Red).add_modifier(Modifier::BOLD));
         }
         Phase::Connecting => return Text::raw(format!("connecting to {url} …")),
-        Phase::Late { .. } | Phase::Live => {}
+        Phase::Unfit { word, why } => {
+            let text = format!("{word}: {why}");
+            return Text::styled(text, colour(paint, Color::Red).add_modifier(Modifier::BOLD));
+        }
+        Phase::Late { since_ms } => {
+            let text = format!("LATE: not read since {} UTC", clock_time(since_ms, since_ms));
+            return Text::styled(text, colour(paint, Color::Yellow).add_modifier(Modifier::BOLD));
+        }
+        Phase::Live => {}
     }
     let summary = fleet.summary(at_ms);
     let mut spans = Vec::new();
@@ -249,7 +257,7 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, app: &App, paint: &Paint, now
 /// Why, what to do, who holds, who waits, the beats, and what happened.
 fn details<'a>(fleet: &Fleet, key: &RowKey, paint: &Paint, now_ms: u64) -> Vec<Text<'a>> {
     let mut lines = Vec::new();
-    let findings = fleet.explain(key);
+    let findings = fleet.explain_now(key, now_ms);
     for finding in &findings {
         lines.push(Text::styled(finding.sentence.clone(), severity_style(paint, finding.severity)));
     }

@@ -134,6 +134,7 @@ mod tests {
             clients: vec![],
             audit: vec![],
             truncated: false,
+            troubles: Vec::new(),
         };
         let evidence = Evidence::new(&snapshot, &NoHostFacts, "polylatch");
         let mut event = Event {

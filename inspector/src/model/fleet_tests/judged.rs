@@ -1,6 +1,9 @@
 //! What is found over time: after how many readings, and what never is.
 
+use polylatch::inspect::{Trouble, TroubleKind};
+
 use super::*;
+use crate::model::fixture::{HOST, semaphore};
 
 #[test]
 fn a_condition_is_shown_only_after_it_stood_and_a_flapping_one_never() {
@@ -254,4 +257,67 @@ fn a_client_that_gives_signs_of_life_is_not_suspected_whatever_its_clock_says() 
         let found = with_a_session(u64::MAX, behind_ms);
         assert!(found.iter().all(|rules| *rules == [Rule::Legit]), "{found:?}");
     }
+}
+
+#[test]
+fn a_break_aims_at_the_holder_that_the_finding_is_about() {
+    let [a, b, c] = clients();
+    let mut scene = Scene::new();
+    let stopped = Process::Present { stopped: true, started_at_ms: Some(500_000) };
+    scene.sight.processes.insert(300, stopped);
+    scene.sight.host = HOST.into();
+    let start = 1_000_000;
+    let holders = vec![
+        granted(a, 7, start - 900, start),
+        granted(b, 8, start - 800, start),
+        granted(c, 9, start - 700, start),
+    ];
+    let permits = || semaphore(lock("x", holders.clone(), vec![]), 3, &[1, 1, 1], &[]);
+    scene.look(0, vec![permits()]);
+    scene.look(1_000, vec![permits()]);
+    assert_eq!(scene.rules("x"), [Rule::Stopped]);
+    assert_eq!(scene.fleet.lease_to_break(&key("x")), Some(FencingToken::new(9)));
+}
+
+#[test]
+fn of_a_store_that_is_not_read_no_old_verdict_is_told() {
+    let [a] = clients();
+    let mut scene = Scene::new();
+    let mut overdue = held(a, 12_000);
+    overdue.remaining_ms = Some(3_000);
+    for _ in 0..2 {
+        scene.look(1_000, vec![lock("x", vec![overdue.clone()], vec![])]);
+    }
+    assert_eq!(scene.rules("x"), [Rule::BeatsStopped]);
+    assert_eq!(scene.fleet.summary(scene.now_ms).attention, 1);
+    scene.fail(3_000);
+    scene.fail(3_000);
+    let told = scene.fleet.explain_now(&key("x"), scene.now_ms);
+    assert_eq!((told.len(), told[0].rule), (1, Rule::Backend));
+    assert!(
+        told[0].sentence.contains("Not known since") && told[0].sentence.contains("web-1:100"),
+        "{told:?}"
+    );
+    assert_eq!(scene.fleet.summary(scene.now_ms).attention, 0, "what was found then may not be so now");
+    let rules: Vec<_> =
+        scene.fleet.attention(scene.now_ms).iter().map(|attention| attention.finding.rule).collect();
+    assert_eq!(rules, [Rule::Backend], "the connection, not its locks");
+}
+
+#[test]
+fn a_store_that_does_not_work_is_told_once_and_is_not_live() {
+    let [a] = clients();
+    let mut scene = Scene::new();
+    let mut reading =
+        snapshot(vec![lock("x", vec![held(a, 10)], vec![]), lock("y", vec![held(a, 10)], vec![])]);
+    scene.show("one", 0, reading.clone());
+    assert_eq!(scene.fleet.stores()[0].phase(scene.now_ms), Phase::Live);
+    let detail = "READONLY You can't write against a read only replica.".to_owned();
+    reading.troubles.push(Trouble { kind: TroubleKind::ReadOnly, node: None, detail });
+    scene.show("one", 1_000, reading);
+    assert!(matches!(scene.fleet.stores()[0].phase(scene.now_ms), Phase::Unfit { word: "READ-ONLY", .. }));
+    let told = scene.fleet.attention(scene.now_ms);
+    assert_eq!((told.len(), told[0].finding.rule), (1, Rule::WritesRefused));
+    assert!(told[0].finding.sentence.contains("refuses writes (READONLY"), "{told:?}");
+    assert_eq!(scene.rules("x"), [Rule::WritesRefused]);
 }

@@ -37,7 +37,7 @@ pub(super) fn show(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
 }
 
 fn why(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
-    let findings = subject.fleet.explain(subject.key);
+    let findings = subject.fleet.explain_now(subject.key, subject.now_ms);
     if findings.is_empty() {
         ui.label("Nobody holds this lock and nobody waits for it.");
     }
@@ -66,7 +66,7 @@ fn told(ui: &mut Ui, finding: &Finding, first: bool, subject: &Subject<'_>, acts
         Severity::Problem => (palette.orphan, "PROBLEM"),
         Severity::Warning => (palette.expiring, "WARNING"),
         Severity::Notice => (palette.contended, "NOTICE"),
-        Severity::Fine => (palette.held, "FINE"),
+        Severity::Fine => (palette.held, "NOTHING FOUND"),
     };
     let frame = Frame::new().fill(palette.ground).corner_radius(5).inner_margin(Margin {
         left: 12,
@@ -124,10 +124,8 @@ fn line_to_copy(ui: &mut Ui, what: &str, command: &str, subject: &Subject<'_>, a
 
 fn breaks(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     let Some(lock) = subject.fleet.lock(subject.key) else { return };
-    let Some((holder, token)) = lock.holders.iter().find_map(|holder| Some((holder, holder.fencing_token?)))
-    else {
-        return;
-    };
+    let Some(token) = subject.fleet.lease_to_break(subject.key) else { return };
+    let Some(holder) = lock.holders.iter().find(|holder| holder.fencing_token == Some(token)) else { return };
     ui.add_space(6.0);
     ui.horizontal(|ui| {
         let button =
@@ -162,8 +160,12 @@ fn who(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     line(ui, lock, subject);
 }
 
-/// How old what is shown of the lock is.
+/// How much older what is shown of the lock is by now; nothing grows older while the store is not read.
 fn age_ms(subject: &Subject<'_>) -> u64 {
+    let store = subject.fleet.store(&subject.key.connection);
+    if !store.is_some_and(|store| store.is_fresh(subject.now_ms)) {
+        return 0;
+    }
     let row = subject.fleet.find(subject.key).map(|place| subject.fleet.at(place));
     row.map_or(0, |row| subject.now_ms.saturating_sub(row.sampled_at_ms))
 }

@@ -154,6 +154,16 @@ fn page(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, acts: &mut
                 let held = row.filter(|row| row.holders > 0);
                 let lock = subject.fleet.lock(subject.key);
                 let beat = lock.and_then(|lock| lock.holders.first()).and_then(Beat::of);
+                let store = subject.fleet.store(&subject.key.connection);
+                // A countdown of what is not read would be invented.
+                let fresh = store.is_some_and(|store| store.is_fresh(subject.now_ms));
+                if !fresh || (held.is_some() && beat.is_none()) {
+                    ui.label(match fresh {
+                        true => "This store does not report renewals: whether they go on is not known.",
+                        false => "Not known: the store is not being read.",
+                    });
+                    return;
+                }
                 let page = Renewals {
                     history,
                     now_ms: subject.store_now_ms,

@@ -61,6 +61,9 @@ impl BreakDialog {
             fleet.find(&self.key).map_or(0, |place| now_ms.saturating_sub(fleet.at(place).sampled_at_ms));
         let (closed, ()) = modal(ctx, "break lease", 640.0, "Break the lease", |ui| {
             band(ui, &self.key, environment, palette);
+            if let Some(lock) = lock.filter(|lock| lock.holders.len() > 1) {
+                choose(ui, &mut self.token, &mut self.typed, lock, &people);
+            }
             match lock.zip(holder) {
                 Some((lock, holder)) => facts(ui, fleet, &self.key, lock, holder, &people, age),
                 None => {
@@ -121,6 +124,37 @@ impl BreakDialog {
         answer.close |= closed;
         answer
     }
+}
+
+/// Lets one of several holders be chosen; what was typed for another one does not count.
+fn choose(ui: &mut Ui, token: &mut FencingToken, typed: &mut String, lock: &LockView, people: &People<'_>) {
+    let text = |holder: &HolderView| {
+        let label =
+            if holder.label.is_empty() { String::new() } else { format!(" \"{}\"", harmless(&holder.label)) };
+        let token = holder.fencing_token.map(|token| format!(", token {token}")).unwrap_or_default();
+        format!("{}{label}{token}", people.who(holder.client.as_ref()))
+    };
+    let chosen = lock.holders.iter().find(|holder| holder.fencing_token == Some(*token));
+    let shown = chosen.map_or_else(|| "a lease that is over".into(), text);
+    let before = *token;
+    ui.horizontal(|ui| {
+        let label = ui.label(RichText::new("Lease of").weak());
+        let width = ui.available_width() - 16.0;
+        let list =
+            egui::ComboBox::from_id_salt("lease to break").width(width).truncate().selected_text(shown);
+        let list = list.show_ui(ui, |ui| {
+            for holder in &lock.holders {
+                if let Some(theirs) = holder.fencing_token {
+                    ui.selectable_value(token, theirs, text(holder));
+                }
+            }
+        });
+        list.response.labelled_by(label.id);
+    });
+    if before != *token {
+        typed.clear();
+    }
+    ui.add_space(4.0);
 }
 
 fn band(ui: &mut Ui, key: &RowKey, environment: Environment, palette: &Palette) {

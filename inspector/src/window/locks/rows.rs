@@ -101,7 +101,12 @@ impl<'a> LockRows<'a> {
         if row.holders == 0 {
             return;
         }
-        let Some(left) = row.left_now_ms(self.now_ms) else {
+        // What is not known does not run down.
+        let left = match state {
+            LockState::Unknown => row.remaining_ms,
+            _ => row.left_now_ms(self.now_ms),
+        };
+        let Some(left) = left else {
             let text = if state == LockState::NoExpiry { "never ends" } else { "not told" };
             cell.body(text, palette.weak);
             return;
@@ -247,7 +252,9 @@ impl Rows for LockRows<'_> {
                 cell.mono(&format!("{}{silent}", row.waiters), text);
             }
             HELD => {
-                if let Some(held) = row.held_now_ms(self.now_ms) {
+                let known = gone || state != LockState::Unknown;
+                let held = if known { row.held_now_ms(self.now_ms) } else { row.held_for_ms };
+                if let Some(held) = held {
                     if !gone && state != LockState::Unknown {
                         self.moves(1_000);
                     }
@@ -296,7 +303,7 @@ pub fn whole_span(ms: u64) -> String {
 /// What a cell says when the pointer rests on it.
 pub(super) fn hint(fleet: &Fleet, row: &Row, column: usize, now_ms: u64) -> Option<String> {
     match column {
-        STATE => fleet.explain(&row.key).first().map(|finding| finding.sentence.clone()),
+        STATE => fleet.explain_now(&row.key, now_ms).first().map(|finding| finding.sentence.clone()),
         LOCK => Some(row.name.clone()),
         HOLDER if row.holders > 0 => {
             let language =

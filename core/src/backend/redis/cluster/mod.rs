@@ -21,7 +21,7 @@ use crate::backend::{
 };
 use crate::client_info::ClientInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, ClientView, Examination, Query, Snapshot};
+use crate::inspect::{BreakOutcome, BreakRequest, ClientView, Examination, Query, Snapshot, Trouble};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
@@ -169,6 +169,7 @@ impl Inner {
             clients: Vec::new(),
             audit: Vec::new(),
             truncated: false,
+            troubles: Vec::new(),
         };
         let mut clients: BTreeMap<String, ClientView> = BTreeMap::new();
         while let Some((at, reading)) = reading.next().await {
@@ -176,6 +177,13 @@ impl Inner {
             all.taken_at_ms = all.taken_at_ms.max(shard.taken_at_ms);
             all.requests += shard.requests;
             all.truncated |= shard.truncated;
+            // One primary of several: its locks only.
+            all.troubles.extend(
+                shard
+                    .troubles
+                    .into_iter()
+                    .map(|trouble| Trouble { node: Some("a primary of the cluster".to_owned()), ..trouble }),
+            );
             if of_name.is_none_or(|only| only == at) {
                 all.locks.extend(shard.locks);
                 all.audit.extend(shard.audit);
@@ -185,6 +193,8 @@ impl Inner {
                 known.seen_ago_ms = known.seen_ago_ms.min(client.seen_ago_ms);
             }
         }
+        all.troubles.sort_by(|one, other| one.detail.cmp(&other.detail));
+        all.troubles.dedup();
         all.locks.sort_by(|one, other| one.name.cmp(&other.name));
         if all.locks.len() > query.limit() {
             all.locks.truncate(query.limit());

@@ -1,5 +1,5 @@
 -- Reads the client records and the audit. Changes nothing. What cannot be read, because another version wrote
--- it, is counted and hides nothing else: its keys come last.
+-- it, is counted and hides nothing else: its keys come behind the audit. Last comes why a write would be refused.
 -- KEYS: 1 clients, 2 audit list. ARGV: 1 client record key prefix
 local time = redis.call('TIME')
 local clients, unreadable = {}, {}
@@ -29,4 +29,11 @@ for _, entry in ipairs(entries) do
     unreadable[#unreadable + 1] = KEYS[2]
   end
 end
-return {string.format('%.0f', time[1] * 1000000 + time[2]), clients, audit, unreadable}
+-- A write without an effect, whatever stands there: XX adds nothing, and no client has the id ''. Only asked for where
+-- that is permitted, since a missing permission says nothing about the server and would stand in its log.
+local refused = ''
+if not redis.acl_check_cmd or redis.acl_check_cmd('ZADD', KEYS[1], 'XX', '0', '') then
+  local answer = redis.pcall('ZADD', KEYS[1], 'XX', '0', '')
+  refused = type(answer) == 'table' and answer.err or ''
+end
+return {string.format('%.0f', time[1] * 1000000 + time[2]), clients, audit, unreadable, refused}
