@@ -57,7 +57,7 @@ fn graph_tells_a_deadlock_and_where_to_break_it() {
     let _two = cross(&server, "stock", "orders");
     let graph = || {
         let output = polylatch(&server, &["graph"]).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
+        assert!(matches!(output.status.code(), Some(0 | 2)), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
     wait_until("the ring", PATIENCE, || graph().starts_with("Deadlock 1, standing for "));

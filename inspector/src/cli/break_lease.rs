@@ -43,6 +43,11 @@ pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u
             return Err(Failure::new(exit::UNAVAILABLE, message));
         }
         // Nobody is asked about a lease that is not there.
+        // Tokens only grow, so this one was never granted.
+        (None, Some(holder)) if holder.fencing_token.is_some_and(|present| expected > present) => {
+            let present = holder.fencing_token.unwrap_or(expected);
+            return no_such_token(&store, args, expected, present);
+        }
         (None, Some(holder)) => {
             BreakOutcome::ChangedHands { present: holder.fencing_token.unwrap_or(expected) }
         }
@@ -74,7 +79,8 @@ pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u
         BreakOutcome::Free => (exit::NOTHING_DONE, format!("Nothing broken: {name} is free.")),
         BreakOutcome::ChangedHands { present } => {
             let text = format!(
-                "Nothing broken: {name} changed hands; it is held under token {present}, not {expected}."
+                "Nothing broken: {name} is held under token {present}, not {expected}. It changed hands since, or the \
+                 number is mistyped."
             );
             (exit::NOTHING_DONE, text)
         }
@@ -88,6 +94,29 @@ pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u
         }
     }
     Ok(code)
+}
+
+/// Says that no lease can have had this token.
+fn no_such_token(
+    store: &Store,
+    args: &BreakArgs,
+    expected: FencingToken,
+    present: FencingToken,
+) -> Result<u8, Failure> {
+    let name = harmless(&args.name);
+    if args.json {
+        let outcome = serde_json::json!({ "outcome": "no_such_token", "present": present });
+        print_line(&json(&outcome, false)?)?;
+        return Ok(exit::NOTHING_DONE);
+    }
+    let text = format!(
+        "Nothing broken: {name} was never held under token {expected}. The present one is {present}; check the number."
+    );
+    for line in wrap(&text, Paint::for_stdout().columns) {
+        print_line(&line)?;
+    }
+    print_line(&format!("Look again: {} show {}", store.command, name_argument(&name)))?;
+    Ok(exit::NOTHING_DONE)
 }
 
 /// Says what breaking will do.

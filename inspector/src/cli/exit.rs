@@ -5,6 +5,9 @@ use polylatch::{Error, ErrorKind};
 /// `break`: nothing was broken, because the lock is free, changed hands, or nobody said yes.
 pub(crate) const NOTHING_DONE: u8 = 1;
 
+/// `graph`: there is a deadlock, or what may be one.
+pub(crate) const DEADLOCK: u8 = 2;
+
 /// `doctor`: at least one warning or problem.
 pub(crate) const FINDINGS: u8 = 1;
 

@@ -6,8 +6,10 @@ use super::LsArgs;
 use super::paint::{Cell, Column, Paint, colour_of, colour_of_severity, table, wrap};
 use super::store::{Failure, Store, print_json, print_line};
 use crate::host::ThisHost;
-use crate::model::text::{bar, clock_time, count, harmless, name_argument, short_span};
-use crate::model::{Finding, Picture, Row, Rule, Severity, health, picture};
+use crate::model::copy::show_command;
+use crate::model::findings::Evidence;
+use crate::model::text::{bar, clock_time, count, harmless, short_span};
+use crate::model::{Finding, Picture, Row, Rule, Severity, health, picture_by};
 
 /// Columns of the table; `watch` shows the same.
 pub(super) const COLUMNS: [Column; 10] = [
@@ -30,9 +32,13 @@ const MOST_REASONS: usize = 5;
 
 pub(super) async fn ls(url: Option<&str>, args: &LsArgs) -> Result<u8, Failure> {
     let store = Store::open(url, None).await?;
-    let query = Query { prefix: args.prefix.clone(), ..Query::default() };
-    let snapshot = store.read(&query).await?;
-    let picture = picture(&snapshot, &ThisHost::new(), &store.command);
+    let (prefix, foreign) = (args.prefix.clone(), args.foreign.clone());
+    let query = Query { prefix, foreign, ..Query::default() };
+    let host = ThisHost::new();
+    let (snapshot, before) = store.read_for_rings(&query, &host).await?;
+    let evidence = Evidence::new(&snapshot, &host, &store.command);
+    let evidence = before.iter().fold(evidence, |evidence, before| evidence.since(before));
+    let picture = picture_by(&snapshot, &evidence);
     if args.json {
         print_json(store.client.url_for_display(), &snapshot, &picture)?;
         return Ok(0);
@@ -63,7 +69,7 @@ pub(super) async fn ls(url: Option<&str>, args: &LsArgs) -> Result<u8, Failure> 
     for line in health(&paint, &snapshot, &store.command) {
         print_line(&line)?;
     }
-    for line in reasons(&paint, &picture, &store.command) {
+    for line in reasons(&paint, &snapshot, &picture, &store.command) {
         print_line(&line)?;
     }
     Ok(0)
@@ -154,7 +160,7 @@ pub(super) fn place(snapshot: &Snapshot, url: &str) -> String {
 }
 
 /// Why the first rows need attention. Locks with one reason in common, as in a deadlock, share it.
-fn reasons(paint: &Paint, picture: &Picture, command: &str) -> Vec<String> {
+fn reasons(paint: &Paint, snapshot: &Snapshot, picture: &Picture, command: &str) -> Vec<String> {
     let mut reasons: Vec<(Vec<&str>, &Finding)> = Vec::new();
     let worst = picture.findings.iter().map(|findings| &findings[0]);
     // What all locks of the store have in common was told.
@@ -178,9 +184,11 @@ fn reasons(paint: &Paint, picture: &Picture, command: &str) -> Vec<String> {
         let columns = paint.columns.map(|columns| columns.saturating_sub(2));
         lines.extend(wrap(&finding.sentence, columns).iter().map(|line| format!("  {line}")));
     }
-    if let Some((names, _)) = reasons.first() {
+    let first = reasons.first().and_then(|(names, _)| picture.rows.iter().find(|row| row.name == names[0]));
+    if let Some(row) = first {
+        let show = show_command(command, &snapshot.locks[row.index]);
         lines.push(String::new());
-        lines.push(format!("{} {command} show {}", paint.dim("What to do:"), name_argument(names[0])));
+        lines.push(format!("{} {}", paint.dim("What to do:"), harmless(&show)));
     }
     lines
 }

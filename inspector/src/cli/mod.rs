@@ -139,6 +139,10 @@ struct LsArgs {
     /// Only locks whose name starts with this
     prefix: Option<String>,
 
+    /// Also other libraries' locks whose keys match, such as lock:* (Redis)
+    #[arg(long, value_name = "PATTERN")]
+    foreign: Option<String>,
+
     /// Print everything as one JSON object
     #[arg(long)]
     json: bool,
@@ -150,6 +154,10 @@ struct LsArgs {
 struct ShowArgs {
     /// Name of the lock
     name: String,
+
+    /// The name is the key of another library's lock (Redis)
+    #[arg(long)]
+    foreign: bool,
 
     /// Print everything as one JSON object
     #[arg(long)]
@@ -180,11 +188,20 @@ struct WatchArgs {
     json: bool,
 }
 
-/// Tell who waits for whom: deadlocks, and who holds everybody up
+/// Show the wait-for graph: deadlocks and blocking clients
 #[derive(Debug, Args)]
+#[command(after_help = GRAPH_HELP)]
 struct GraphArgs {
     /// Only locks whose name starts with this
     prefix: Option<String>,
+
+    /// Another store whose locks are part of the graph; may be repeated
+    #[arg(long, value_name = "URL", hide_env_values = true)]
+    also: Vec<String>,
+
+    /// Print everything as one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 /// Record what happens into a file that polylatch-inspector plays back
@@ -296,10 +313,12 @@ const LS_HELP: &str = "\
 Examples:
   polylatch ls
   polylatch ls orders/
+  polylatch ls --foreign 'lock:*'    also other libraries' locks on Redis
   polylatch ls --json | jq -r '.locks[] | select(.state != \"held\") | .name'
 
 States, worst first:
   deadlock     clients wait for each other in a ring
+  deadlock?    they may: see `polylatch graph --help`
   stopped      the holder's process is stopped (SIGSTOP, Ctrl-Z)
   no expiry    nothing ends it by itself
   holder gone  the holder's process has ended; its lease still runs
@@ -317,7 +336,25 @@ WAITING how many and how long the first. A narrow terminal leaves columns out; \
 const SHOW_HELP: &str = "\
 Examples:
   polylatch show orders/42
+  polylatch show --foreign lock:plain    a key of another library on Redis
   polylatch show orders/42 --json | jq -r '.locks[0].findings[0].sentence'";
+
+const GRAPH_HELP: &str = "\
+Examples:
+  polylatch graph
+  polylatch graph --url redis://cache --also sqlite:/var/lib/locks.db
+  polylatch graph --json | jq -r '.deadlocks[].waits[].lock'
+
+A deadlock is proved where nested `polylatch run`s wait for each other. Other \
+clients may have several tasks, and the store does not tell them apart: a ring \
+of such clients is a possible deadlock. It is shown when no lock in it changed \
+hands for 4 s, or for 30 s if a client in it also waits for other locks.
+
+Exit codes:
+  0    no deadlock
+  2    a deadlock, or a possible one
+  64   the command line is wrong
+  69   a store cannot be reached or refuses";
 
 const WATCH_HELP: &str = "\
 Examples:
@@ -336,7 +373,7 @@ Examples:
 
 Exit codes:
   0    broken
-  1    nothing broken: free, changed hands, or not confirmed
+  1    nothing broken: free, another token, or not confirmed
   64   the command line is wrong, or nobody to ask and no --yes
   69   the store cannot be reached or refuses";
 

@@ -62,6 +62,7 @@ fn speaks_unicode(var: impl Fn(&str) -> Option<String>) -> bool {
 pub(crate) fn colour_of(state: LockState) -> &'static str {
     match state {
         LockState::Deadlock => "1;35",
+        LockState::MayDeadlock => "35",
         LockState::Stopped | LockState::NoExpiry => "1;31",
         LockState::Gone | LockState::NoRenewal => "1;33",
         LockState::Endangered => "33",

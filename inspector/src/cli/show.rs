@@ -1,14 +1,16 @@
 //! `polylatch show`: one lock, in full.
 
+use polylatch::ClientId;
 use polylatch::inspect::{HolderView, LockView, Query, Snapshot};
 
-use super::ShowArgs;
 use super::paint::{Paint, colour_of, colour_of_severity, wrap};
 use super::store::{Failure, Store, print_json, print_line};
+use super::{ShowArgs, exit};
 use crate::host::ThisHost;
+use crate::model::copy::is_foreign_key;
 use crate::model::findings::{Beat, Evidence, Finding, Next};
 use crate::model::text::{bar, clock_time, count, harmless, span};
-use crate::model::{Process, picture, sharing};
+use crate::model::{HostFacts, Process, picture_by, sharing};
 
 /// Width of the left column.
 const KEY: usize = 10;
@@ -18,8 +20,12 @@ const MOST_LISTED: usize = 20;
 
 pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failure> {
     let store = Store::open(url, None).await?;
+    let host = ThisHost::new();
+    if args.foreign {
+        return foreign(&store, args, &host).await;
+    }
     // Deadlocks run across locks, so all are read and one is shown.
-    let mut snapshot = store.read(&Query::default()).await?;
+    let (mut snapshot, before) = store.read_for_rings(&Query::default(), &host).await?;
     if !snapshot.locks.iter().any(|lock| lock.name == args.name) {
         let only = store.read(&Query { name: Some(args.name.clone()), ..Query::default() }).await?;
         snapshot.locks.extend(only.locks.into_iter().filter(|lock| lock.name == args.name));
@@ -37,19 +43,64 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
         snapshot.locks.push(free);
     }
     snapshot.audit.retain(|entry| entry.name == args.name);
-    let host = ThisHost::new();
-    let mut picture = picture(&snapshot, &host, &store.command);
+    let evidence = Evidence::new(&snapshot, &host, &store.command);
+    let evidence = before.iter().fold(evidence, |evidence, before| evidence.since(before));
+    page(&store, args, &snapshot, &evidence, &host)
+}
+
+/// Shows another library's lock by its key.
+async fn foreign(store: &Store, args: &ShowArgs, host: &ThisHost) -> Result<u8, Failure> {
+    let query = Query { foreign: Some(exactly(&args.name)), ..Query::default() };
+    let snapshot = store.read(&query).await?;
+    if snapshot.backend != "redis" {
+        let message = format!(
+            "--foreign reads other libraries' keys on Redis, and {} is {}; leave it out",
+            store.shown_url(),
+            harmless(&snapshot.backend)
+        );
+        return Err(Failure::new(exit::USAGE, message));
+    }
+    if !snapshot.locks.iter().any(|lock| lock.name == args.name && is_foreign_key(lock)) {
+        let (key, url) = (harmless(&args.name), store.shown_url());
+        let message = format!("the key \"{key}\" in {url} holds no lock of a library that is known");
+        return Err(Failure::new(exit::NOTHING_DONE, message));
+    }
+    let locks =
+        snapshot.locks.into_iter().filter(|lock| lock.name == args.name && is_foreign_key(lock)).collect();
+    let snapshot = Snapshot { locks, audit: vec![], ..snapshot };
+    page(store, args, &snapshot, &Evidence::new(&snapshot, host, &store.command), host)
+}
+
+/// The pattern that only this key matches.
+fn exactly(key: &str) -> String {
+    let mut pattern = String::with_capacity(key.len());
+    for c in key.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '^' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}
+
+fn page(
+    store: &Store,
+    args: &ShowArgs,
+    snapshot: &Snapshot,
+    evidence: &Evidence<'_>,
+    host: &ThisHost,
+) -> Result<u8, Failure> {
+    let mut picture = picture_by(snapshot, evidence);
     let at = picture.rows.iter().position(|row| *row.key.lock == *args.name).unwrap_or(0);
     picture.rows = vec![picture.rows.swap_remove(at)];
     picture.findings = vec![picture.findings.swap_remove(at)];
     if args.json {
-        print_json(store.client.url_for_display(), &snapshot, &picture)?;
+        print_json(store.client.url_for_display(), snapshot, &picture)?;
         return Ok(0);
     }
     let paint = Paint::for_stdout();
     let row = &picture.rows[0];
     let lock = &snapshot.locks[row.index];
-    let evidence = Evidence::new(&snapshot, &host, &store.command);
     let state = paint.sgr(colour_of(row.state), &paint.state(row.state));
     let waiting = match row.waiters {
         0 => String::new(),
@@ -59,13 +110,17 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
         Page { paint, lines: vec![format!("{}  {state}{waiting}", paint.bold(&row.name)), String::new()] };
     page.why(&picture.findings[0]);
     for holder in lock.holders.iter().take(MOST_LISTED) {
-        page.holder(lock, holder, &snapshot, &evidence);
+        page.holder(lock, holder, snapshot, evidence, host);
     }
     page.more(lock.holders.len());
-    page.votes(lock, &evidence);
-    page.waiters(lock, &evidence);
+    page.votes(lock, evidence);
+    page.waiters(lock, evidence, host);
     page.next(&picture.findings[0]);
-    page.breaks(&snapshot, &evidence);
+    if snapshot.backend == "redis" && lock.holders.is_empty() && lock.waiters.is_empty() {
+        let text = "This is the Polylatch lock of that name. A key of another library: --foreign";
+        page.line("Note", text);
+    }
+    page.breaks(snapshot, evidence);
     let at = clock_time(snapshot.taken_at_ms, snapshot.taken_at_ms);
     page.lines.push(String::new());
     page.lines.push(paint.dim(&format!("{} at {at} UTC", store.shown_url())));
@@ -73,6 +128,17 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
         print_line(&line)?;
     }
     Ok(0)
+}
+
+/// Marks a process number that does not count here, such as one in a container.
+fn elsewhere(evidence: &Evidence<'_>, id: &ClientId, host: &ThisHost) -> &'static str {
+    let namespace = evidence.client(id).filter(|client| client.host == host.host_name());
+    match (namespace.and_then(|client| client.pid_namespace.as_deref()), host.pid_namespace()) {
+        (Some(theirs), Some(ours)) if theirs != ours => {
+            ", on this machine in another PID namespace (a container): the number counts there only"
+        }
+        _ => "",
+    }
 }
 
 struct Page {
@@ -104,7 +170,14 @@ impl Page {
         }
     }
 
-    fn holder(&mut self, lock: &LockView, holder: &HolderView, snapshot: &Snapshot, evidence: &Evidence<'_>) {
+    fn holder(
+        &mut self,
+        lock: &LockView,
+        holder: &HolderView,
+        snapshot: &Snapshot,
+        evidence: &Evidence<'_>,
+        here: &ThisHost,
+    ) {
         let now = snapshot.taken_at_ms;
         self.lines.push(String::new());
         match &holder.client {
@@ -115,7 +188,7 @@ impl Page {
                     Process::Present { stopped: true, .. } => ", on this machine, stopped",
                     Process::Present { .. } => ", on this machine, running",
                     Process::Gone => ", on this machine, gone",
-                    Process::Unknown => "",
+                    Process::Unknown => elsewhere(evidence, id, here),
                 };
                 self.line("Holder", &format!("{host} pid {pid}{process}"));
                 if let Some(client) = evidence.client(id) {
@@ -191,7 +264,7 @@ impl Page {
         }
     }
 
-    fn waiters(&mut self, lock: &LockView, evidence: &Evidence<'_>) {
+    fn waiters(&mut self, lock: &LockView, evidence: &Evidence<'_>, host: &ThisHost) {
         if lock.holders.is_empty() && !lock.waiters.is_empty() {
             self.lines.push(String::new());
         }
@@ -205,7 +278,8 @@ impl Page {
             };
             let silent = if waiter.silent { ", silent: will be skipped" } else { "" };
             let (wish, waited) = (sharing::wish(waiter), span(waiter.waited_ms));
-            let text = format!("{}. {who}{label}{wish}, for {waited}{silent}", at + 1);
+            let place = elsewhere(evidence, &waiter.client, host);
+            let text = format!("{}. {who}{label}{wish}, for {waited}{silent}{place}", at + 1);
             self.line(if at == 0 { "Waiting" } else { "" }, &text);
         }
         self.more(lock.waiters.len());

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use polylatch::inspect::{Query, Snapshot};
 use polylatch::{BootInstant, Clock, Error, Polylatch, Retry, SystemClock};
 use serde::Serialize;
@@ -11,6 +12,7 @@ use super::exit;
 use super::paint::say;
 use crate::model::export::harmless_json;
 use crate::model::findings::Evidence;
+use crate::model::graph::has_rings;
 use crate::model::text::{harmless, shell_word};
 use crate::model::{Finding, HostFacts, LockState, Picture, sharing};
 
@@ -40,6 +42,13 @@ impl From<std::io::Error> for Failure {
     }
 }
 
+/// Between two readings that a ring of waits must outlast.
+const BETWEEN_READINGS: Duration = Duration::from_millis(250);
+
+/// Version of all JSON objects that this program prints. It is raised when a field goes or changes its meaning, not
+/// when one is added.
+pub(crate) const JSON_VERSION: u32 = 1;
+
 /// Between the first two tries to connect; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -55,6 +64,10 @@ impl Store {
     /// Connects to the given store or to the default one. `program` is what people see beside locks.
     pub(crate) async fn open(url: Option<&str>, program: Option<String>) -> Result<Self, Failure> {
         refuse_memory(url)?;
+        // Who only looks must not make the file: a mistyped path would look like an empty store.
+        if let Some(url) = url.filter(|_| program.is_none()) {
+            refuse_missing_file(url)?;
+        }
         Ok(Self::connect(url, program).await?)
     }
 
@@ -115,6 +128,21 @@ impl Store {
         Ok(self.client.inspect().list(query).await?)
     }
 
+    /// Reads once, and again if clients seem to wait for each other: a ring is a deadlock only if no lock in it
+    /// changes hands. Returns the latest reading, and the one before it.
+    pub(crate) async fn read_for_rings(
+        &self,
+        query: &Query,
+        facts: &dyn HostFacts,
+    ) -> Result<(Snapshot, Option<Snapshot>), Failure> {
+        let first = self.read(query).await?;
+        if !has_rings(&first, facts) {
+            return Ok((first, None));
+        }
+        tokio::time::sleep(BETWEEN_READINGS).await;
+        Ok((self.read(query).await?, Some(first)))
+    }
+
     /// Returns the store's URL without secrets, harmless.
     pub(crate) fn shown_url(&self) -> String {
         harmless(self.client.url_for_display())
@@ -132,6 +160,21 @@ pub(crate) fn refuse_memory(url: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses the URL of a lock file that is not there.
+fn refuse_missing_file(url: &str) -> Result<(), Failure> {
+    let Some(target) = url.strip_prefix("sqlite:") else { return Ok(()) };
+    let path = target.split('?').next().unwrap_or_default();
+    let path = percent_decode_str(path.strip_prefix("//").unwrap_or(path)).decode_utf8_lossy();
+    if path.is_empty() || std::path::Path::new(&*path).exists() {
+        return Ok(()); // what is wrong with it otherwise is told by the store
+    }
+    let path = harmless(&path);
+    Err(Failure::new(
+        exit::USAGE,
+        format!("there is no lock file {path}; check the path, or make the file with `polylatch run`"),
+    ))
+}
+
 /// How this program is called for a store, for copyable commands that never show a secret.
 fn command_for(url: Option<&str>, env: Option<&str>, display: &str) -> String {
     match url {
@@ -147,6 +190,7 @@ fn command_for(url: Option<&str>, env: Option<&str>, display: &str) -> String {
 /// A reading with states and findings, as JSON for scripts.
 #[derive(Serialize)]
 struct Told<'a> {
+    version: u32,
     url: &'a str,
     backend: &'a str,
     taken_at_ms: u64,
@@ -183,6 +227,7 @@ pub(crate) fn print_json(url: &str, snapshot: &Snapshot, picture: &Picture) -> R
         })
         .collect();
     let told = Told {
+        version: JSON_VERSION,
         url,
         backend: &snapshot.backend,
         taken_at_ms: snapshot.taken_at_ms,

@@ -182,7 +182,7 @@ impl Condition {
             Self::WaitersOver { count } => row.waiters > *count,
             Self::BeatsMissed { count } => row.missed >= (*count).max(1),
             Self::NoExpiry => row.state == LockState::NoExpiry,
-            Self::Deadlock => row.state == LockState::Deadlock,
+            Self::Deadlock => matches!(row.state, LockState::Deadlock | LockState::MayDeadlock),
             Self::Unreachable => false,
         }
     }

@@ -40,7 +40,7 @@ pub fn of_lock(connection: &Connection, backend: &str, lock: &LockView) -> Vec<C
         return Vec::new();
     }
     let command = &connection.command;
-    let mut found = vec![CopyCommand::look("show", format!("{command} show {}", name_argument(&lock.name)))];
+    let mut found = vec![CopyCommand::look("show", show_command(command, lock))];
     for holder in &lock.holders {
         if let Some(token) = holder.fencing_token {
             found.push(CopyCommand {
@@ -64,6 +64,17 @@ pub fn of_lock(connection: &Connection, backend: &str, lock: &LockView) -> Vec<C
         _ => {}
     }
     found
+}
+
+/// Returns the command that explains a lock. `command` is how this program is called.
+pub fn show_command(command: &str, lock: &LockView) -> String {
+    let foreign = if is_foreign_key(lock) { "--foreign " } else { "" };
+    format!("{command} show {foreign}{}", name_argument(&lock.name))
+}
+
+/// Says whether this is another library's lock under a key of its own, and not such data under a key of ours.
+pub fn is_foreign_key(lock: &LockView) -> bool {
+    lock.mode == "foreign" && lock.details.iter().any(|detail| detail.name == "library")
 }
 
 /// `redis-cli` takes the password from `REDISCLI_AUTH`.

@@ -20,7 +20,9 @@ pub(super) fn explain(
 ) -> Finding {
     let holder = verdict.holder.and_then(|at| lock.holders.get(at));
     let (sentence, next) = match (verdict.rule, holder) {
-        (Rule::Deadlock, _) => evidence.ring(&lock.name).map(|ring| deadlock(ring, evidence)),
+        (Rule::Deadlock | Rule::MayDeadlock, _) => {
+            evidence.ring(&lock.name).map(|ring| deadlock(ring, evidence))
+        }
         (Rule::Free | Rule::Legit, _) => Some((nothing_wrong(lock, evidence), vec![])),
         (Rule::DeadHead | Rule::LostWake | Rule::LockDelay, _) => about_line(lock, verdict.rule, evidence),
         (Rule::WritesRefused | Rule::NoQuorum, _) => evidence
@@ -65,6 +67,19 @@ fn deadlock(ring: &Cycle, evidence: &Evidence<'_>) -> Words {
             }
         })
         .collect();
+    let age = span(ring.age_ms());
+    let order = Next::Do("let every program take these locks in the same order".into());
+    if !ring.is_proved() {
+        let sentence = format!(
+            "May be a deadlock, unchanged for {age}: {}. It is one if in each of these clients the task that waits \
+             also holds; the store knows clients, not their tasks.",
+            waits.join("; ")
+        );
+        let look = Next::Do(
+            "check in these programs whether one task holds one of the locks and waits for the next".into(),
+        );
+        return (sentence, vec![look, order]);
+    }
     let mut next = Vec::new();
     if let Some(wait) = ring.cheapest()
         && let Some(token) = wait.fencing_token
@@ -73,10 +88,9 @@ fn deadlock(ring: &Cycle, evidence: &Evidence<'_>) -> Words {
         let (command, reason) = (evidence.command(&wait.connection), "'deadlock: taken last'");
         next.push(Next::Run(break_command(command, &wait.lock, token, reason)));
     }
-    next.push(Next::Do("let every program take these locks in the same order".into()));
+    next.push(order);
     let sentence = format!(
-        "Deadlock, standing for {}: {}. Renewal keeps all of these leases alive, so nothing ends it.",
-        span(ring.age_ms()),
+        "Deadlock, standing for {age}: {}. Renewal keeps all of these leases alive, so nothing ends it.",
         waits.join("; ")
     );
     (sentence, next)

@@ -309,6 +309,7 @@ fn state_word(word: &str) -> Result<StateWord, String> {
 impl StateWord {
     fn fits(self, row: &Row, state: LockState) -> bool {
         match self {
+            Self::Is(LockState::Deadlock) => matches!(state, LockState::Deadlock | LockState::MayDeadlock),
             Self::Is(wanted) => state == wanted,
             Self::Stuck => row.severity() >= Severity::Warning,
             Self::Held => row.holders > 0,

@@ -10,16 +10,12 @@ use serde::Serialize;
 
 use super::connection::ConnectionId;
 use super::explain::explain;
-use super::graph::{Ancestors, Cycle, Reading, cycles};
+use super::graph::{Cycle, Reading, cycles, lasting};
 use super::history::LockHistory;
 use super::rows::Verdict;
 use super::signs::Signs;
 use super::text::harmless;
 use super::{HostFacts, Process, health, sharing, votes};
-
-/// A ring of waits must have stood for this long before it is called a deadlock: clients that take
-/// and give locks quickly form rings by chance in a reading that is not one instant.
-const DEADLOCK_STANDS_MS: u64 = 1_000;
 
 /// A hold counts as far beyond the usual only from this length on.
 const LONG_HOLD_MS: u64 = 30_000;
@@ -61,6 +57,8 @@ pub enum Severity {
 pub enum Rule {
     /// Clients wait for each other in a ring.
     Deadlock,
+    /// Clients wait for each other in a ring, unless other tasks of theirs hold the locks.
+    MayDeadlock,
     /// The holder's process is stopped (SIGSTOP, Ctrl-Z, debugger).
     Stopped,
     /// There is no expiry, and the holder's process is gone.
@@ -120,11 +118,12 @@ impl Rule {
     /// milliseconds; from 1 on, at least in two readings. What flaps is never shown.
     pub fn stands_for_ms(self) -> u64 {
         match self {
-            // The age of a ring, and of a missing beat, is in the evidence already.
-            Self::Deadlock | Self::BeatsStopped | Self::LateBeat | Self::Stopped => 1,
+            // A ring was seen in two readings before it is evidence. Of a store: at once, since whatever else would be
+            // shown instead is not known.
+            Self::Deadlock | Self::MayDeadlock | Self::WritesRefused | Self::NoQuorum | Self::Undecided => 0,
+            // The age of a missing beat is in the evidence already.
+            Self::BeatsStopped | Self::LateBeat | Self::Stopped => 1,
             Self::Backend | Self::DeadHead | Self::HolderGone | Self::LostWake | Self::NodeDown => 2_000,
-            // At once: whatever else would be shown instead is not known.
-            Self::WritesRefused | Self::NoQuorum | Self::Undecided => 0,
             Self::LongWait | Self::ManyWaiters => 2_000,
             Self::SplitVote | Self::Quorum => 2_000,
             Self::NoExpiry | Self::NoExpiryDead => 2_000,
@@ -139,6 +138,7 @@ impl Rule {
     pub fn code(self) -> &'static str {
         match self {
             Self::Deadlock => "DEADLOCK",
+            Self::MayDeadlock => "MAY-DEADLOCK",
             Self::Stopped => "STOPPED",
             Self::NoExpiryDead => "NO-EXPIRY-DEAD",
             Self::NoExpiry => "NO-EXPIRY",
@@ -213,11 +213,19 @@ impl<'a> Evidence<'a> {
     /// or `polylatch --url redis://cache`.
     pub fn new(snapshot: &'a Snapshot, facts: &'a dyn HostFacts, command: &'a str) -> Self {
         let nowhere = ConnectionId::new("");
-        let clients: HashMap<_, _> = snapshot.clients.iter().map(|client| (&client.id, client)).collect();
-        let ancestors = ancestors(snapshot, &clients, facts);
-        let rings = cycles(&[Reading { connection: &nowhere, snapshot, ancestors: &ancestors }]);
+        let clients = snapshot.clients.iter().map(|client| (&client.id, client)).collect();
+        let rings = cycles(&[Reading { connection: &nowhere, snapshot, facts }]);
         let commands = HashMap::from([(Cow::Owned(nowhere.clone()), command)]);
         Self::among(Cow::Owned(nowhere), commands, clients, facts, Cow::Owned(rings)).of_store(Some(snapshot))
+    }
+
+    /// The same after an earlier reading of the same store. Without one no ring of waits is told, because a ring
+    /// counts only if no lock in it changed hands between two readings.
+    pub fn since(self, before: &Snapshot) -> Self {
+        let before = cycles(&[Reading { connection: &self.connection, snapshot: before, facts: self.facts }]);
+        let rings = lasting(self.rings.into_owned(), &before);
+        let snapshot = self.snapshot;
+        Self::among(self.connection, self.commands, self.clients, self.facts, Cow::Owned(rings)).of_store(snapshot)
     }
 
     /// Prepares one connection of several.
@@ -229,9 +237,12 @@ impl<'a> Evidence<'a> {
         rings: Cow<'a, [Cycle]>,
     ) -> Self {
         let mut ringed = HashMap::new();
-        for (at, ring) in rings.iter().enumerate().filter(|(_, ring)| ring.age_ms() >= DEADLOCK_STANDS_MS) {
+        for (at, ring) in rings.iter().enumerate().filter(|(_, ring)| ring.stands()) {
             for wait in ring.waits.iter().filter(|wait| wait.connection == *connection) {
-                ringed.entry(wait.lock.clone()).or_insert(at);
+                let known = ringed.entry(wait.lock.clone()).or_insert(at);
+                if rings[*known].certainty() < ring.certainty() {
+                    *known = at;
+                }
             }
         }
         Self { facts, connection, commands, clients, rings, ringed, signs: None, snapshot: None }
@@ -341,38 +352,6 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// Looks up which waiting clients of this host were started by holding ones, as by nested `run`s.
-pub(super) fn ancestors(
-    snapshot: &Snapshot,
-    clients: &HashMap<&ClientId, &ClientView>,
-    facts: &dyn HostFacts,
-) -> Ancestors {
-    const MOST_GENERATIONS: usize = 32;
-    let local =
-        |id: &ClientId| clients.get(id).filter(|client| facts.is_here(client)).map(|client| client.pid);
-    let mut holders: HashMap<u32, Vec<&ClientId>> = HashMap::new();
-    let holding =
-        snapshot.locks.iter().flat_map(|lock| &lock.holders).filter_map(|holder| holder.client.as_ref());
-    for (id, pid) in holding.filter_map(|id| Some((id, local(id)?))) {
-        let of_process = holders.entry(pid).or_default();
-        if !of_process.contains(&id) {
-            of_process.push(id);
-        }
-    }
-    let mut ancestors = Ancestors::new();
-    for id in snapshot.locks.iter().flat_map(|lock| &lock.waiters).map(|waiter| &waiter.client) {
-        if let Some(pid) = local(id)
-            && !ancestors.contains_key(id)
-        {
-            let line =
-                std::iter::successors(facts.parent(pid), |&pid| facts.parent(pid)).take(MOST_GENERATIONS);
-            let found = line.filter_map(|pid| holders.get(&pid)).flatten().map(|&id| id.clone()).collect();
-            ancestors.insert(id.clone(), found);
-        }
-    }
-    ancestors
-}
-
 /// A running lease's beat, judged by the length of its present term: a first lease may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beat {
@@ -453,8 +432,10 @@ pub(super) fn judge(lock: &LockView, evidence: &Evidence<'_>, past: Option<&Lock
     }
     let mut found = Vec::new();
     let mut say = |rule, severity, holder| found.push(Verdict { rule, severity, holder });
-    if evidence.ring(&lock.name).is_some() {
-        say(Rule::Deadlock, Severity::Problem, None);
+    match evidence.ring(&lock.name) {
+        Some(ring) if ring.is_proved() => say(Rule::Deadlock, Severity::Problem, None),
+        Some(_) => say(Rule::MayDeadlock, Severity::Warning, None),
+        None => {}
     }
     for (at, holder) in lock.holders.iter().enumerate() {
         if let Some((rule, severity)) = about_holder(lock, holder, evidence) {

@@ -9,8 +9,8 @@ use polylatch::{ClientId, FencingToken};
 
 use super::connection::{Connection, ConnectionId};
 use super::explain::explain;
-use super::findings::{Evidence, Finding, Next, Rule, Severity, ancestors};
-use super::graph::{Ancestors, Cycle, Reading, cycles};
+use super::findings::{Evidence, Finding, Next, Rule, Severity};
+use super::graph::{Cycle, Reading, cycles, lasting};
 use super::history::{Limits, LockHistory, Logged};
 use super::report::{Report, Update};
 use super::rows::{LockState, Row, RowKey, Summary};
@@ -117,7 +117,9 @@ impl Fleet {
                 // Locks elsewhere are judged anew only if a ring through them came or went.
                 let changed = |id: &ConnectionId| {
                     let of = |rings: &[Cycle]| -> Vec<Vec<String>> {
-                        let here = |ring: &&Cycle| ring.waits.iter().any(|wait| wait.connection == *id);
+                        let here = |ring: &&Cycle| {
+                            ring.stands() && ring.waits.iter().any(|wait| wait.connection == *id)
+                        };
                         let locks = |ring: &Cycle| ring.waits.iter().map(|wait| wait.lock.clone()).collect();
                         rings.iter().filter(here).map(locks).collect()
                     };
@@ -144,30 +146,21 @@ impl Fleet {
         }
     }
 
+    /// Says whether there are rings of waits, of which some may pass.
+    pub fn has_rings(&self) -> bool {
+        !self.rings.is_empty()
+    }
+
     fn find_rings(&self) -> Vec<Cycle> {
-        let ancestors = self.ancestors();
-        cycles(&self.readings(&ancestors))
+        lasting(cycles(&self.readings()), &self.rings)
     }
 
-    fn ancestors(&self) -> Vec<Ancestors> {
-        let of_store = |store: &Store| {
-            let Some(snapshot) = &store.snapshot else { return Ancestors::new() };
-            if store.sight.parents.is_empty() {
-                return Ancestors::new();
-            }
-            let clients = snapshot.clients.iter().map(|client| (&client.id, client)).collect();
-            ancestors(snapshot, &clients, &*store.sight)
-        };
-        self.stores.iter().map(of_store).collect()
-    }
-
-    fn readings<'a>(&'a self, ancestors: &'a [Ancestors]) -> Vec<Reading<'a>> {
-        let both = self.stores.iter().zip(ancestors);
-        both.filter_map(|(store, ancestors)| {
+    fn readings(&self) -> Vec<Reading<'_>> {
+        let read = self.stores.iter().filter_map(|store| {
             let snapshot = store.snapshot.as_deref()?;
-            Some(Reading { connection: &store.connection.id, snapshot, ancestors })
-        })
-        .collect()
+            Some(Reading { connection: &store.connection.id, snapshot, facts: &*store.sight })
+        });
+        read.collect()
     }
 
     fn judge(&mut self, at: usize, before: Option<&Snapshot>) {
@@ -341,7 +334,8 @@ impl Fleet {
         }
         let mut told = HashSet::new();
         found.retain(|attention| {
-            attention.finding.rule != Rule::Deadlock || told.insert(attention.finding.sentence.clone())
+            !matches!(attention.finding.rule, Rule::Deadlock | Rule::MayDeadlock)
+                || told.insert(attention.finding.sentence.clone())
         });
         found.sort_by(|a, b| {
             (b.finding.severity, a.since_ms, &a.key).cmp(&(a.finding.severity, b.since_ms, &b.key))
@@ -395,8 +389,7 @@ impl Fleet {
         if self.stores.is_empty() {
             return Graph::default();
         }
-        let ancestors = self.ancestors();
-        Graph::of(&self.readings(&ancestors), &self.rings, &self.evidence(0, &self.stores[0].sight))
+        Graph::of(&self.readings(), &self.rings, &self.evidence(0, &self.stores[0].sight))
     }
 
     /// Counts the rows as they are shown at `now_ms`.

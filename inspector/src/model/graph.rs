@@ -1,21 +1,31 @@
-//! Who waits for whom, across all locks of all readings: rings of waits.
+//! Who waits for whom, across all locks of all readings: rings of waits, and how certain each is.
+//!
+//! A store knows acquisitions, not the tasks of a program. That the one who waits is the one who holds is certain
+//! only for nested `polylatch run`s; for everything else it is a presumption, which has to last.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use polylatch::ClientId;
 use polylatch::inspect::{HolderView, LockView, Snapshot};
 
+use super::HostFacts;
 use super::connection::ConnectionId;
+use super::parties::{Ancestors, Parties, ancestors};
+
+/// What `polylatch run` appends to the command's name. Such a client holds one lock, and does nothing but wait for
+/// the end of its command.
+pub(crate) const RUN_PROGRAM: &str = " via polylatch";
 
 /// One store, to be looked at together with others.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "borrows a trait object and is never kept")]
 pub struct Reading<'a> {
     /// Which connection.
     pub connection: &'a ConnectionId,
     /// What it showed.
     pub snapshot: &'a Snapshot,
-    /// Which of its holding clients are known to have started a waiting one.
-    pub ancestors: &'a Ancestors,
+    /// What is known of the processes on the viewer's host.
+    pub facts: &'a dyn HostFacts,
 }
 
 /// One client waits for a lock that another client holds.
@@ -37,6 +47,43 @@ pub struct Wait {
     pub held_for_ms: Option<u64>,
     /// The holder's fencing token.
     pub fencing_token: Option<u64>,
+    /// What the waiter says that it wants to do.
+    pub label: String,
+    /// What the holder says that it is doing.
+    pub holder_label: String,
+    /// The two acquisitions, as digests of their owner tokens: the waiting one and the holding one.
+    acquisitions: [String; 2],
+    /// The waiting process waits for nothing else.
+    only: bool,
+    /// The waiter is the `run` whose command started the process in the queue.
+    nested: bool,
+    /// When the store was read, and when this wait was first seen in the ring; on the store's clock.
+    read_at_ms: u64,
+    seen_since_ms: u64,
+}
+
+/// How sure it is that a ring is a deadlock, least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Certainty {
+    /// A client in it waits for several locks, so it has several tasks. The one that holds may be another than the
+    /// one that waits.
+    Faint,
+    /// Each client in it waits for one lock only, or under the label under which it holds.
+    Likely,
+    /// Each link is known: nested `polylatch run`s.
+    Proved,
+}
+
+impl Certainty {
+    /// How long a ring must last before it is shown. Tasks that work for a while under one lock each form rings by
+    /// chance, which end with the work.
+    fn stands_after_ms(self) -> u64 {
+        match self {
+            Self::Proved => 1_000,
+            Self::Likely => 4_000,
+            Self::Faint => 30_000,
+        }
+    }
 }
 
 /// Clients that wait for each other in a ring: every wait's holder is the next wait's waiter, or the same
@@ -57,72 +104,62 @@ impl Cycle {
             .unwrap_or(0)
     }
 
+    /// How sure it is: as sure as its weakest link.
+    pub fn certainty(&self) -> Certainty {
+        let link = |(first, then): (&Wait, &Wait)| match () {
+            () if then.nested => Certainty::Proved,
+            () if then.only => Certainty::Likely,
+            () if !then.label.is_empty() && first.holder_label == then.label => Certainty::Likely,
+            () => Certainty::Faint,
+        };
+        let next = self.waits.iter().cycle().skip(1);
+        self.waits.iter().zip(next).map(link).min().unwrap_or(Certainty::Faint)
+    }
+
+    /// Says whether every link of it is known.
+    pub fn is_proved(&self) -> bool {
+        self.certainty() == Certainty::Proved
+    }
+
+    /// Says whether it is to be shown: the same acquisitions were in it in two readings of each store, and it has
+    /// lasted long enough.
+    pub fn stands(&self) -> bool {
+        let seen_twice = self.waits.iter().all(|wait| wait.read_at_ms > wait.seen_since_ms);
+        seen_twice && self.age_ms() >= self.certainty().stands_after_ms()
+    }
+
+    /// Says whether both are of the same acquisitions: no lock in it changed hands.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Wait, &Wait)| {
+            one.lock == other.lock
+                && one.connection == other.connection
+                && one.acquisitions == other.acquisitions
+                && one.fencing_token == other.fencing_token
+        };
+        self.waits.len() == other.waits.len() && self.waits.iter().zip(&other.waits).all(same)
+    }
+
     /// Where a break loses least: the lock that was taken last.
     pub fn cheapest(&self) -> Option<&Wait> {
         self.waits.iter().min_by_key(|wait| wait.held_for_ms.unwrap_or(u64::MAX))
     }
 }
 
-/// For a waiting client, the holding clients that started it, directly or not.
-pub type Ancestors = HashMap<ClientId, Vec<ClientId>>;
+/// Returns the rings of a reading, each with the time since when it has been seen without a hand-off in it. Rings of
+/// the reading before are known by their acquisitions.
+pub(super) fn lasting(mut rings: Vec<Cycle>, before: &[Cycle]) -> Vec<Cycle> {
+    for ring in &mut rings {
+        if let Some(known) = before.iter().find(|known| known.is(ring)) {
+            for (wait, known) in ring.waits.iter_mut().zip(&known.waits) {
+                wait.seen_since_ms = known.seen_since_ms;
+            }
+        }
+    }
+    rings
+}
 
 /// Most rings that are told; a store in which everything waits for everything has too many to read.
 const MOST_CYCLES: usize = 100;
-
-/// Which clients are one party: a process that is connected to several stores waits in one of them and
-/// holds in another. Two clients of a process in one store stay apart, as its tasks do.
-#[derive(Debug, Default)]
-pub(super) struct Parties<'a> {
-    of: HashMap<(usize, &'a ClientId), usize>,
-    processes: HashMap<(&'a str, u32, Option<u64>), (usize, usize)>,
-    /// How many there are.
-    pub count: usize,
-}
-
-impl<'a> Parties<'a> {
-    /// Names the parties of all clients that hold or wait in these readings.
-    pub(super) fn of(readings: &[Reading<'a>]) -> Self {
-        let mut parties = Self::default();
-        for (at, reading) in readings.iter().enumerate() {
-            let said: HashMap<&ClientId, _> = if readings.len() > 1 {
-                reading.snapshot.clients.iter().map(|client| (&client.id, client)).collect()
-            } else {
-                HashMap::new()
-            };
-            for lock in &reading.snapshot.locks {
-                let holders = lock.holders.iter().filter_map(|holder| holder.client.as_ref());
-                for id in holders.chain(lock.waiters.iter().map(|waiter| &waiter.client)) {
-                    if parties.of.contains_key(&(at, id)) {
-                        continue;
-                    }
-                    let process = said
-                        .get(id)
-                        .filter(|client| !client.host.is_empty())
-                        .map(|client| (client.host.as_str(), client.pid, client.process_started_at_ms));
-                    let known = process.and_then(|process| parties.processes.get(&process));
-                    let party = match known {
-                        Some(&(party, elsewhere)) if elsewhere != at => party,
-                        _ => {
-                            let party = parties.count;
-                            parties.count += 1;
-                            if let Some(process) = process {
-                                parties.processes.entry(process).or_insert((party, at));
-                            }
-                            party
-                        }
-                    };
-                    parties.of.insert((at, id), party);
-                }
-            }
-        }
-        parties
-    }
-
-    /// Returns the party of a client of reading number `at`.
-    pub(super) fn get(&self, at: usize, id: &'a ClientId) -> Option<usize> {
-        self.of.get(&(at, id)).copied()
-    }
-}
 
 /// A wait between two parties.
 struct Arrow {
@@ -137,12 +174,12 @@ struct Arrow {
 /// there are too few, whatever the others give back, for the waiter or for one before it in line; so a
 /// ring that needs several holders of one semaphore is not found.
 ///
-/// Ancestors tell which holding clients are known to have started a waiting one: they wait with it.
+/// A holding client that started a waiting one waits with it, in whatever stores they are.
 ///
 /// A client that waits for a lock it holds itself is not a ring: its tasks take turns. Whether one
-/// task of a client both holds and waits is not in the store, so a ring is strong evidence of a
-/// deadlock, not proof; what a client took after it began to wait is no part of one, and
-/// [`Cycle::age_ms`] tells a passing coincidence from a standing one.
+/// task of a client both holds and waits is not in the store, so most rings are a suspicion, see
+/// [`Cycle::certainty`]; what a client took after it began to wait is no part of one. Only
+/// [`Cycle::stands`] tells a passing coincidence from a lasting ring.
 pub fn cycles(readings: &[Reading<'_>]) -> Vec<Cycle> {
     // Most stores have nobody that both holds and waits, and this stays cheap.
     if readings.iter().all(|reading| reading.snapshot.locks.iter().all(|lock| lock.waiters.is_empty())) {
@@ -175,14 +212,20 @@ pub fn cycles(readings: &[Reading<'_>]) -> Vec<Cycle> {
     found
 }
 
+/// Says whether a reading has rings of waits, of which some may pass.
+pub fn has_rings(snapshot: &Snapshot, facts: &dyn HostFacts) -> bool {
+    !cycles(&[Reading { connection: &ConnectionId::new(""), snapshot, facts }]).is_empty()
+}
+
 fn arrows(readings: &[Reading<'_>], parties: &Parties<'_>) -> Vec<Arrow> {
     let mut arrows = Vec::new();
+    let ancestors = ancestors(readings);
     // Only who both waits and holds can be in a ring; without this, many readers are far too many waits.
-    let (waiting, holding) = (waiting(readings, parties), holding(readings, parties));
+    let (waiting, holding) = (waiting(readings, parties, &ancestors), holding(readings, parties));
     for (at, reading) in readings.iter().enumerate() {
         for lock in reading.snapshot.locks.iter().filter(|lock| !lock.waiters.is_empty()) {
             for (client, holder, permits) in by_client(lock) {
-                let Some(to) = parties.get(at, client).filter(|party| waiting.contains(party)) else {
+                let Some(to) = parties.get(at, client).filter(|party| waiting.contains_key(party)) else {
                     continue;
                 };
                 let others = lock.capacity.map_or(0, |capacity| capacity.saturating_sub(permits));
@@ -203,15 +246,23 @@ fn arrows(readings: &[Reading<'_>], parties: &Parties<'_>) -> Vec<Arrow> {
                         waited_ms: waiter.waited_ms,
                         held_for_ms: holder.held_for_ms,
                         fencing_token: holder.fencing_token.map(|token| token.get()),
+                        label: waiter.label.clone(),
+                        holder_label: holder.label.clone(),
+                        acquisitions: [waiter.owner_digest.clone(), holder.owner_digest.clone()],
+                        only: waiting.get(&from) == Some(&1),
+                        nested: false,
+                        read_at_ms: reading.snapshot.taken_at_ms,
+                        seen_since_ms: reading.snapshot.taken_at_ms,
                     };
-                    for ancestor in reading.ancestors.get(&waiter.client).into_iter().flatten() {
+                    for &(place, ancestor) in ancestors.get(&(at, &waiter.client)).into_iter().flatten() {
                         // They hold: that is how they were found.
                         let through = Some(waiter.client.clone());
-                        let Some(from) = parties.get(at, ancestor) else { continue };
+                        let Some(from) = parties.get(place, ancestor) else { continue };
+                        let nested = is_run(readings, place, ancestor);
                         arrows.push(Arrow {
                             from,
                             to,
-                            wait: Wait { waiter: ancestor.clone(), through, ..wait() },
+                            wait: Wait { waiter: ancestor.clone(), through, nested, ..wait() },
                         });
                     }
                     if holding.contains(&from) {
@@ -224,15 +275,27 @@ fn arrows(readings: &[Reading<'_>], parties: &Parties<'_>) -> Vec<Arrow> {
     arrows
 }
 
-/// Who waits, and who waits for the end of a process that waits.
-fn waiting(readings: &[Reading<'_>], parties: &Parties<'_>) -> HashSet<usize> {
-    let mut found = HashSet::new();
+/// Says whether a client is a `polylatch run`.
+fn is_run(readings: &[Reading<'_>], at: usize, id: &ClientId) -> bool {
+    let client = readings[at].snapshot.clients.iter().find(|client| client.id == *id);
+    client.is_some_and(|client| client.program.ends_with(RUN_PROGRAM))
+}
+
+/// Who waits, and who waits for the end of a process that waits; each with the number of its waits.
+fn waiting<'a>(
+    readings: &[Reading<'a>],
+    parties: &Parties<'a>,
+    ancestors: &Ancestors<'a>,
+) -> HashMap<usize, usize> {
+    let mut found = HashMap::new();
     for (at, reading) in readings.iter().enumerate() {
         let line = reading.snapshot.locks.iter().flat_map(|lock| &lock.waiters);
         for waiter in line.filter(|waiter| !waiter.silent) {
-            found.extend(parties.get(at, &waiter.client));
-            let ancestors = reading.ancestors.get(&waiter.client).into_iter().flatten();
-            found.extend(ancestors.filter_map(|id| parties.get(at, id)));
+            let started = ancestors.get(&(at, &waiter.client)).into_iter().flatten();
+            let with_it = started.filter_map(|&(place, id)| parties.get(place, id));
+            for party in parties.get(at, &waiter.client).into_iter().chain(with_it) {
+                *found.entry(party).or_default() += 1;
+            }
         }
     }
     found
@@ -319,141 +382,5 @@ fn rotated(arrows: &[Arrow], ring: &[usize]) -> Vec<Wait> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::fixture::{clients, held, lock, read_write, semaphore, snapshot, waiting};
-    use super::*;
-
-    fn rings(snapshot: &Snapshot) -> Vec<Cycle> {
-        let connection = ConnectionId::new("here");
-        cycles(&[Reading { connection: &connection, snapshot, ancestors: &Ancestors::new() }])
-    }
-
-    fn locks_of(cycle: &Cycle) -> Vec<&str> {
-        cycle.waits.iter().map(|wait| wait.lock.as_str()).collect()
-    }
-
-    #[test]
-    fn two_clients_that_wait_for_each_other_are_one_ring() {
-        let [a, b, c] = clients();
-        let found = rings(&snapshot(vec![
-            lock("orders", vec![held(a, 5_000)], vec![waiting(b, 4_000), waiting(c, 9_000)]),
-            lock("stock", vec![held(b, 4_500)], vec![waiting(a, 3_000)]),
-        ]));
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(locks_of(&found[0]), ["orders", "stock"]);
-        assert_eq!(found[0].age_ms(), 3_000);
-        assert_eq!(found[0].cheapest().unwrap().lock, "stock");
-        for (wait, next) in found[0].waits.iter().zip(found[0].waits.iter().cycle().skip(1)) {
-            assert_eq!(wait.holder, next.waiter);
-        }
-    }
-
-    #[test]
-    fn a_ring_of_three_is_found_once() {
-        let [a, b, c] = clients();
-        let found = rings(&snapshot(vec![
-            lock("x", vec![held(a, 1)], vec![waiting(c, 1)]),
-            lock("y", vec![held(b, 1)], vec![waiting(a, 1)]),
-            lock("z", vec![held(c, 1)], vec![waiting(b, 1)]),
-        ]));
-        assert_eq!(found.len(), 1);
-        assert_eq!(locks_of(&found[0]), ["x", "y", "z"]);
-    }
-
-    #[test]
-    fn a_lock_that_was_taken_while_its_client_waited_is_held_by_another_task_of_it() {
-        let [a, b, _] = clients();
-        let found = |taken_ms_ago: u64| {
-            rings(&snapshot(vec![
-                lock("carrier", vec![held(a, taken_ms_ago)], vec![waiting(b, 2_000)]),
-                lock("stock", vec![held(b, 50_000)], vec![waiting(a, 40_000)]),
-            ]))
-        };
-        assert_eq!(found(3_000), [], "a waits for stock in one task and goes on in another");
-        assert_eq!(found(45_000).len(), 1);
-        // The other ring of the same clients is one all the same.
-        let both = rings(&snapshot(vec![
-            lock("carrier", vec![held(a, 3_000)], vec![waiting(b, 2_000)]),
-            lock("orders", vec![held(a, 50_000)], vec![waiting(b, 41_000)]),
-            lock("stock", vec![held(b, 50_000)], vec![waiting(a, 40_000)]),
-        ]));
-        assert_eq!(both.len(), 1, "{both:?}");
-        assert_eq!(locks_of(&both[0]), ["orders", "stock"]);
-    }
-
-    #[test]
-    fn queues_chains_and_a_client_that_waits_for_itself_are_no_rings() {
-        let [a, b, c] = clients();
-        let chain = snapshot(vec![
-            lock("x", vec![held(a, 1)], vec![waiting(a, 1), waiting(b, 1)]),
-            lock("y", vec![held(b, 1)], vec![waiting(c, 1)]),
-        ]);
-        assert_eq!(rings(&chain), []);
-    }
-
-    #[test]
-    fn a_writer_waits_for_every_reader() {
-        let [a, b, c] = clients();
-        let shared = lock("x", vec![held(c, 1), held(a, 1), held(a, 2)], vec![waiting(b, 1)]);
-        let locks =
-            vec![read_write(shared, "read", "write"), lock("y", vec![held(b, 1)], vec![waiting(a, 1)])];
-        let found = rings(&snapshot(locks));
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].waits.iter().map(|wait| &wait.holder).collect::<Vec<_>>(), [a, b]);
-    }
-
-    #[test]
-    fn for_permits_that_others_can_give_back_nobody_waits_in_a_ring() {
-        let [a, b, c] = clients();
-        let number = |wanted: &[u32]| {
-            let line = [b, c].map(|client| waiting(client, 1)).into_iter().take(wanted.len()).collect();
-            let permits = lock("x", vec![held(a, 1), held(c, 1), held(a, 1)], line);
-            let locks = vec![
-                semaphore(permits, 5, &[1, 2, 1], wanted),
-                lock("y", vec![held(b, 1)], vec![waiting(a, 1)]),
-            ];
-            rings(&snapshot(locks)).len()
-        };
-        assert_eq!(number(&[3]), 0, "c can give them back");
-        assert_eq!(number(&[4]), 1, "without a there are only 3");
-        assert_eq!(number(&[2, 4]), 0, "who stands behind is not waited for");
-    }
-
-    #[test]
-    fn a_silent_waiter_no_longer_waits() {
-        let [a, b, _] = clients();
-        let mut gone = waiting(b, 1);
-        gone.silent = true;
-        let locks =
-            vec![lock("x", vec![held(a, 1)], vec![gone]), lock("y", vec![held(b, 1)], vec![waiting(a, 1)])];
-        assert_eq!(rings(&snapshot(locks)), []);
-    }
-
-    #[test]
-    fn a_ring_through_two_stores_is_found_by_the_processes_in_it() {
-        let [a, b, c, d] = clients();
-        // a and c are one process, b and d another; each pair is connected to both stores.
-        let same = |mut reading: Snapshot| {
-            for client in &mut reading.clients {
-                client.pid = if client.id == *a || client.id == *c { 100 } else { 200 };
-            }
-            reading
-        };
-        let one = same(snapshot(vec![lock("orders", vec![held(a, 5_000)], vec![waiting(b, 4_000)])]));
-        let two = same(snapshot(vec![lock("stock", vec![held(d, 5_000)], vec![waiting(c, 3_000)])]));
-        let (first, second) = (ConnectionId::new("first"), ConnectionId::new("second"));
-        let none = Ancestors::new();
-        let reading = |connection, snapshot| Reading { connection, snapshot, ancestors: &none };
-        let found = cycles(&[reading(&first, &one), reading(&second, &two)]);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(locks_of(&found[0]), ["orders", "stock"]);
-        assert_eq!([&found[0].waits[0].connection, &found[0].waits[1].connection], [&first, &second]);
-        assert_eq!(rings(&one), [], "one store alone shows no ring");
-        // Two clients of one process in one store are tasks of their own.
-        let both = same(snapshot(vec![
-            lock("orders", vec![held(a, 5_000)], vec![waiting(b, 4_000)]),
-            lock("stock", vec![held(b, 5_000)], vec![waiting(c, 3_000)]),
-        ]));
-        assert_eq!(rings(&both), []);
-    }
-}
+#[path = "graph_tests.rs"]
+mod tests;

@@ -16,6 +16,8 @@ use super::{HostFacts, sharing, text};
 pub enum LockState {
     /// In a ring of waits.
     Deadlock,
+    /// In what may be a ring of waits.
+    MayDeadlock,
     /// Its holder's process is stopped.
     Stopped,
     /// Nothing ends it by itself.
@@ -64,6 +66,7 @@ impl LockState {
     pub fn word(self) -> &'static str {
         match self {
             Self::Deadlock => "deadlock",
+            Self::MayDeadlock => "deadlock?",
             Self::Stopped => "stopped",
             Self::NoExpiry => "no expiry",
             Self::Gone => "holder gone",
@@ -81,7 +84,7 @@ impl LockState {
     /// Returns the shape that it is drawn with.
     pub fn mark(self) -> Mark {
         match self {
-            Self::Deadlock => Mark::Deadlock,
+            Self::Deadlock | Self::MayDeadlock => Mark::Deadlock,
             Self::Stopped | Self::NoExpiry | Self::Gone => Mark::NoExpiry,
             Self::NoRenewal | Self::Endangered => Mark::Expiring,
             Self::Foreign | Self::Held => Mark::Held,
@@ -92,8 +95,9 @@ impl LockState {
     }
 
     /// All states, the worst first.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Deadlock,
+        Self::MayDeadlock,
         Self::Stopped,
         Self::NoExpiry,
         Self::Gone,
@@ -111,6 +115,7 @@ impl LockState {
     pub fn sign(self) -> (char, char) {
         match self {
             Self::Deadlock => ('◈', '%'),
+            Self::MayDeadlock => ('◇', '&'),
             Self::Stopped => ('‖', '='),
             Self::NoExpiry => ('■', '#'),
             Self::Gone => ('✗', 'x'),
@@ -133,6 +138,7 @@ impl LockState {
         };
         match verdicts.first().map(|verdict| verdict.rule) {
             Some(Rule::Deadlock) => Self::Deadlock,
+            Some(Rule::MayDeadlock) => Self::MayDeadlock,
             Some(Rule::Stopped) => Self::Stopped,
             Some(Rule::NoExpiryDead | Rule::NoExpiry) => Self::NoExpiry,
             Some(Rule::HolderGone) => Self::Gone,
@@ -307,6 +313,8 @@ pub struct Summary {
     pub no_expiry: usize,
     /// Locks in a ring of waits.
     pub deadlocked: usize,
+    /// Locks in what may be a ring of waits.
+    pub may_deadlock: usize,
     /// Locks of which nothing is known at present.
     pub unknown: usize,
 }
@@ -322,6 +330,7 @@ impl Summary {
         self.attention += usize::from(known && row.severity() >= Severity::Warning);
         self.no_expiry += usize::from(state == LockState::NoExpiry);
         self.deadlocked += usize::from(state == LockState::Deadlock);
+        self.may_deadlock += usize::from(state == LockState::MayDeadlock);
         self.unknown += usize::from(state == LockState::Unknown);
     }
 }
@@ -339,19 +348,23 @@ pub struct Picture {
 
 /// Makes the picture of a reading. `command` is how the CLI is called for this store.
 pub fn picture(snapshot: &Snapshot, facts: &dyn HostFacts, command: &str) -> Picture {
-    let evidence = Evidence::new(snapshot, facts, command);
+    picture_by(snapshot, &Evidence::new(snapshot, facts, command))
+}
+
+/// Makes the picture of a reading, judged by this evidence.
+pub fn picture_by(snapshot: &Snapshot, evidence: &Evidence<'_>) -> Picture {
     let nowhere = ConnectionId::new("");
     let mut rows: Vec<Row> = (0..snapshot.locks.len())
         .map(|index| {
             let key =
                 RowKey { connection: nowhere.clone(), lock: snapshot.locks[index].name.as_str().into() };
-            row(key, snapshot, index, judge(&snapshot.locks[index], &evidence, None), &evidence)
+            row(key, snapshot, index, judge(&snapshot.locks[index], evidence, None), evidence)
         })
         .collect();
     let mut summary = Summary::default();
     rows.iter().for_each(|row| summary.count(row, row.state));
     rows.sort_by(by_attention);
-    let findings = rows.iter().map(|row| findings(&snapshot.locks[row.index], &evidence)).collect();
+    let findings = rows.iter().map(|row| findings(&snapshot.locks[row.index], evidence)).collect();
     Picture { rows, findings, summary }
 }
 

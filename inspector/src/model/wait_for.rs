@@ -6,7 +6,8 @@ use polylatch::ClientId;
 
 use super::connection::ConnectionId;
 use super::findings::Evidence;
-use super::graph::{Cycle, Parties, Reading};
+use super::graph::{Cycle, Reading};
+use super::parties::Parties;
 use super::rows::RowKey;
 use super::text::{count, harmless, span};
 
@@ -27,9 +28,10 @@ pub struct Graph {
     pub holds: Vec<Edge>,
     /// Who waits for what: arrows from a party to a lock.
     pub waits: Vec<Edge>,
-    /// Rings, each once.
+    /// Rings that are to be shown, each once.
     pub rings: Vec<Cycle>,
-    /// Trees of the waits that are in no ring, each from a party that waits for nobody; the largest first.
+    /// Trees of the waits that are in no ring; the largest first. The root is a party that waits for no other, or
+    /// one whose own wait is told elsewhere: in a ring, or in another tree.
     pub trees: Vec<Blocker>,
 }
 
@@ -51,6 +53,8 @@ pub struct Edge {
     pub lock: usize,
     /// In which way it is held or wanted.
     pub mode: String,
+    /// What the task says that it does, harmless.
+    pub label: String,
     /// For how long, as of the reading.
     pub for_ms: Option<u64>,
 }
@@ -72,7 +76,8 @@ impl Graph {
     /// Draws the graph of these readings. `evidence` knows the clients of all of them.
     pub(super) fn of(readings: &[Reading<'_>], rings: &[Cycle], evidence: &Evidence<'_>) -> Self {
         let all = Parties::of(readings);
-        let mut graph = Self { rings: rings.to_vec(), ..Self::default() };
+        let mut graph =
+            Self { rings: rings.iter().filter(|ring| ring.stands()).cloned().collect(), ..Self::default() };
         let mut places: HashMap<usize, usize> = HashMap::new();
         for (at, reading) in readings.iter().enumerate() {
             let contended =
@@ -101,12 +106,14 @@ impl Graph {
                         continue;
                     };
                     let mode = holder.mode.clone().into_owned();
-                    graph.holds.push(Edge { party, lock: place, mode, for_ms: holder.held_for_ms });
+                    let label = harmless(&holder.label);
+                    graph.holds.push(Edge { party, lock: place, mode, label, for_ms: holder.held_for_ms });
                 }
                 for waiter in lock.waiters.iter().filter(|waiter| !waiter.silent) {
                     let Some(party) = party(&mut graph, &waiter.client) else { continue };
                     let mode = waiter.mode.clone().into_owned();
-                    graph.waits.push(Edge { party, lock: place, mode, for_ms: Some(waiter.waited_ms) });
+                    let (label, for_ms) = (harmless(&waiter.label), Some(waiter.waited_ms));
+                    graph.waits.push(Edge { party, lock: place, mode, label, for_ms });
                 }
             }
         }
@@ -135,8 +142,33 @@ impl Graph {
                 Blocker { party: root, waits_for: None, blocked: seen.len() - 1, behind }
             })
             .collect();
+        // What is left is behind a ring, or in one that is not to be shown.
+        let mut told = HashSet::new();
+        trees.iter().for_each(|tree| parties_of(tree, &mut told));
+        told.extend(self.parties_in_rings());
+        let mut left: Vec<usize> = held_by.keys().copied().collect();
+        left.sort_unstable();
+        for root in left {
+            let mut seen = told.clone();
+            seen.insert(root);
+            let before = seen.len();
+            let behind = branches(root, &held_by, &waiters, &mut seen, MOST_LEVELS);
+            if !behind.is_empty() {
+                trees.push(Blocker { party: root, waits_for: None, blocked: seen.len() - before, behind });
+                told = seen;
+            }
+        }
         trees.sort_by_key(|tree| std::cmp::Reverse(tree.blocked));
         trees
+    }
+
+    /// The parties that are in a ring that is shown.
+    fn parties_in_rings(&self) -> impl Iterator<Item = usize> + '_ {
+        let is_in = |party: &Party| {
+            let mut waits = self.rings.iter().flat_map(|ring| &ring.waits);
+            waits.any(|wait| party.clients.iter().any(|(_, id)| *id == wait.waiter))
+        };
+        self.parties.iter().enumerate().filter(move |(_, party)| is_in(party)).map(|(at, _)| at)
     }
 
     /// Returns the graph in words, for screen readers and for tickets: rings first, then trees.
@@ -148,14 +180,25 @@ impl Graph {
             text.push('\n');
         };
         for (at, ring) in self.rings.iter().enumerate() {
-            line(0, format!("Deadlock {}, standing for {}:", at + 1, span(ring.age_ms())));
+            let age = span(ring.age_ms());
+            line(
+                0,
+                match ring.is_proved() {
+                    true => format!("Deadlock {}, standing for {age}:", at + 1),
+                    false => format!("Possible deadlock {}, unchanged for {age}:", at + 1),
+                },
+            );
             for wait in &ring.waits {
                 let (waiter, holder) =
                     (self.who(&wait.connection, &wait.waiter), self.who(&wait.connection, &wait.holder));
                 let lock = harmless(&wait.lock);
-                line(1, format!("{waiter} waits for {lock}, held by {holder}, for {}", span(wait.waited_ms)));
+                let waited = span(wait.waited_ms);
+                let (wants, does) = (quoted(&wait.label), quoted(&wait.holder_label));
+                line(1, format!("{waiter}{wants} waits for {lock}, held by {holder}{does}, for {waited}"));
             }
-            if let Some(wait) = ring.cheapest() {
+            if !ring.is_proved() {
+                line(1, "it is one if in each client the task that waits also holds".into());
+            } else if let Some(wait) = ring.cheapest() {
                 let held = wait.held_for_ms.map(|ms| format!(", held for {}", span(ms))).unwrap_or_default();
                 line(1, format!("break here: {}, taken last{held}", harmless(&wait.lock)));
             }
@@ -174,17 +217,39 @@ impl Graph {
                 open.extend(blocker.behind.iter().rev().map(|next| (level + 1, next)));
             }
         }
+        let mut told: HashSet<usize> = self.parties_in_rings().collect();
+        self.trees.iter().for_each(|tree| parties_of(tree, &mut told));
+        for wait in self.waits.iter().filter(|wait| !told.contains(&wait.party)) {
+            let (who, lock) = (&self.parties[wait.party].who, harmless(&self.locks[wait.lock].lock));
+            text.push_str(&format!("{who}{} waits for {lock}\n", quoted(&wait.label)));
+        }
         if text.is_empty() {
-            text.push_str("Nobody waits.\n");
+            text.push_str("No client waits.\n");
         }
         text
     }
 
     fn who(&self, connection: &ConnectionId, id: &ClientId) -> String {
-        let is_it =
+        // An ancestor holds in one store while its child waits in another.
+        let exact =
             |party: &&Party| party.clients.iter().any(|(at, client)| at == connection && client == id);
-        self.parties.iter().find(is_it).map_or_else(|| harmless(id.as_str()), |party| party.who.clone())
+        let known = |party: &&Party| party.clients.iter().any(|(_, client)| client == id);
+        let party = self.parties.iter().find(exact).or_else(|| self.parties.iter().find(known));
+        party.map_or_else(|| harmless(id.as_str()), |party| party.who.clone())
     }
+}
+
+/// A label behind a client's name: empty if there is none.
+fn quoted(label: &str) -> String {
+    match harmless(label) {
+        label if label.is_empty() => label,
+        label => format!(" \"{label}\""),
+    }
+}
+
+fn parties_of(tree: &Blocker, found: &mut HashSet<usize>) {
+    found.insert(tree.party);
+    tree.behind.iter().for_each(|next| parties_of(next, found));
 }
 
 fn branches(

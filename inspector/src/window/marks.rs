@@ -40,6 +40,11 @@ pub fn state(painter: &Painter, centre: Pos2, size: f32, state: LockState, palet
                 Stroke::new(palette.stroke() + 0.9, colour),
             ));
         }
+        LockState::MayDeadlock => {
+            let mut outline = diamond(centre, r * 0.8);
+            outline.push(outline[0]);
+            painter.extend(Shape::dashed_line(&outline, line, 2.5, 1.8));
+        }
         LockState::Foreign => dashed_circle(painter, centre, r * 0.7, line),
         LockState::Free => {
             painter.rect_filled(Rect::from_center_size(centre, vec2(r * 1.3, r * 0.36)), 1.0, colour);

@@ -106,7 +106,7 @@ impl Palette {
     /// Returns the colour of a state's mark.
     pub fn state(&self, state: LockState) -> Color32 {
         match state {
-            LockState::Deadlock => self.deadlock,
+            LockState::Deadlock | LockState::MayDeadlock => self.deadlock,
             LockState::Stopped | LockState::NoExpiry | LockState::Gone => self.orphan,
             LockState::NoRenewal | LockState::Endangered => self.expiring,
             LockState::Foreign | LockState::Free | LockState::LockDelay | LockState::Unknown => self.free,

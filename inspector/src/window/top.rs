@@ -246,6 +246,10 @@ fn summary(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
             let text = format!("{} in a deadlock", thousands(summary.deadlocked));
             number(ui, Some(LockState::Deadlock), text, DEADLOCKS);
         }
+        if summary.may_deadlock > 0 {
+            let text = format!("{} in a possible deadlock", thousands(summary.may_deadlock));
+            number(ui, Some(LockState::MayDeadlock), text, DEADLOCKS);
+        }
         if summary.unknown > 0 {
             number(
                 ui,

@@ -16,6 +16,7 @@ use crate::cli::exit;
 use crate::cli::paint::say;
 use crate::cli::store::{Store, held_by};
 use crate::host::ThisHost;
+use crate::model::graph::RUN_PROGRAM;
 use crate::model::text::harmless;
 
 /// How often a group is looked at that was told to go.
@@ -38,7 +39,7 @@ pub(in crate::cli) async fn run(url: Option<&str>, args: RunArgs) -> Result<u8, 
     };
     let what = harmless(&args.name);
     let store = tokio::select! {
-        store = Store::open_before(url, Some(format!("{command} via polylatch")), deadline, &what) => store?,
+        store = Store::open_before(url, Some(format!("{command}{RUN_PROGRAM}")), deadline, &what) => store?,
         signal = signals.next() => return Ok(code_of(signal)),
     };
     warn_of_self_deadlock(&args);

@@ -417,6 +417,7 @@ fn state_style(paint: &Paint, state: LockState) -> Style {
     let bold = |style: Style| style.add_modifier(Modifier::BOLD);
     match state {
         LockState::Deadlock => bold(colour(paint, Color::Magenta)),
+        LockState::MayDeadlock => colour(paint, Color::Magenta),
         LockState::Stopped | LockState::NoExpiry => bold(colour(paint, Color::Red)),
         LockState::Gone | LockState::NoRenewal => bold(colour(paint, Color::Yellow)),
         LockState::Endangered => colour(paint, Color::Yellow),

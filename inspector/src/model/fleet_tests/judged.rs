@@ -60,20 +60,19 @@ fn a_deadlock_through_two_stores_is_explained_on_both_sides_and_told_once() {
         );
         scene.show("two", 0, reading(vec![lock("stock", vec![held(d, 5_000)], vec![waiting(c, waits)])]));
     }
-    assert_eq!(scene.rules("orders")[0], Rule::Deadlock);
-    assert_eq!(scene.row("orders").state, LockState::Deadlock);
+    assert_eq!(scene.rules("orders")[0], Rule::MayDeadlock);
+    assert_eq!(scene.row("orders").state, LockState::MayDeadlock);
     let attention = scene.fleet.attention(scene.now_ms);
     assert_eq!(attention.len(), 1, "{attention:?}");
     let finding = &attention[0].finding;
     assert!(finding.sentence.contains("waits for orders in one, held by"), "{}", finding.sentence);
-    let Next::Run(command) = &finding.next[0] else { panic!("{finding:?}") };
-    assert!(command.starts_with("polylatch --url redis://two break stock --token 7"), "{command}");
-    assert_eq!(scene.fleet.summary(scene.now_ms).deadlocked, 2);
+    assert!(finding.next.iter().all(|next| matches!(next, Next::Do(_))), "{finding:?}");
+    assert_eq!(scene.fleet.summary(scene.now_ms).may_deadlock, 2);
     let text = scene.fleet.graph().text();
-    assert!(text.contains("break here: stock, taken last, held for 5.0 s"), "{text}");
+    assert!(text.starts_with("Possible deadlock 1, unchanged for 5.0 s:"), "{text}");
     // One side lets go: nothing is left of it on the other.
     scene.show("two", 1_000, reading(vec![]));
-    assert!(!scene.rules("orders").contains(&Rule::Deadlock));
+    assert!(!scene.rules("orders").contains(&Rule::MayDeadlock));
 }
 
 #[test]

@@ -8,8 +8,9 @@ use crate::window::marks;
 use crate::window::theme::Palette;
 
 /// The states with what they mean, worst first.
-pub const STATES: [(LockState, &str); 12] = [
+pub const STATES: [(LockState, &str); 13] = [
     (LockState::Deadlock, "clients wait for each other in a ring"),
+    (LockState::MayDeadlock, "clients may wait for each other in a ring; their tasks are not known"),
     (LockState::Stopped, "the holder's process is stopped and cannot go on"),
     (LockState::NoExpiry, "nothing ends it by itself"),
     (LockState::Gone, "the holder's process is gone; the lease still runs"),
