@@ -78,6 +78,7 @@ type ThemeKey = (theme::ThemeChoice, bool);
 impl App {
     /// Prepares the window; nothing is connected yet. Errors: what of the arguments cannot be used.
     pub fn new(settings: Settings, settings_path: Option<PathBuf>, args: Args) -> Result<Self, String> {
+        let args = args.sorted();
         let folder = args.settings.clone();
         let saved_path = folder.map(|folder| folder.join("inspector.json")).or_else(files::saved_path);
         let mut toasts = Toasts::default();

@@ -27,8 +27,8 @@ pub struct Args {
     #[arg(long, value_name = "FILTER")]
     pub filter: Option<String>,
 
-    /// Open a link that the window made: polylatch://connection/lock
-    #[arg(value_name = "LINK")]
+    /// A store to connect to, as with --url, or a link that the window made: polylatch://connection/lock
+    #[arg(value_name = "URL|LINK")]
     pub link: Option<String>,
 
     /// Open a recording
@@ -64,10 +64,20 @@ pub struct Args {
     pub after: Duration,
 }
 
+impl Args {
+    /// Puts a store that was given without `--url` among the others.
+    pub(super) fn sorted(mut self) -> Self {
+        const STORES: [&str; 4] = ["sqlite:", "redis", "redlock", "consul"];
+        let is_store = |text: &mut String| STORES.iter().any(|scheme| text.starts_with(scheme));
+        self.url.extend(self.link.take_if(is_store));
+        self
+    }
+}
+
 const HELP: &str = "\
 Examples:
   polylatch-inspector --demo                      everything there is to see
-  polylatch-inspector --url redis://cache:6379    one store
+  polylatch-inspector redis://cache:6379          one store
   polylatch-inspector --url redis://cache --lock orders/17/ship
   polylatch-inspector --replay stuck.polylatch    what happened last night
 
@@ -107,6 +117,10 @@ mod tests {
         assert_eq!((args.url.len(), args.lock.as_deref()), (2, Some("x")));
         assert_eq!((args.theme, args.scale), (Some(ThemeChoice::Light), Some(1.5)));
         assert_eq!(parse("").unwrap().after, Duration::from_secs(4));
+        let plain = parse("redis://a --url redis://b").unwrap().sorted();
+        assert_eq!((plain.url.len(), plain.link), (2, None));
+        let link = parse("polylatch://shop/orders").unwrap().sorted();
+        assert_eq!((link.url.len(), link.link.as_deref()), (0, Some("polylatch://shop/orders")));
         for (line, part) in [
             ("--theme pink", "possible values"),
             ("--scale 7", "not between 0.5 and 3"),

@@ -27,6 +27,17 @@ fn a_lock_that_the_arguments_name_is_selected_as_soon_as_somebody_holds_it() {
 }
 
 #[test]
+fn a_store_without_an_option_is_connected_to_and_c_copies_the_command_that_helps() {
+    let mut window = Pilot::on_a_store(|url| args(&[url]));
+    let client = Polylatch::connect(&window.url).unwrap();
+    let _held = client.lock("orders/17").acquire().unwrap();
+    window.until_row("orders/17, held");
+    window.click_row("orders/17");
+    let copied = window.copied(|window| window.harness.key_press(Key::C));
+    assert!(copied.ends_with(" show orders/17"), "nothing is wrong, so it is explained: {copied}");
+}
+
+#[test]
 fn a_filter_and_a_page_of_the_arguments_are_in_force_at_once() {
     let words = ["--filter", "lock:orders", "--lock", "orders/17", "--page", "events"];
     let mut window = Pilot::on_a_store(|url| args(&[&["--url", url], words.as_slice()].concat()));

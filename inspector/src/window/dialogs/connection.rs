@@ -23,6 +23,8 @@ pub struct ConnectionDialog {
     read_only: bool,
     wrong: Option<String>,
     test: Option<ConnectionTest>,
+    /// It was drawn before.
+    begun: bool,
 }
 
 impl std::fmt::Debug for ConnectionDialog {
@@ -63,6 +65,7 @@ impl ConnectionDialog {
             form,
             wrong: None,
             test: None,
+            begun: false,
         }
     }
 
@@ -161,7 +164,11 @@ impl ConnectionDialog {
             let label = ui.label("URL");
             let field =
                 TextEdit::singleline(&mut self.url).hint_text("redis://cache:6379").desired_width(430.0);
-            ui.add(field).labelled_by(label.id);
+            let field = ui.add(field).labelled_by(label.id);
+            // What has to be typed first is where the keys go.
+            if !std::mem::replace(&mut self.begun, true) {
+                field.request_focus();
+            }
             ui.end_row();
             ui.label("");
             ui.label(
