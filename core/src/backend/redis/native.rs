@@ -233,19 +233,13 @@ impl Shared {
 
     fn login_failed(&self, error: RedisError) -> Error {
         let place = self.way.place();
-        // Redis: "AUTH <password> called without any password configured for the default user".
-        if error.to_string().contains("without any password configured") {
-            return Error::new(
-                ErrorKind::BackendRejected,
-                format!(
-                    "Redis at {place} has no password; leave the password out of the URL, or set one on the server"
-                ),
-            );
-        }
         if error.kind() == redis::ErrorKind::AuthenticationFailed || code(&error) == Some("WRONGPASS") {
             return Error::new(
                 ErrorKind::BackendRejected,
-                format!("Redis at {place} refused the user name or password; check both in the URL"),
+                format!(
+                    "Redis at {place} refused the user name or password; check both in the URL (a server without a \
+                     password refuses any)"
+                ),
             );
         }
         match code(&error) {
