@@ -83,9 +83,10 @@ fn a_client_of_these_tests() {
             let _both = client.lock(words[2].as_str()).acquire().await.unwrap();
             return std::future::pending().await;
         }
-        let tasks = (0..3_u64).map(|task| {
+        let mut tasks = tokio::task::JoinSet::<()>::new();
+        for task in 0..3_u64 {
             let (client, seed) = (client.clone(), words[1].parse::<u64>().unwrap() * 3 + task);
-            tokio::task::spawn_local(async move {
+            tasks.spawn_local(async move {
                 let mut random = seed * 2_654_435_761 + 12_345;
                 loop {
                     random = random
@@ -97,10 +98,10 @@ fn a_client_of_these_tests() {
                     tokio::time::sleep(Duration::from_millis(hold)).await;
                     guard.release().await.unwrap();
                 }
-            })
-        });
-        for task in tasks.collect::<Vec<_>>() {
-            task.await.unwrap();
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended.unwrap();
         }
     });
 }

@@ -14,8 +14,7 @@ use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{FencingToken, GuardSet, Lock, LostReason, Polylatch};
 use polylatch_bridge::events::Listener;
 use polylatch_bridge::{
-    Events, Failure, HostLoop, LockSpec, Route, Started, UnderWay, one_ended, run_interruptible, step,
-    units,
+    Events, Failure, HostLoop, LockSpec, Route, Started, UnderWay, one_ended, run_interruptible, step, units,
 };
 
 use crate::client::NativeClient;

@@ -72,7 +72,7 @@ impl ConnectWith {
             url: self.url,
             program: self.program,
             language: Some((self.language, env!("CARGO_PKG_VERSION").to_owned())),
-            options: Vec::with_capacity(self.options.len()),
+            ..ConnectOptions::default()
         };
         for OptionEntry { key, word } in self.options {
             let length = |value: f64| {

@@ -75,12 +75,7 @@ const AGAIN: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(2
 
 /// Cancels at the store until it has answered, or until a lease of this length has expired there. Returns
 /// whether the store has confirmed it. `stray`: a request to acquire may still be on its way.
-pub(super) async fn undo(
-    core: Arc<Core>,
-    contender: Arc<Contender>,
-    longest: Duration,
-    stray: bool,
-) -> bool {
+pub(super) async fn undo(core: Arc<Core>, contender: Arc<Contender>, longest: Duration, stray: bool) -> bool {
     let end = core.clock.now() + if stray { longest.max(HANGS) } else { longest };
     let mut backoff =
         Backoff::new(Duration::from_millis(20), Duration::from_secs(1), u64::from(core.client.pid));

@@ -225,7 +225,8 @@ impl<'a> Evidence<'a> {
         let before = cycles(&[Reading { connection: &self.connection, snapshot: before, facts: self.facts }]);
         let rings = lasting(self.rings.into_owned(), &before);
         let snapshot = self.snapshot;
-        Self::among(self.connection, self.commands, self.clients, self.facts, Cow::Owned(rings)).of_store(snapshot)
+        Self::among(self.connection, self.commands, self.clients, self.facts, Cow::Owned(rings))
+            .of_store(snapshot)
     }
 
     /// Prepares one connection of several.
