@@ -18,7 +18,7 @@ const folder = dirname(manifest);
  * differs with the folder that it is built in, so that growth is seen here and not by those who load it. Who needs more
  * raises it, and says so in the README.
  */
-const BUDGETS = { memory: 109_000, redis: 178_000, consul: 222_000 };
+const BUDGETS = { memory: 113_000, redis: 182_000, consul: 228_000 };
 /** The JavaScript of all kinds together. */
 const SCRIPTS = 38_000;
 
