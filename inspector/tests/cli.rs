@@ -413,6 +413,8 @@ fn a_killed_runner_takes_its_command_along() {
 #[test]
 fn events_are_printed_line_by_line() {
     let place = Place::new();
+    // Looking makes no file.
+    assert!(place.polylatch(&["run", "other", "--", "true"]).status.success());
     let watch = place.start("watch", &["watch", "jobs/", "--every", "100ms", "--json"]);
     let words = place.start("words", &["watch", "--every", "100ms"]);
     for watcher in [&watch, &words] {

@@ -164,6 +164,10 @@ pub(crate) fn refuse_memory(url: Option<&str>) -> Result<(), Failure> {
 fn refuse_missing_file(url: &str) -> Result<(), Failure> {
     let Some(target) = url.strip_prefix("sqlite:") else { return Ok(()) };
     let path = target.split('?').next().unwrap_or_default();
+    // The store refuses it, and repeats nothing of what may be a password.
+    if target.contains('@') {
+        return Ok(());
+    }
     let path = percent_decode_str(path.strip_prefix("//").unwrap_or(path)).decode_utf8_lossy();
     if path.is_empty() || std::path::Path::new(&*path).exists() {
         return Ok(()); // what is wrong with it otherwise is told by the store
