@@ -207,7 +207,9 @@ impl Worker {
                         // An extension brings another length, longer or shorter.
                         let length =
                             contender.lease.as_millis() as u64 * [2, 2, 2, 1, 5][dice.below(5) as usize];
-                        let length = millis(length / 2);
+                        // Never below the first lease: a poll of a holder gives that one, and comes only before
+                        // the holder knows that it holds, so never after an extension.
+                        let length = millis(length / 2).max(contender.first_lease);
                         let lease = if is_long { length } else { contender.first_lease };
                         (who, fence(who, &mut dice), lease, length)
                     });
