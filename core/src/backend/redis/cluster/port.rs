@@ -110,7 +110,8 @@ impl ShardPort {
 
     async fn split(self, call: Call) -> Result<Data> {
         let is_mutex = std::ptr::eq(call.script, &*scripts::RENEW);
-        let (locks, width) = if is_mutex { (call.keys.len() - 1, 5) } else { (call.keys.len() / 2, 4) };
+        let locks = if is_mutex { call.keys.len() - 1 } else { call.keys.len() / 2 };
+        let width = call.args.len() / locks;
         let mut renewed = Vec::with_capacity(locks);
         for at in 0..locks {
             let mut args = call.args[at * width..(at + 1) * width].to_vec();
