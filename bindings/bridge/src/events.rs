@@ -185,7 +185,7 @@ impl Events {
 pub struct Listener {
     /// Returns the queue, in the process that asks.
     pub events: Arc<dyn Fn() -> Arc<Events> + Send + Sync>,
-    /// The host's number for whoever listens to this client.
+    /// The host's number for the listener of this client.
     pub number: u64,
     /// Whether all events of this client are wanted, debug too.
     pub wants_debug: bool,

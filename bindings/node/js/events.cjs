@@ -11,7 +11,7 @@ const { fieldsOf } = require('./fields.cjs');
 const listeners = new Map();
 let last = 0;
 
-/** Events that come with every lock: they are made only while somebody listens. */
+/** Events that come with every lock: they are made only while there is a listener. */
 const FREQUENT = ['waiting', 'acquired', 'released', 'renewal_failed'].map((name) =>
   channel(`polylatch:${name}`),
 );

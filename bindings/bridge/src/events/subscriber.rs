@@ -22,7 +22,7 @@ pub(super) fn install() {
     ONCE.call_once(|| drop(set_global_default(Ear)));
 }
 
-/// To be called when somebody begins or ceases to listen.
+/// To be called when the first listener comes and when the last one goes.
 pub(super) fn wants_changed() {
     let least = match wanted() {
         Some(Level::Debug) => 0,

@@ -42,7 +42,7 @@ pub(crate) struct Record {
     pub lease_ms: u64,
     /// How long nobody is let in after the session has ended.
     pub delay_ms: u64,
-    /// Since when it waits or holds, by the clock of whoever wrote this.
+    /// Since when it waits or holds, by the clock of the client that wrote this.
     pub at_ms: u64,
     /// The fencing token, where it is not the index of the key.
     pub fence: Option<u64>,
@@ -240,7 +240,7 @@ impl About {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Delayed {
     pub name: String,
-    /// When, by the clock of whoever wrote this.
+    /// When, by the clock of the client that wrote this.
     pub at_ms: u64,
     /// How long it was to last from then on at most, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
