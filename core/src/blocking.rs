@@ -14,6 +14,7 @@ use crate::mode::Mode;
 use crate::patience;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::resource::Sequencer;
+use crate::stats::Stats;
 
 /// Runs a call of the async API to its end on this thread, as the calls here do. Whenever it has to
 /// sleep, it asks `look` for how long at most: for a host that must look for signals or a time limit.
@@ -71,6 +72,11 @@ impl Polylatch {
     /// Returns what this store can do.
     pub fn capability(&self) -> &Capability {
         self.0.capability()
+    }
+
+    /// Returns what this client has done since it was made, in numbers; see [`crate::Polylatch::stats`].
+    pub fn stats(&self) -> Stats {
+        self.0.stats()
     }
 
     /// Reads who holds and who waits.

@@ -14,6 +14,7 @@ use crate::lock_all::LockAll;
 use crate::mode::Mode;
 use crate::registry::{self, Opened};
 use crate::service::Service;
+use crate::stats::Stats;
 use crate::token::ClientId;
 use crate::wakeups::Wakeups;
 
@@ -88,6 +89,12 @@ impl Polylatch {
     /// Returns the id under which this client stands in the store.
     pub fn id(&self) -> &ClientId {
         &self.core.client.id
+    }
+
+    /// Returns what this client has done since it was made: waits, holds, renewals, losses and errors, in numbers.
+    /// Costs no request and about a microsecond.
+    pub fn stats(&self) -> Stats {
+        self.core.observer.stats()
     }
 
     /// Returns the store's URL without its secrets.

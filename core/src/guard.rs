@@ -191,6 +191,11 @@ impl Guard {
     }
 
     async fn convert(self, from: Mode, to: Mode) -> Result<Converted> {
+        let observer = Arc::clone(&self.lease.core.observer);
+        observer.counted(self.convert_checked(from, to).await)
+    }
+
+    async fn convert_checked(self, from: Mode, to: Mode) -> Result<Converted> {
         if self.mode() != from {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -240,11 +245,13 @@ impl Guard {
         let is_held = *unpoisoned(&self.share) == Share::Held;
         let held = Arc::clone(&self.lease);
         async move {
-            if !is_held {
-                held.check()?;
-                return Err(held.released_error());
-            }
-            held.extend(lease).await
+            let observer = Arc::clone(&held.core.observer);
+            let extended = match held.check() {
+                Ok(()) if !is_held => Err(held.released_error()),
+                Ok(()) => held.extend(lease).await,
+                Err(error) => Err(error),
+            };
+            observer.counted(extended)
         }
     }
 
@@ -258,6 +265,10 @@ impl Guard {
     /// lease has ended.
     /// Cancellation: the background finishes the release.
     pub async fn release(&self) -> Result<()> {
+        self.lease.core.observer.counted(self.release_share().await)
+    }
+
+    async fn release_share(&self) -> Result<()> {
         let share = {
             let mut share = unpoisoned(&self.share);
             if *share == Share::Held {

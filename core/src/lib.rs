@@ -23,6 +23,7 @@
 //!   gate that checks it at the resource ([`TokenGate`]).
 //! - **First come, first served**, and the next waiter is woken by a message, not by polling.
 //! - **Everything is visible** in the store: holders, waiters, renewals ([`inspect`]).
+//!   [`Polylatch::stats`] has the numbers of one client.
 //! - **Renewal on a native thread** that the host program cannot starve, with a stop for work that
 //!   hangs ([`Lock::max_hold`], [`Lock::beat_every`]).
 //!
@@ -78,6 +79,7 @@ pub mod resource;
 mod service;
 #[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
 mod socket;
+mod stats;
 #[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
 mod tls;
 mod token;
@@ -95,6 +97,7 @@ pub use mode::{Kind, MAX_PERMITS, Mode};
 pub use name::{LockName, MAX_LABEL_BYTES, MAX_NAME_BYTES};
 pub use options::{DEFAULT_LEASE, MAX_LEASE, MIN_LEASE, parse_duration};
 pub use policy::fencing::{FenceQuality, FencingToken, TokenGate};
+pub use stats::{Histogram, Stats};
 pub use token::ClientId;
 
 /// Compiles and runs the README's code.

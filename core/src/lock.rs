@@ -137,6 +137,10 @@ impl Lock {
     /// Cancellation: dropping the future undoes what it may have done, in the background. It may be
     /// awaited on any executor.
     pub async fn acquire(&self) -> Result<Guard> {
+        self.core.observer.counted(self.get().await)
+    }
+
+    pub(crate) async fn get(&self) -> Result<Guard> {
         match self.enter(self.asked.wait).await? {
             Some(guard) => Ok(guard),
             None => Err(Error::new(
@@ -155,10 +159,10 @@ impl Lock {
     /// Returns `None` if somebody else holds it: contention is a result, not an error. Errors and
     /// cancellation: as [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        self.enter(Wait::No).await
+        self.core.observer.counted(self.enter(Wait::No).await)
     }
 
-    async fn enter(&self, wait: Wait) -> Result<Option<Guard>> {
+    pub(crate) async fn enter(&self, wait: Wait) -> Result<Option<Guard>> {
         let lease = driver::acquire(Arc::clone(&self.core), self.checked(wait)?).await?;
         Ok(lease.map(|lease| Guard::new(lease, self.core.clone())))
     }

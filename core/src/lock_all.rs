@@ -63,12 +63,16 @@ impl LockAll {
     /// more than [`MAX_LOCKS`], locks of different clients, or one name in two ways.
     /// Cancellation: releases those that were acquired, in the background.
     pub async fn acquire(&self) -> Result<GuardSet> {
+        self.counted(self.enter().await)
+    }
+
+    async fn enter(&self) -> Result<GuardSet> {
         let first = self.check()?;
         // The client's clock, as for every other wait: it goes on while the machine sleeps.
         let clock = &first.core().clock;
         let started = clock.now();
         if self.is_atomic() {
-            match self.try_at_once().await {
+            match self.try_at_once(true).await {
                 Ok(Some(guards)) => return Ok(guards),
                 Ok(None) => {}
                 // What a wait for one lock would ride out, this one does as well.
@@ -84,7 +88,7 @@ impl LockAll {
                 Some(wait) => lock.clone().wait(wait.saturating_sub(clock.now().since(started))),
                 None => lock.clone().wait_forever(),
             };
-            match lock.acquire().await {
+            match lock.get().await {
                 Ok(guard) => guards.guards.push(guard),
                 Err(error) => {
                     guards.give_back().await;
@@ -108,13 +112,17 @@ impl LockAll {
     /// Errors and cancellation: as [`LockAll::acquire`]; `unsupported` for more locks than the store can
     /// take in one step.
     pub async fn try_acquire(&self) -> Result<Option<GuardSet>> {
+        self.counted(self.try_enter().await)
+    }
+
+    async fn try_enter(&self) -> Result<Option<GuardSet>> {
         self.check()?;
         if self.is_atomic() {
-            return self.try_at_once().await;
+            return self.try_at_once(false).await;
         }
         let mut guards = GuardSet { guards: Vec::with_capacity(self.locks.len()) };
         for lock in &self.locks {
-            match lock.try_acquire().await {
+            match lock.enter(Wait::No).await {
                 Ok(Some(guard)) => guards.guards.push(guard),
                 Ok(None) => {
                     guards.give_back().await;
@@ -133,10 +141,18 @@ impl LockAll {
         self.locks.iter().all(|lock| lock.core().backend.capability().atomic_sets)
     }
 
-    async fn try_at_once(&self) -> Result<Option<GuardSet>> {
+    /// Counts the call as one operation, however many locks it has.
+    fn counted<T>(&self, result: Result<T>) -> Result<T> {
+        match self.locks.first() {
+            Some(first) => first.core().observer.counted(result),
+            None => result,
+        }
+    }
+
+    async fn try_at_once(&self, or_wait: bool) -> Result<Option<GuardSet>> {
         let handle = self.check()?.core();
         let all = self.locks.iter().map(|lock| lock.checked(Wait::No)).collect::<Result<Vec<_>>>()?;
-        let leases = driver::try_acquire_all(Arc::clone(handle), all).await?;
+        let leases = driver::try_acquire_all(Arc::clone(handle), all, or_wait).await?;
         let guard = |lease| Guard::new(lease, handle.clone());
         Ok(leases.map(|leases| GuardSet { guards: leases.into_iter().map(guard).collect() }))
     }

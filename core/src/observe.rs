@@ -22,23 +22,37 @@
 //!
 //! # Metrics
 //!
-//! With the Cargo feature `metrics`, through the facade of the `metrics` crate, for whatever exporter
-//! the program installs. Lock names are no labels: there may be any number of them.
+//! [`crate::Polylatch::stats`] counts for one client, always. With the Cargo feature `metrics` the same goes through
+//! the facade of the `metrics` crate, for whatever exporter the program installs. Both have these names. Lock names
+//! are no labels: there may be any number of them.
 //!
 //! | metric | kind | labels | what |
 //! | --- | --- | --- | --- |
 //! | `polylatch_wait_seconds` | histogram | backend, outcome | from the call of acquire to its end |
+//! | `polylatch_acquisitions_total` | counter | backend, outcome | ended acquisitions |
 //! | `polylatch_held_seconds` | histogram | backend | from grant to release or loss |
-//! | `polylatch_renewal_lag_seconds` | histogram | backend | from when a renewal was due to its confirmation |
+//! | `polylatch_renewal_lag_seconds` | histogram | backend | from when a renewal was due to its confirmation, with all its tries |
 //! | `polylatch_losses_total` | counter | backend, reason | leases lost |
-//! | `polylatch_waiting` | gauge | backend | acquisitions of this process that stand in line |
-//! | `polylatch_held` | gauge | backend | leases of this process |
+//! | `polylatch_errors_total` | counter | backend, code | operations that failed; see [`crate::Stats::errors`] |
+//! | `polylatch_waiting` | gauge | backend | acquisitions that are queued |
+//! | `polylatch_held` | gauge | backend | leases that are held |
+//!
+//! The outcomes are `acquired`, `refused`, `timed_out`, `failed` and `cancelled`. [`crate::Stats`] keeps the
+//! histogram of the waits for `acquired` alone.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::BootInstant;
-use crate::error::LostReason;
+use crate::error::{ErrorKind, LostReason, Result};
+use crate::stats::Stats;
+use crate::stats::counters::Counters;
+
+mod prometheus;
+
+pub(crate) use prometheus::check_labels;
+pub use prometheus::{MetricType, PrometheusText};
 
 /// What became of an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,30 +80,37 @@ mod export {
         }
     }
 
-    pub(crate) fn waited(backend: &'static str, outcome: WaitOutcome, waited: Duration) {
-        metrics::histogram!("polylatch_wait_seconds", "backend" => backend, "outcome" => outcome.code())
+    pub(super) fn waited(backend: &'static str, outcome: WaitOutcome, waited: Duration) {
+        let outcome = outcome.code();
+        metrics::histogram!("polylatch_wait_seconds", "backend" => backend, "outcome" => outcome)
             .record(waited);
+        metrics::counter!("polylatch_acquisitions_total", "backend" => backend, "outcome" => outcome)
+            .increment(1);
     }
 
-    pub(crate) fn line_changed(backend: &'static str, by: f64) {
+    pub(super) fn queue_changed(backend: &'static str, by: f64) {
         metrics::gauge!("polylatch_waiting", "backend" => backend).increment(by);
     }
 
-    pub(crate) fn held_changed(backend: &'static str, by: f64) {
+    pub(super) fn held_changed(backend: &'static str, by: f64) {
         metrics::gauge!("polylatch_held", "backend" => backend).increment(by);
     }
 
-    pub(crate) fn held_for(backend: &'static str, held: Duration) {
+    pub(super) fn held_for(backend: &'static str, held: Duration) {
         metrics::histogram!("polylatch_held_seconds", "backend" => backend).record(held);
     }
 
-    pub(crate) fn renewed(backend: &'static str, lag: Duration) {
+    pub(super) fn renewed(backend: &'static str, lag: Duration) {
         metrics::histogram!("polylatch_renewal_lag_seconds", "backend" => backend).record(lag);
     }
 
-    pub(crate) fn lost(backend: &'static str, reason: LostReason) {
+    pub(super) fn lost(backend: &'static str, reason: LostReason) {
         metrics::counter!("polylatch_losses_total", "backend" => backend, "reason" => reason.code())
             .increment(1);
+    }
+
+    pub(super) fn failed(backend: &'static str, kind: ErrorKind) {
+        metrics::counter!("polylatch_errors_total", "backend" => backend, "code" => kind.code()).increment(1);
     }
 }
 
@@ -98,20 +119,88 @@ mod export {
     use super::*;
 
     #[inline]
-    pub(crate) fn waited(_: &'static str, _: WaitOutcome, _: Duration) {}
+    pub(super) fn waited(_: &'static str, _: WaitOutcome, _: Duration) {}
     #[inline]
-    pub(crate) fn line_changed(_: &'static str, _: f64) {}
+    pub(super) fn queue_changed(_: &'static str, _: f64) {}
     #[inline]
-    pub(crate) fn held_changed(_: &'static str, _: f64) {}
+    pub(super) fn held_changed(_: &'static str, _: f64) {}
     #[inline]
-    pub(crate) fn held_for(_: &'static str, _: Duration) {}
+    pub(super) fn held_for(_: &'static str, _: Duration) {}
     #[inline]
-    pub(crate) fn renewed(_: &'static str, _: Duration) {}
+    pub(super) fn renewed(_: &'static str, _: Duration) {}
     #[inline]
-    pub(crate) fn lost(_: &'static str, _: LostReason) {}
+    pub(super) fn lost(_: &'static str, _: LostReason) {}
+    #[inline]
+    pub(super) fn failed(_: &'static str, _: ErrorKind) {}
 }
 
-pub(crate) use export::{held_changed, held_for, line_changed, lost, renewed, waited};
+/// Takes down what one client does: for [`Stats`], and for the program's own exporter.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    backend: &'static str,
+    counters: Counters,
+}
+
+impl Observer {
+    pub(crate) fn new(backend: &'static str) -> Arc<Self> {
+        Arc::new(Self { backend, counters: Counters::default() })
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.counters.read(self.backend)
+    }
+
+    /// An acquisition ended.
+    pub(crate) fn waited(&self, outcome: WaitOutcome, waited: Duration) {
+        self.counters.waited(outcome, waited);
+        export::waited(self.backend, outcome, waited);
+    }
+
+    /// An acquisition is queued for as long as the result lives.
+    pub(crate) fn queued(self: &Arc<Self>) -> Queued {
+        self.counters.queued();
+        export::queue_changed(self.backend, 1.0);
+        Queued(Arc::clone(self))
+    }
+
+    /// A lease began.
+    pub(crate) fn began(&self) {
+        self.counters.began();
+        export::held_changed(self.backend, 1.0);
+    }
+
+    /// A lease ended. Called before the holder is notified, so that the holder finds it counted, and therefore under
+    /// the lease's lock: the exporter, which is foreign code, comes later, with [`Observer::ended_for_export`].
+    pub(crate) fn ended(&self, held: Duration, lost: Option<LostReason>) {
+        self.counters.ended(held, lost);
+    }
+
+    /// The second half of [`Observer::ended`], without a lock.
+    pub(crate) fn ended_for_export(&self, held: Duration, lost: Option<LostReason>) {
+        export::held_for(self.backend, held);
+        export::held_changed(self.backend, -1.0);
+        if let Some(reason) = lost {
+            export::lost(self.backend, reason);
+        }
+    }
+
+    /// A renewal was confirmed, so long after it was due.
+    pub(crate) fn renewed(&self, lag: Duration) {
+        self.counters.renewed(lag);
+        export::renewed(self.backend, lag);
+    }
+
+    /// An operation failed.
+    pub(crate) fn failed(&self, kind: ErrorKind) {
+        self.counters.failed(kind);
+        export::failed(self.backend, kind);
+    }
+
+    /// Counts an operation that failed, and passes on what came of it.
+    pub(crate) fn counted<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.failed(error.kind()))
+    }
+}
 
 /// How long a store that stays away is not mentioned again.
 const REMIND_EVERY: Duration = Duration::from_secs(30);
@@ -139,20 +228,14 @@ impl Reach {
     }
 }
 
-/// Counts one acquisition that stands in line, for as long as it lives.
+/// Counts one queued acquisition, for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct InLine(&'static str);
+pub(crate) struct Queued(Arc<Observer>);
 
-impl InLine {
-    pub(crate) fn new(backend: &'static str) -> Self {
-        line_changed(backend, 1.0);
-        Self(backend)
-    }
-}
-
-impl Drop for InLine {
+impl Drop for Queued {
     fn drop(&mut self) {
-        line_changed(self.0, -1.0);
+        self.0.counters.left_queue();
+        export::queue_changed(self.0.backend, -1.0);
     }
 }
 

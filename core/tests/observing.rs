@@ -105,6 +105,14 @@ fn events_and_metrics_tell_the_life_of_a_lock() {
         "backend=memory,reason=expired".to_owned(),
     );
     assert!(matches!(seen.get(&losses), Some(DebugValue::Counter(1))));
+    for (name, labels, expected) in [
+        ("polylatch_acquisitions_total", "backend=memory,outcome=acquired", 2),
+        ("polylatch_acquisitions_total", "backend=memory,outcome=timed_out", 1),
+        ("polylatch_errors_total", "backend=memory,code=wait_timeout", 1),
+    ] {
+        let counted = seen.get(&(MetricKind::Counter, name.to_owned(), labels.to_owned()));
+        assert!(matches!(counted, Some(DebugValue::Counter(count)) if *count == expected), "{name} {labels}");
+    }
     for gauge in ["polylatch_waiting", "polylatch_held"] {
         let key = (MetricKind::Gauge, gauge.to_owned(), "backend=memory".to_owned());
         let Some(DebugValue::Gauge(value)) = seen.get(&key) else { panic!("no {gauge}") };

@@ -9,7 +9,7 @@ use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::{Error, ErrorKind, Result, Retry};
 use crate::mode::{Mode, other_kind};
-use crate::observe::{self, InLine, WaitOutcome};
+use crate::observe::WaitOutcome;
 use crate::options::{AcquireOptions, Wait};
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::FencingToken;
@@ -22,9 +22,16 @@ use crate::token::OwnerToken;
 /// Cancellation: dropping the future at any await undoes what it may have done at the store, in the
 /// background.
 pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<Option<Arc<HeldLease>>> {
+    let mut outcome = Outcome::of(&core);
+    let result = enter(core, options).await;
+    outcome.is(&result);
+    result
+}
+
+async fn enter(core: Arc<Core>, options: AcquireOptions) -> Result<Option<Arc<HeldLease>>> {
     core.check_open()?;
     let Some(owner) = options.owner.clone() else {
-        return Acquisition::new(core, options)?.observed().await;
+        return Acquisition::new(core, options)?.run().await;
     };
     let slot = core.owners.slot(&options.name, &owner, options.mode);
     if let Some(lease) = slot.enter_again() {
@@ -56,7 +63,7 @@ pub(crate) async fn acquire(core: Arc<Core>, options: AcquireOptions) -> Result<
     if let Wait::For(wait) = options.wait {
         options.wait = Wait::For(wait.saturating_sub(core.clock.now().since(started)));
     }
-    let acquisition = Acquisition::new(core, options)?.observed();
+    let acquisition = Acquisition::new(core, options)?.run();
     tokio::select! {
         biased;
         acquired = acquisition => {
@@ -121,14 +128,6 @@ impl Acquisition {
         Ok(Self { core, options, contender, started, polls: 0, seed, last_seen: LastSeen::default() })
     }
 
-    /// Runs, and tells the metrics what came of it; also if the caller drops the future.
-    async fn observed(self) -> Result<Option<Arc<HeldLease>>> {
-        let mut outcome = Outcome::of(&self);
-        let result = self.run().await;
-        outcome.is(&result);
-        result
-    }
-
     async fn run(mut self) -> Result<Option<Arc<HeldLease>>> {
         let waits = self.options.wait != Wait::No;
         let deadline = match self.options.wait {
@@ -150,7 +149,7 @@ impl Acquisition {
         let mut waiting = Waiting::new(times, self.options.plan.first, deadline, self.started, self.seed);
         let mut backoff = Backoff::new(Duration::from_millis(20), times.near, self.seed);
 
-        let mut in_line = None;
+        let mut queued = None;
 
         // The first poll comes before any thought of giving up: a wait of zero still asks once.
         let mut next = Next::Poll;
@@ -184,9 +183,9 @@ impl Acquisition {
                                 undo.disarm();
                                 return Ok(None);
                             }
-                            if in_line.is_none() {
+                            if queued.is_none() {
                                 let backend = self.core.backend.capability().backend;
-                                in_line = Some(InLine::new(backend));
+                                queued = Some(self.core.observer.queued());
                                 tracing::debug!(
                                     target: "polylatch", event = "waiting", client = self.core.client.id.as_str(),
                                     lock = %self.options.name, backend, position = answer.position,
@@ -333,29 +332,38 @@ impl Acquisition {
 pub(super) struct Outcome {
     core: Arc<Core>,
     started: BootInstant,
-    outcome: WaitOutcome,
+    /// Nothing if another try of the same call goes on.
+    outcome: Option<WaitOutcome>,
 }
 
 impl Outcome {
-    pub(super) fn of(acquisition: &Acquisition) -> Self {
-        let core = Arc::clone(&acquisition.core);
-        Self { core, started: acquisition.started, outcome: WaitOutcome::Cancelled }
+    pub(super) fn of(core: &Arc<Core>) -> Self {
+        Self { core: Arc::clone(core), started: core.clock.now(), outcome: Some(WaitOutcome::Cancelled) }
     }
 
     pub(super) fn is<T>(&mut self, result: &Result<Option<T>>) {
-        self.outcome = match result {
+        self.outcome = Some(match result {
             Ok(Some(_)) => WaitOutcome::Acquired,
             Ok(None) => WaitOutcome::Refused,
-            Err(error) if error.kind() == ErrorKind::WaitTimeout => WaitOutcome::TimedOut,
-            Err(_) => WaitOutcome::Failed,
-        };
+            Err(error) => match error.kind() {
+                ErrorKind::WaitTimeout => WaitOutcome::TimedOut,
+                ErrorKind::Canceled => WaitOutcome::Cancelled,
+                _ => WaitOutcome::Failed,
+            },
+        });
+    }
+
+    /// The call goes on in another way, which is observed by itself.
+    pub(super) fn is_open(&mut self) {
+        self.outcome = None;
     }
 }
 
 impl Drop for Outcome {
     fn drop(&mut self) {
-        let waited = self.core.clock.now().since(self.started);
-        observe::waited(self.core.backend.capability().backend, self.outcome, waited);
+        if let Some(outcome) = self.outcome {
+            self.core.observer.waited(outcome, self.core.clock.now().since(self.started));
+        }
     }
 }
 

@@ -16,11 +16,25 @@ use crate::policy::lease::valid_until;
 /// `None` if not all can be had now. The answer has their order.
 ///
 /// Those that their owner id holds already are entered again without the store.
+/// `or_wait`: the caller waits for them one by one if they cannot be had now, so that is not the end of the call.
 /// Cancellation: as for one lock.
 pub(crate) async fn try_acquire_all(
     core: Arc<Core>,
     all: Vec<AcquireOptions>,
+    or_wait: bool,
 ) -> Result<Option<Vec<Arc<HeldLease>>>> {
+    let mut outcomes: Vec<_> = all.iter().map(|_| Outcome::of(&core)).collect();
+    let result = enter_all(core, all).await;
+    for outcome in &mut outcomes {
+        match &result {
+            Ok(None) | Err(_) if or_wait => outcome.is_open(),
+            result => outcome.is(result),
+        }
+    }
+    result
+}
+
+async fn enter_all(core: Arc<Core>, all: Vec<AcquireOptions>) -> Result<Option<Vec<Arc<HeldLease>>>> {
     core.check_open()?;
     let mut members = Vec::with_capacity(all.len());
     for options in all {
@@ -41,10 +55,7 @@ pub(crate) async fn try_acquire_all(
         });
     }
     let new: Vec<_> = members.iter().filter_map(Member::acquisition).collect();
-    let mut outcomes: Vec<_> = new.iter().map(|acquisition| Outcome::of(acquisition)).collect();
-    let result = take(&core, &new).await;
-    outcomes.iter_mut().for_each(|outcome| outcome.is(&result));
-    let Some(taken) = result? else { return Ok(None) };
+    let Some(taken) = take(&core, &new).await? else { return Ok(None) };
     let mut taken = taken.into_iter();
     Ok(Some(members.iter_mut().filter_map(|member| member.settle(&mut taken)).collect()))
 }

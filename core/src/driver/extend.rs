@@ -9,7 +9,6 @@ use crate::backend::{RenewItem, Renewal};
 use crate::clock::BootInstant;
 use crate::driver::HeldLease;
 use crate::error::{Effect, Error, ErrorKind, Result, Retry};
-use crate::observe;
 use crate::options::in_range;
 use crate::policy::backoff::Backoff;
 use crate::policy::lease::RenewalOutcome;
@@ -71,6 +70,7 @@ impl HeldLease {
             tries += 1;
             let error = match self.ask_once(number, length, end).await {
                 Ok(Renewal::Extended) => {
+                    core.observer.renewed(core.clock.now().since(started));
                     self.check()?;
                     return Ok(self.valid_until());
                 }
@@ -99,10 +99,7 @@ impl HeldLease {
         let now = core.clock.now();
         let renewal = answer.first().copied().unwrap_or(Renewal::Unknown);
         let outcome = match renewal {
-            Renewal::Extended => {
-                observe::renewed(core.backend.capability().backend, now.since(sent_at));
-                RenewalOutcome::Extended
-            }
+            Renewal::Extended => RenewalOutcome::Extended,
             Renewal::NotYours => RenewalOutcome::NotYours,
             Renewal::Unknown => RenewalOutcome::Failed,
         };

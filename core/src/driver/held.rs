@@ -11,7 +11,6 @@ use crate::backend::{Contender, Released};
 use crate::clock::BootInstant;
 use crate::driver::Core;
 use crate::error::{Effect, Error, ErrorKind, LostReason, Result, Retry};
-use crate::observe;
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::lease::{Due, Lease, LeaseState, RenewalOutcome};
@@ -75,7 +74,7 @@ impl HeldLease {
             release: Arc::default(),
             unanswered: AtomicBool::new(false),
         });
-        observe::held_changed(lease.core.backend.capability().backend, 1.0);
+        lease.core.observer.began();
         lease.core.watchdog.watch(&lease);
         lease
     }
@@ -119,6 +118,11 @@ impl HeldLease {
 
     pub(crate) fn renewals(&self) -> u32 {
         unpoisoned(&self.machine).renewals()
+    }
+
+    /// See [`Lease::renewal_due`].
+    pub(super) fn renewal_due(&self) -> BootInstant {
+        unpoisoned(&self.machine).renewal_due()
     }
 
     pub(crate) fn beat(&self) {
@@ -238,7 +242,7 @@ impl HeldLease {
         self.core.service.spawn_job(async move {
             let end = unpoisoned(&lease.machine).server_end(lease.core.clock.now());
             let alone = lease.release.lock().await;
-            match lease.release_alone(alone, end).await {
+            match lease.core.observer.counted(lease.release_alone(alone, end).await) {
                 Ok(()) => {}
                 Err(error) if error.lost_reason().is_some() => {
                     tracing::warn!(lock = %lease.contender.name, %error, "released too late");
@@ -324,33 +328,36 @@ impl HeldLease {
         let mut machine = unpoisoned(&self.machine);
         let result = change(&mut machine);
         let state = machine.last_judged();
+        let granted_at = machine.granted_at();
+        let mut held = None;
         // Inside the lock, so that two changes cannot be told in the wrong order.
         let changed = self.signal.send_if_modified(|told| {
             let changed = *told != state && !told.is_over();
             if changed {
                 *told = state;
+                let held = *held.insert(self.core.clock.now().since(granted_at));
+                if state.is_over() {
+                    self.core.observer.ended(held, state.lost_reason());
+                }
             }
             changed
         });
-        let granted_at = machine.granted_at();
         let renewals = machine.renewals();
         drop(machine);
-        if changed {
-            self.tell(state, granted_at, renewals);
+        if changed && let Some(held) = held {
+            self.tell(state, held, renewals);
         }
         result
     }
 
     /// Tells whoever observes the program that the lease is in another state.
-    fn tell(&self, state: LeaseState, granted_at: BootInstant, renewals: u32) {
+    fn tell(&self, state: LeaseState, held: Duration, renewals: u32) {
         let backend = self.core.backend.capability().backend;
-        let held = self.core.clock.now().since(granted_at);
         let client = self.core.client.id.as_str();
         let (lock, token, held_ms) = (&self.contender.name, self.fence.get(), held.as_millis() as u64);
         // The metrics first: whoever has seen the event finds them counted.
         if state.is_over() {
-            observe::held_for(backend, held);
-            observe::held_changed(backend, -1.0);
+            self.core.observer.ended_for_export(held, state.lost_reason());
         }
         match state {
             LeaseState::Held => {}
@@ -362,7 +369,6 @@ impl HeldLease {
                 tracing::debug!(target: "polylatch", event = "released", client, %lock, backend, token, held_ms, renewals);
             }
             LeaseState::Lost(reason) => {
-                observe::lost(backend, reason);
                 tracing::warn!(
                     target: "polylatch", event = "lost", client, %lock, token, reason = reason.code(), held_ms,
                     "the lease is lost"

@@ -8,7 +8,7 @@ use crate::backend::{Backend, Contender, Purpose};
 use crate::client_info::ClientInfo;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::observe::Reach;
+use crate::observe::{Observer, Reach};
 use crate::options::Settings;
 use crate::service::{Jobs, Service};
 use crate::wakeups::Wakeups;
@@ -51,6 +51,7 @@ pub(crate) struct Core {
     renewal_phase: Duration,
     watchdog: Arc<Watchdog>,
     owners: Owners,
+    pub(crate) observer: Arc<Observer>,
     /// Whether the store answered lately.
     reach: Reach,
     /// Acquisitions under way, with what they may have to undo.
@@ -71,12 +72,14 @@ impl Core {
         purpose: Purpose,
     ) -> Arc<Self> {
         let client = Arc::new(client);
+        let observer = Observer::new(backend.capability().backend);
         let watchdog = Arc::new(Watchdog::new(
             Arc::clone(&backend),
             Arc::clone(&clock),
             service.handle().clone(),
             Arc::clone(&wakeups),
             Arc::clone(&client),
+            Arc::clone(&observer),
             settings.timeout,
         ));
         let weak = Arc::downgrade(&watchdog);
@@ -97,6 +100,7 @@ impl Core {
             settings,
             watchdog,
             owners: Owners::default(),
+            observer,
             reach: Reach::default(),
             acquiring: Arc::default(),
             closed: AtomicBool::new(false),

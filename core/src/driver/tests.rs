@@ -9,6 +9,7 @@ use crate::policy::lease::valid_until;
 use crate::policy::watchdog::BATCH_WINDOW;
 
 mod cancelled;
+mod counted;
 mod extended;
 mod watched;
 mod world;

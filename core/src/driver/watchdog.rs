@@ -12,8 +12,8 @@ use crate::backend::{ANNOUNCE_EVERY, Backend, RenewItem, Renewal};
 use crate::client_info::ClientInfo;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::HeldLease;
-use crate::error::LostReason;
-use crate::observe;
+use crate::error::{ErrorKind, LostReason};
+use crate::observe::Observer;
 use crate::policy::lease::{Due, RenewalOutcome};
 use crate::policy::watchdog::{BATCH_SIZE, Schedule};
 use crate::token::OwnerToken;
@@ -35,6 +35,7 @@ pub(super) struct Watchdog {
     handle: Handle,
     wakeups: Arc<Wakeups>,
     client: Arc<ClientInfo>,
+    observer: Arc<Observer>,
     timeout: Duration,
     state: Mutex<State>,
     wake: Notify,
@@ -50,6 +51,7 @@ impl Watchdog {
         handle: Handle,
         wakeups: Arc<Wakeups>,
         client: Arc<ClientInfo>,
+        observer: Arc<Observer>,
         timeout: Duration,
     ) -> Self {
         Self {
@@ -58,6 +60,7 @@ impl Watchdog {
             handle,
             wakeups,
             client,
+            observer,
             timeout,
             state: Mutex::default(),
             wake: Notify::new(),
@@ -241,6 +244,7 @@ fn settle(
     let renewals = match answer {
         Some(Ok(renewals)) => Some(renewals),
         Some(Err(error)) => {
+            watchdog.observer.failed(error.kind());
             tracing::warn!(
                 target: "polylatch", event = "renewal_failed", client = watchdog.client.id.as_str(),
                 leases = batch.len(), %error,
@@ -249,6 +253,7 @@ fn settle(
             None
         }
         None => {
+            watchdog.observer.failed(ErrorKind::BackendUnavailable);
             tracing::warn!(
                 target: "polylatch", event = "renewal_failed", client = watchdog.client.id.as_str(),
                 leases = batch.len(),
@@ -260,7 +265,7 @@ fn settle(
     for (index, (lease, asked)) in batch.iter().enumerate() {
         let outcome = match renewals.as_ref().map(|renewals| renewals.get(index)) {
             Some(Some(Renewal::Extended)) => {
-                observe::renewed(watchdog.backend.capability().backend, now.since(sent_at));
+                watchdog.observer.renewed(now.since(lease.renewal_due()));
                 RenewalOutcome::Extended
             }
             Some(Some(Renewal::NotYours)) => RenewalOutcome::NotYours,

@@ -36,6 +36,14 @@ impl LeaseState {
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Self::Released | Self::Lost(_))
     }
+
+    /// Why the lease was lost, if it was.
+    pub(crate) fn lost_reason(self) -> Option<LostReason> {
+        match self {
+            Self::Lost(reason) => Some(reason),
+            Self::Held | Self::Endangered | Self::Released => None,
+        }
+    }
 }
 
 /// How a lease is kept alive.
@@ -99,6 +107,8 @@ pub(crate) struct Lease {
     anchored: Duration,
     valid_until: BootInstant,
     next_renewal: BootInstant,
+    /// When the first try of the next renewal is due, or was.
+    renewal_due: BootInstant,
     /// The first renewal comes early, for another reason than to extend the lease.
     early: bool,
     in_flight: bool,
@@ -138,6 +148,7 @@ impl Lease {
             anchored: plan.first,
             valid_until: valid_until(sent_at, plan.first),
             next_renewal,
+            renewal_due: next_renewal,
             early: false,
             in_flight: false,
             releasing: false,
@@ -159,6 +170,7 @@ impl Lease {
     pub(crate) fn renew_early(&mut self, at: BootInstant) {
         if at < self.next_renewal {
             self.next_renewal = at;
+            self.renewal_due = at;
             self.early = true;
         }
     }
@@ -264,6 +276,7 @@ impl Lease {
         // Never shorter than before: the store shortens no lease, and a late answer says nothing bad.
         self.valid_until = self.valid_until.max(valid_until(sent_at, asked)).min(self.limit().0);
         self.next_renewal = self.plan.renewal_after(self.anchor, self.anchored);
+        self.renewal_due = self.next_renewal;
     }
 
     /// The store names another holder. After a release or a conversion has left that says nothing.
@@ -379,6 +392,11 @@ impl Lease {
 
     pub(crate) fn granted_at(&self) -> BootInstant {
         self.granted_at
+    }
+
+    /// Returns when the renewal that is confirmed next was due at first, however often it was tried since.
+    pub(crate) fn renewal_due(&self) -> BootInstant {
+        self.renewal_due
     }
 
     pub(crate) fn renewals(&self) -> u32 {

@@ -44,4 +44,5 @@ mod redlock_nodes;
 mod redlock_recovery;
 mod redlock_tls;
 mod resource_guards;
+mod stats;
 mod url_secrets;
