@@ -5,8 +5,8 @@
 //! answers again. Where a store can tell, only what was written since the last reading is read.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use polylatch::inspect::{BreakRequest, Event, EventKind, Query, Snapshot, changes};
@@ -92,10 +92,14 @@ enum Asked {
     Break(Box<(BreakOrder, String)>),
 }
 
+/// Stable codes of the errors for which connections cannot be read now.
+type Codes = Arc<Mutex<HashMap<ConnectionId, &'static str>>>;
+
 /// Reads stores in the background. Dropping it ends everything that it started.
 #[derive(Debug)]
 pub struct Poller {
     ask: mpsc::UnboundedSender<Asked>,
+    codes: Codes,
 }
 
 impl Poller {
@@ -110,12 +114,14 @@ impl Poller {
         let (send, told) = sync_channel(MOST_WAITING);
         let (ask, asked) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let codes = Codes::default();
+        let teller = Teller { send, wake, clock, codes: Arc::clone(&codes) };
         std::thread::Builder::new().name("polylatch-poll".into()).spawn(move || {
-            runtime.block_on(serve(asked, Teller { send, wake, clock }));
+            runtime.block_on(serve(asked, teller));
             // What is still on its way has nobody left to tell.
             runtime.shutdown_background();
         })?;
-        Ok((Self { ask }, told))
+        Ok((Self { ask, codes }, told))
     }
 
     /// Connects and reads from now on; what was connected under this name before is let go of.
@@ -138,6 +144,12 @@ impl Poller {
         self.send(Asked::Break(Box::new((order, by.to_owned()))));
     }
 
+    /// Returns the stable code of the error for which a connection cannot be read; `None` if its latest reading was
+    /// good, or there was none yet.
+    pub fn error_code(&self, id: &ConnectionId) -> Option<&'static str> {
+        self.codes.lock().unwrap_or_else(PoisonError::into_inner).get(id).copied()
+    }
+
     fn send(&self, asked: Asked) {
         // The thread is there as long as this is.
         let _ = self.ask.send(asked);
@@ -150,9 +162,18 @@ struct Teller {
     send: SyncSender<Told>,
     wake: Arc<dyn Fn() + Send + Sync>,
     clock: ViewerClock,
+    codes: Codes,
 }
 
 impl Teller {
+    fn note(&self, id: &ConnectionId, code: Option<&'static str>) {
+        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        match code {
+            Some(code) => codes.insert(id.clone(), code),
+            None => codes.remove(id),
+        };
+    }
+
     /// Says whether it fitted; a reading may be left out.
     fn offer(&self, told: Told) -> bool {
         let sent = self.send.try_send(told).is_ok();
@@ -318,6 +339,7 @@ impl Follower {
             snapshot: Arc::clone(snapshot),
             every_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),
         };
+        self.teller.note(&self.target.id, None);
         self.teller.offer(Told::Update(self.update(Report::Seen(sample))))
     }
 
@@ -325,6 +347,7 @@ impl Follower {
         // What is wrong with the URL or the rights stays wrong until somebody mends it and asks again.
         let again = error.retry() != Retry::Never;
         let retry_in_ms = again.then(|| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
+        self.teller.note(&self.target.id, Some(error.code()));
         let report = Report::Failed { message: error.to_string(), retry_in_ms };
         self.teller.tell(Told::Update(self.update(report))).await;
         if again {

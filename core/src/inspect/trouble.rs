@@ -39,6 +39,30 @@ pub enum TroubleKind {
     NoQuorum,
 }
 
+impl TroubleKind {
+    /// Every kind, for tables and metrics.
+    pub const ALL: &[Self] = &[
+        Self::ReadOnly,
+        Self::OutOfMemory,
+        Self::TooFewReplicas,
+        Self::CannotSave,
+        Self::NodeSilent,
+        Self::NoQuorum,
+    ];
+
+    /// Returns the stable code, the same as in JSON.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read_only",
+            Self::OutOfMemory => "out_of_memory",
+            Self::TooFewReplicas => "too_few_replicas",
+            Self::CannotSave => "cannot_save",
+            Self::NodeSilent => "node_silent",
+            Self::NoQuorum => "no_quorum",
+        }
+    }
+}
+
 impl Trouble {
     /// Reads a server's refusal of a write; `None` if it says nothing about the server, such as a missing
     /// permission of the reader.
@@ -82,6 +106,13 @@ impl Snapshot {
 #[cfg(all(test, feature = "redis"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_kind_has_the_code_that_json_has() {
+        for kind in TroubleKind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.code());
+        }
+    }
 
     #[test]
     fn refusals_of_the_server_are_told_from_those_of_the_user() {

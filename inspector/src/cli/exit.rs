@@ -11,6 +11,12 @@ pub(crate) const DEADLOCK: u8 = 2;
 /// `doctor`: at least one warning or problem.
 pub(crate) const FINDINGS: u8 = 1;
 
+/// `check`: at least one warning, and nothing critical.
+pub(crate) const WARNING: u8 = 1;
+
+/// `check`: at least one finding that will not go away by itself.
+pub(crate) const CRITICAL: u8 = 2;
+
 /// The command line is wrong. Not the usual 2, which many commands use themselves.
 pub(crate) const USAGE: u8 = 64;
 

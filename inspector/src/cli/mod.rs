@@ -1,18 +1,22 @@
 //! The program `polylatch`: what is typed, and which part answers.
 
 mod break_lease;
+mod check;
 mod completions;
 pub(crate) mod demo;
 mod doctor;
 pub(crate) mod duration;
 pub(crate) mod exit;
+mod exporter;
 mod graph;
 mod ls;
 mod man;
 mod paint;
 mod permits;
 mod record;
+mod rules;
 pub(crate) mod run;
+mod settled;
 mod show;
 mod store;
 mod watch;
@@ -63,6 +67,8 @@ enum Command {
     Record(RecordArgs),
     Break(BreakArgs),
     Doctor(doctor::DoctorArgs),
+    Check(check::CheckArgs),
+    Exporter(exporter::ExporterArgs),
     Demo(demo::DemoArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -266,6 +272,8 @@ Examples:
   polylatch show nightly/backup                  why does it not move?
   polylatch watch                                live
   polylatch doctor                               what can this store promise?
+  polylatch check --max-wait 30s                 for cron: one line, exit code
+  polylatch exporter                             metrics for Prometheus
   polylatch demo                                 see how it works";
 
 const RUN_HELP: &str = "\
@@ -460,6 +468,8 @@ async fn answer(cli: Cli) -> Result<u8, Failure> {
         Command::Graph(args) => graph::graph(url, &args).await,
         Command::Record(args) => record::record(url, &args).await,
         Command::Break(args) => break_lease::break_lease(url, &args).await,
+        Command::Check(args) => check::check(url, &args).await,
+        Command::Exporter(args) => exporter::exporter(url, &args).await,
         Command::Doctor(args) => doctor::doctor(url, &args).await,
         // Never the user's own store unless it was named for this.
         Command::Demo(args) => demo::demo(url.filter(|_| cli.url_is_typed), &args).await,

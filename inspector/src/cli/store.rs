@@ -21,18 +21,21 @@ use crate::model::{Finding, HostFacts, LockState, Picture, sharing};
 pub(crate) struct Failure {
     pub code: u8,
     pub message: String,
+    /// The stable code, if a call of the library failed.
+    pub error_code: Option<&'static str>,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), error_code: None }
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         // Messages quote names and holders from the store.
-        Self::new(exit::of(&error), harmless(&error.to_string()))
+        let error_code = Some(error.code());
+        Self { error_code, ..Self::new(exit::of(&error), harmless(&error.to_string())) }
     }
 }
 
