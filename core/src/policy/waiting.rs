@@ -9,7 +9,8 @@
 //! - R1: every acquisition has a fresh random owner token.
 //! - R2: the anchor is the *send* time of the latest poll that was answered "wait".
 //! - R3: the push is mine, and its fence is above the fence of that answer.
-//! - R4: the window `valid_until(anchor, first lease)` has not passed.
+//! - R4: the window `valid_until(anchor, first lease)` has not passed. Nor is it about to pass: the first renewal has to be
+//!   confirmed within it, or the lease is lost as soon as it is held.
 //! - R5: a renewal leaves at once (the lease is made with its first renewal due).
 
 use std::time::Duration;
@@ -17,6 +18,10 @@ use std::time::Duration;
 use crate::clock::BootInstant;
 use crate::policy::backoff::Jitter;
 use crate::policy::lease::valid_until;
+
+/// The share of the first lease that must be left for entering on a push, as one part in so many. Waiters far back poll
+/// no more often than a first lease lasts.
+const LEFT_TO_ENTER: u32 = 3;
 
 /// How eagerly waiters ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,7 +165,7 @@ impl Waiting {
             if self.times.enter_on_push
                 && let Some((anchor, seen)) = self.anchor
                 && fence > seen
-                && now < valid_until(anchor, self.first_lease)
+                && now + self.first_lease / LEFT_TO_ENTER < valid_until(anchor, self.first_lease)
             {
                 return Next::Enter { fence, anchor };
             }
@@ -246,15 +251,19 @@ mod tests {
         waiting.told_to_wait(at(100), at(150), answer(7, 0));
         waiting.pushed_grant(8);
         assert_eq!(waiting.next(at(400)), Next::Enter { fence: 8, anchor: at(100) });
+        // A third of the lease is left, in which its first renewal can be confirmed.
+        waiting.pushed_grant(8);
+        assert_eq!(waiting.next(at(2_067)), Next::Enter { fence: 8, anchor: at(100) });
     }
 
     #[test]
     fn a_push_that_breaks_a_rule_only_triggers_a_poll() {
         type Prepare = fn(&mut Waiting);
-        let cases: [(&str, Prepare, u64); 4] = [
+        let cases: [(&str, Prepare, u64); 5] = [
             ("no anchor", |_| {}, 1),
             ("fence not above the answer's", |w| w.told_to_wait(at(0), at(1), answer(8, 0)), 10),
             ("window passed", |w| w.told_to_wait(at(0), at(1), answer(7, 0)), 2_968),
+            ("no time left to renew", |w| w.told_to_wait(at(0), at(1), answer(7, 0)), 1_968),
             (
                 "switched off",
                 |w| {
