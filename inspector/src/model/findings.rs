@@ -427,7 +427,8 @@ pub(super) fn judge(lock: &LockView, evidence: &Evidence<'_>, past: Option<&Lock
             return judge_without_store(lock, evidence, health::rule(trouble), Severity::Problem);
         }
         None if health::is_undecided(lock) => {
-            return judge_without_store(lock, evidence, Rule::Undecided, Severity::Warning);
+            // It may be one late answer. Nodes that stay silent are a warning about the store.
+            return judge_without_store(lock, evidence, Rule::Undecided, Severity::Notice);
         }
         None => {}
     }

@@ -291,7 +291,7 @@ fn votes_without_a_majority_are_told_apart_from_a_free_lock() {
     let maybe = || vec![vote("n1", Some(a), left), free("n2"), free("n3"), away("n4"), away("n5")];
     for holders in [vec![], vec![held(a, 1_000)]] {
         let (rule, severity, sentence) = told(voted(holders, maybe()));
-        assert_eq!((rule, severity), (Rule::Undecided, Severity::Warning));
+        assert_eq!((rule, severity), (Rule::Undecided, Severity::Notice));
         for part in
             ["Not known", "n4, n5", "2 of 5 nodes do not answer", "has 1 node", "the 3 that are needed"]
         {
