@@ -49,6 +49,8 @@
 // Under the name of what it stands for, so that the core is written once.
 #[cfg(target_family = "wasm")]
 extern crate polylatch_web_runtime as tokio;
+#[cfg(target_family = "wasm")]
+extern crate polylatch_web_runtime as tracing;
 
 #[cfg(any(feature = "redis", feature = "consul"))]
 mod address;

@@ -1,6 +1,6 @@
 //! What the core says while it runs, as plain values for the logging of any language.
 //!
-//! The core speaks through `tracing` ([`polylatch::observe`]). Here its events become [`Event`]s: this is the one place
+//! The core speaks through `tracing` ([`polylatch::observe`]), in a JavaScript host through a part of it. Here its events become [`Event`]s: this is the one place
 //! that says what they are called and which fields they have. They go into queues ([`Events`]), because they come up on
 //! threads that must not wait for a host language: one of them renews leases. What nobody wants costs one load.
 
@@ -11,9 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use polylatch::ClientId;
 
+use crate::failure::Failure;
 use crate::process::Process;
 
+#[cfg(not(target_family = "wasm"))]
+mod inbox;
+mod naming;
+#[cfg_attr(target_family = "wasm", path = "events/web.rs")]
 mod subscriber;
+
+#[cfg(not(target_family = "wasm"))]
+pub use inbox::Inbox;
 
 /// How many events wait for a host that does not take them; further ones are counted and dropped.
 const MOST: usize = 1_000;
@@ -91,6 +99,26 @@ impl Event {
     }
 }
 
+impl Event {
+    /// Returns the event as a JSON object: `event`, `level`, `message`, `client`, and its fields.
+    pub fn json(self) -> serde_json::Map<String, serde_json::Value> {
+        let mut made = serde_json::Map::new();
+        made.insert("event".into(), self.name.into());
+        made.insert("level".into(), self.level.word().into());
+        made.insert("message".into(), self.message.into());
+        made.insert("client".into(), self.client.into());
+        for (name, value) in self.fields {
+            let value = match value {
+                Value::Text(text) => text.into(),
+                Value::Number(number) => number.into(),
+                Value::Flag(flag) => flag.into(),
+            };
+            made.insert(name.into(), value);
+        }
+        made
+    }
+}
+
 /// What a host takes out of its queue.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Heard {
@@ -124,14 +152,19 @@ impl fmt::Debug for Events {
 impl Events {
     /// Makes a queue of this process. `wake` is called when it is no longer empty, on any thread; it must not block.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        subscriber::install();
-        let events = Arc::new(Self { wake: Box::new(wake), waiting: Mutex::default() });
+        let events = Self::of_clients(wake);
         let mut places = unpoisoned(&board().places);
         places.queues.retain(|queue| queue.strong_count() > 0);
         places.queues.push(Arc::downgrade(&events));
         drop(places);
         subscriber::wants_changed();
         events
+    }
+
+    /// The same for the events of the clients that are connected with it, and for no others.
+    pub fn of_clients(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        subscriber::install();
+        Arc::new(Self { wake: Box::new(wake), waiting: Mutex::default() })
     }
 
     /// Returns the one queue of this process; makes it at the first call. A forked child gets another.
@@ -183,8 +216,8 @@ impl Events {
 /// How a client is listened to.
 #[derive(Clone)]
 pub struct Listener {
-    /// Returns the queue, in the process that asks.
-    pub events: Arc<dyn Fn() -> Arc<Events> + Send + Sync>,
+    /// Returns the queue, in the process that asks: before each attempt to connect. Its error is that of connecting.
+    pub events: Arc<dyn Fn() -> Result<Arc<Events>, Failure> + Send + Sync>,
     /// The host's number for the listener of this client.
     pub number: u64,
     /// Whether all events of this client are wanted, debug too.
@@ -215,20 +248,23 @@ struct To {
 }
 
 impl Route {
-    pub(crate) fn prepare(listener: &Listener) -> Self {
+    /// Makes a route that is not open yet.
+    ///
+    /// Errors: those of [`Listener::events`].
+    pub fn prepare(listener: &Listener) -> Result<Self, Failure> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let to =
-            To { events: (listener.events)(), number: listener.number, wants_debug: listener.wants_debug };
-        Self {
+            To { events: (listener.events)()?, number: listener.number, wants_debug: listener.wants_debug };
+        Ok(Self {
             home: Process::this(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             to,
             ended: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Returns what opens the route once the client has an id.
-    pub(crate) fn opener(&self) -> impl Fn(&ClientId) + Send + Sync + 'static {
+    pub fn opener(&self) -> impl Fn(&ClientId) + Send + Sync + 'static {
         let (id, to) = (self.id, self.to.clone());
         move |client| {
             unpoisoned(&board().places).routes.insert(client.as_str().to_owned(), (id, to.clone()));
@@ -290,12 +326,12 @@ fn board() -> &'static Board {
 fn wanted() -> Option<Level> {
     let places = unpoisoned(&board().places);
     let queues: Vec<_> = places.queues.iter().filter_map(Weak::upgrade).collect();
-    let routed = places.routes.values().any(|(_, to)| to.wants_debug);
+    let routes: Vec<_> = places.routes.values().map(|(_, to)| to.wants_debug).collect();
     drop(places);
-    if queues.is_empty() {
+    if queues.is_empty() && routes.is_empty() {
         return None;
     }
-    let debug = routed || queues.iter().any(|queue| unpoisoned(&queue.waiting).wants_debug);
+    let debug = routes.contains(&true) || queues.iter().any(|queue| unpoisoned(&queue.waiting).wants_debug);
     Some(if debug { Level::Debug } else { Level::Info })
 }
 

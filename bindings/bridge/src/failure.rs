@@ -80,6 +80,13 @@ impl Failure {
         failure
     }
 
+    /// The operating system gave no thread for callbacks.
+    pub fn no_thread(error: std::io::Error) -> Self {
+        let rule =
+            "the operating system gave no thread for callbacks; check its limits on threads and open files";
+        Error::new(ErrorKind::BackendUnavailable, rule).with_source(error).into()
+    }
+
     /// A bug on this side of the border.
     pub fn internal(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorKind::Internal, message).into()

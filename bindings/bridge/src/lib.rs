@@ -19,7 +19,6 @@ pub mod client;
 pub mod ended;
 #[cfg(target_os = "linux")]
 mod event_queue;
-#[cfg(not(target_family = "wasm"))]
 pub mod events;
 pub mod failure;
 #[cfg(not(target_family = "wasm"))]
@@ -27,13 +26,15 @@ pub mod held;
 #[cfg(not(target_family = "wasm"))]
 pub mod host_loop;
 pub mod options;
+#[cfg(not(target_family = "wasm"))]
+pub mod per_process;
 pub mod place;
 #[cfg(not(target_family = "wasm"))]
 mod places;
-#[cfg(not(target_family = "wasm"))]
 pub mod process;
 #[cfg(not(target_family = "wasm"))]
 pub mod runtime;
+pub mod stats;
 pub mod units;
 
 #[cfg(not(target_family = "wasm"))]
@@ -42,6 +43,7 @@ pub use blocking::{Interrupted, run_at_most, run_interruptible};
 pub use client::Client;
 pub use ended::one_ended;
 #[cfg(not(target_family = "wasm"))]
+pub use events::Inbox;
 pub use events::{Event, Events, Heard, Level, Route};
 pub use failure::{Context, Details, Failure};
 #[cfg(not(target_family = "wasm"))]
@@ -49,6 +51,7 @@ pub use held::Held;
 #[cfg(not(target_family = "wasm"))]
 pub use host_loop::{HostLoop, Started, UnderWay};
 pub use options::{ConnectOptions, LockOptions, LockSpec, OptionValue, Way};
-pub use place::{Place, step};
 #[cfg(not(target_family = "wasm"))]
+pub use per_process::PerProcess;
+pub use place::{Place, step};
 pub use process::Homed;

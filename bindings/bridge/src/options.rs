@@ -45,7 +45,6 @@ pub struct ConnectOptions {
     /// Language and version of the binding.
     pub language: Option<(String, String)>,
     /// Where the client's events go; nowhere if there is nothing here.
-    #[cfg(not(target_family = "wasm"))]
     pub listener: Option<crate::events::Listener>,
     /// Options under the core's names for them, as texts; [`ConnectOptions::set`] writes them.
     pub options: Vec<(String, String)>,
@@ -112,7 +111,7 @@ impl ConnectOptions {
     #[cfg(not(target_family = "wasm"))]
     pub async fn connect(&self) -> Result<(Polylatch, Option<crate::events::Route>), Failure> {
         let Some(listener) = &self.listener else { return Ok((self.builder().connect().await?, None)) };
-        let route = crate::events::Route::prepare(listener);
+        let route = crate::events::Route::prepare(listener)?;
         let client = self.builder().on_id(route.opener()).connect().await?;
         Ok((client, Some(route)))
     }

@@ -69,13 +69,7 @@ fn handle() -> Result<&'static Handle, Failure> {
         {
             return Ok(&slot.handle);
         }
-        let handle = start().map_err(|error| {
-            polylatch::Error::new(
-                polylatch::ErrorKind::BackendUnavailable,
-                "the operating system gave no thread for callbacks; check its limits on threads and open files",
-            )
-            .with_source(error)
-        })?;
+        let handle = start().map_err(Failure::no_thread)?;
         let fresh = Box::into_raw(Box::new(Slot { home: Process::this(), handle }));
         if SLOT.compare_exchange(present, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // Somebody else was faster.

@@ -88,6 +88,19 @@ typedef struct PlGuard PlGuard;
 typedef struct PlGuardSet PlGuardSet;
 
 /**
+ * A function that is called with an event: the pointer that was given for it, the event's stable name, such as
+ * "lost", and the whole event as a JSON object, such as {"event":"lost","level":"error","message":"the lease is
+ * lost","client":"…","lock":"a","fencing_token":17,"reason":"expired","held_ms":2000}. The texts live until it
+ * returns.
+ */
+typedef void (*PlOnEvent)(void *user, const char *event, const char *json);
+
+/**
+ * A function that frees the pointer that was given for a callback, or NULL.
+ */
+typedef void (*PlDrop)(void *user);
+
+/**
  * A function that is told of a loss, with the pointer that was given for it and the reason, such as
  * "expired", which lives until it returns.
  */
@@ -190,13 +203,43 @@ enum PlStatus pl_connect(const char *url,
                          struct PlError **error);
 
 /**
- * Ends waiting, releases what the client holds, and waits at most 5 s until the store knows. Later
- * calls fail with "canceled". Repeatable.
+ * Connects as pl_connect, and has `on_event` called with every event of this client, in their order, beginning with
+ * the warnings of connecting: what happens to its locks and to its store.
+ *
+ * The events and their fields are those of the Rust module polylatch::observe, in every language: "waiting",
+ * "acquired", "released", "renewal_failed", "endangered", "lost", "store_unreachable", "store_reachable",
+ * "setup_warning" and others. `on_event` is called on a thread of its own, so it may block and may call this library,
+ * and holds up no lock; it must not throw. If it takes too long, events are dropped, and one "events_dropped" says how
+ * many.
+ *
+ * pl_client_close waits, at most 5 s, until `on_event` has had all events. After pl_client_free it is neither called
+ * nor running, unless pl_client_free was called from there. `drop` is NULL, or is called once with `user` when
+ * `on_event` will not be called any more, on any thread; also if connecting fails. In a forked child, `on_event` hears
+ * the client that connects anew there; the child does not call `drop`.
+ *
+ * Errors: as pl_connect.
  */
-enum PlStatus pl_client_close(const struct PlClient *client, struct PlError **error);
+enum PlStatus pl_connect_with_events(const char *url,
+                                     const char *const *options,
+                                     const char *language,
+                                     PlOnEvent on_event,
+                                     void *user,
+                                     PlDrop drop,
+                                     struct PlClient **client,
+                                     struct PlError **error);
+
+/**
+ * Ends waiting, releases what the client holds, and waits at most 5 s until the store knows, then for the callbacks of
+ * pl_connect_with_events. Later calls fail with "canceled". Repeatable.
+ */
+enum PlStatus pl_client_close(const struct PlClient *client,
+                              struct PlError **error);
 
 /**
  * Gives a client back. Guards that are still around keep their locks; pl_client_close releases them.
+ *
+ * Waits for a function of pl_connect_with_events that is running, unless it is called from there: so do not hold what
+ * that function waits for.
  */
 void pl_client_free(struct PlClient *client);
 
@@ -355,6 +398,30 @@ void pl_guard_free(struct PlGuard *guard);
  */
 enum PlStatus pl_client_capability(const struct PlClient *client,
                                    char **json,
+                                   struct PlError **error);
+
+/**
+ * Tells what the client has done since it was made, in numbers, as JSON: give the text back with pl_text_free. Costs
+ * no request, and no lock is held up.
+ *
+ * {"acquired":2,"refused":0,"timed_out":0,"failed":0,"cancelled":0,"held":1,"waiting":0,"backend":"redis","wait":H,
+ * "hold":H,"renewal_lag":H,"losses":{"expired":0,…},"errors":{"wait_timeout":0,…}}, where H is
+ * {"bounds":[…],"counts":[…],"sum":0.01,"count":2}: the largest duration of each range in seconds, and how many fell
+ * into each; the last count is of those above all bounds.
+ */
+enum PlStatus pl_client_stats(const struct PlClient *client,
+                              char **json,
+                              struct PlError **error);
+
+/**
+ * Writes the same numbers as text that Prometheus reads; give it back with pl_text_free. `labels` is NULL, or a list of
+ * names and values in turn that ends with NULL: {"service", "shop", NULL}. The label `backend` is there already.
+ *
+ * Errors: "invalid_argument" for a label that Prometheus does not accept or that is there already.
+ */
+enum PlStatus pl_client_prometheus(const struct PlClient *client,
+                                   const char *const *labels,
+                                   char **text,
                                    struct PlError **error);
 
 /**

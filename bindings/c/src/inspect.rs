@@ -5,11 +5,11 @@ use std::ptr;
 
 use polylatch::FencingToken;
 use polylatch::inspect::{BreakRequest, Query};
-use polylatch_bridge::{Client, Failure};
+use polylatch_bridge::{Client, Failure, stats};
 
 use crate::border::{self, handle, optional_text, owned_text, place, text};
 use crate::cancel::run;
-use crate::client::PlClient;
+use crate::client::{PlClient, read_pairs};
 use crate::error::{PlError, PlStatus};
 
 /// Tells what the client's store can do, as JSON, such as {"backend":"redis","fifo":true,…}: give the text back
@@ -23,6 +23,54 @@ pub unsafe extern "C" fn pl_client_capability(
     // SAFETY: the caller's promise for every pointer.
     unsafe {
         answer(client, json, error, |client| run(async { Ok(client.get().await?.capability().clone()) }))
+    }
+}
+
+/// Tells what the client has done since it was made, in numbers, as JSON: give the text back with pl_text_free. Costs
+/// no request, and no lock is held up.
+///
+/// {"acquired":2,"refused":0,"timed_out":0,"failed":0,"cancelled":0,"held":1,"waiting":0,"backend":"redis","wait":H,
+/// "hold":H,"renewal_lag":H,"losses":{"expired":0,…},"errors":{"wait_timeout":0,…}}, where H is
+/// {"bounds":[…],"counts":[…],"sum":0.01,"count":2}: the largest duration of each range in seconds, and how many fell
+/// into each; the last count is of those above all bounds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_client_stats(
+    client: *const PlClient,
+    json: *mut *mut c_char,
+    error: *mut *mut PlError,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        answer(client, json, error, |client| run(async { Ok(stats::json(&client.get().await?.stats())) }))
+    }
+}
+
+/// Writes the same numbers as text that Prometheus reads; give it back with pl_text_free. `labels` is NULL, or a list of
+/// names and values in turn that ends with NULL: {"service", "shop", NULL}. The label `backend` is there already.
+///
+/// Errors: "invalid_argument" for a label that Prometheus does not accept or that is there already.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_client_prometheus(
+    client: *const PlClient,
+    labels: *const *const c_char,
+    text: *mut *mut c_char,
+    error: *mut *mut PlError,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        border::call(error, || {
+            let text = place("text", text)?;
+            *text = ptr::null_mut();
+            let client = &handle("client", client)?.0;
+            let mut pairs = Vec::new();
+            read_pairs("label", labels, |name, value| {
+                pairs.push((name.to_owned(), value.to_owned()));
+                Ok(())
+            })?;
+            let stats = run(async { Ok::<_, Failure>(client.get().await?.stats()) })?;
+            *text = owned_text(&stats::prometheus(&stats, &pairs)?).into_raw();
+            Ok(PlStatus::PL_OK)
+        })
     }
 }
 

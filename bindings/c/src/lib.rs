@@ -3,7 +3,7 @@
 //! Thin over the bridge: it checks pointers and text, waits on the caller's thread, and keeps panics on
 //! this side. The committed header, `include/polylatch.h`, is made from these files.
 //!
-//! How to read the code: `error` (how a call tells what went wrong), `client`, `lock`, `guard`.
+//! How to read the code: `error` (how a call tells what went wrong), `client`, `events`, `lock`, `guard`.
 #![allow(
     clippy::missing_safety_doc,
     reason = "the header says once for all functions what pointers must be; see `border`"
@@ -13,6 +13,7 @@ mod border;
 mod cancel;
 mod client;
 mod error;
+mod events;
 mod guard;
 mod inspect;
 mod lock;
@@ -21,6 +22,7 @@ mod set;
 pub use cancel::*;
 pub use client::*;
 pub use error::*;
+pub use events::{PlDrop, PlOnEvent};
 pub use guard::*;
 pub use inspect::*;
 pub use lock::*;

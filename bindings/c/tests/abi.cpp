@@ -1,20 +1,26 @@
 // What a C caller relies on: statuses, errors for bad input, cancellation, losses, no leaks.
 //
 //   abi [URL]...
+//   abi --away REDIS-URL SERVER-PROCESS
 #include <polylatch.h>
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #define CHECK(condition)                                                                           \
   do {                                                                                             \
@@ -79,6 +85,8 @@ void refused(const PlClient *client, const char *name, const PlLockOptions &opti
     std::exit(1);
   }
 }
+
+bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 void a_lock_is_had_and_given_back(const PlClient *client) {
   PlError *error = nullptr;
@@ -178,6 +186,43 @@ void a_store_says_what_it_can_do(const PlClient *client) {
   PlError *error = nullptr;
   CHECK(pl_client_capability(nullptr, &json, &error) == PL_ERROR && json == nullptr);
   CHECK(Failed(error).code == "invalid_argument");
+}
+
+void numbers_tell_a_small_story(const char *url) {
+  PlClient *client = connect(url);
+  PlGuard *held = acquire(client, "story"), *none = nullptr;
+  CHECK(pl_try_acquire(client, "story", nullptr, nullptr, &none, nullptr) == PL_BUSY);
+  PlLockOptions options = defaults();
+  options.wait_ms = 50;
+  refused(client, "story", options, "wait_timeout", "held by");
+  auto numbers = [client] {
+    char *json = nullptr;
+    CHECK(pl_client_stats(client, &json, nullptr) == PL_OK);
+    const std::string text(json);
+    pl_text_free(json);
+    return text;
+  };
+  CHECK(has(numbers(), "\"held\":1,"));
+  CHECK(pl_guard_release(held, nullptr) == PL_OK);
+  pl_guard_free(held);
+  const std::string text = numbers();
+  for (const char *part : {"\"acquired\":1,", "\"refused\":1,", "\"timed_out\":1,", "\"failed\":0,", "\"held\":0,",
+                           "\"wait_timeout\":1", "\"expired\":0", "\"count\":1"})
+    CHECK(has(text, part));
+
+  PlError *error = nullptr;
+  char *prometheus = nullptr;
+  const char *labels[] = {"service", "shop", nullptr}, *odd[] = {"service", nullptr}, *taken[] = {"le", "x", nullptr};
+  CHECK(pl_client_prometheus(client, labels, &prometheus, nullptr) == PL_OK);
+  CHECK(has(prometheus, "service=\"shop\"") && has(prometheus, "polylatch_acquisitions_total{"));
+  pl_text_free(prometheus);
+  CHECK(pl_client_prometheus(client, nullptr, &prometheus, nullptr) == PL_OK);
+  pl_text_free(prometheus);
+  CHECK(pl_client_prometheus(client, odd, &prometheus, &error) == PL_ERROR && !prometheus);
+  CHECK(has(Failed(error).message, "the label \"service\" has no value"));
+  CHECK(pl_client_prometheus(client, taken, &prometheus, &error) == PL_ERROR && Failed(error).code == "invalid_argument");
+  CHECK(pl_client_stats(nullptr, &prometheus, &error) == PL_ERROR && Failed(error).code == "invalid_argument");
+  pl_client_free(client);
 }
 
 void a_wait_ends_when_it_is_cancelled(const PlClient *client) {
@@ -340,6 +385,160 @@ void a_callback_may_free_its_guard(const PlClient *client) {
   CHECK(called->begun.get_future().wait_for(std::chrono::seconds(30)) == std::future_status::ready);
 }
 
+// What a callback was told, in its order.
+struct Events {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::pair<std::string, std::string>> told;
+  PlClient *client = nullptr;
+  std::promise<void> dropped;
+
+  static void keep(void *user, const char *event, const char *json) {
+    auto *events = static_cast<Events *>(user);
+    std::lock_guard<std::mutex> lock(events->mutex);
+    events->told.emplace_back(event, json);
+    events->changed.notify_all();
+  }
+  static void drop(void *user) { static_cast<Events *>(user)->dropped.set_value(); }
+
+  // Waits until it came, and returns it as JSON.
+  std::string of(const std::string &event) {
+    std::unique_lock<std::mutex> lock(mutex);
+    for (;;) {
+      for (const auto &one : told)
+        if (one.first == event) return one.second;
+      CHECK(changed.wait_for(lock, std::chrono::seconds(30)) == std::cv_status::no_timeout);
+    }
+  }
+  size_t count(const std::string &event) {
+    std::lock_guard<std::mutex> lock(mutex);
+    size_t found = 0;
+    for (const auto &one : told) found += one.first == event;
+    return found;
+  }
+};
+
+PlClient *listening(const char *url, Events &events, const char *const *options = nullptr) {
+  PlClient *client = nullptr;
+  CHECK(pl_connect_with_events(url, options, nullptr, Events::keep, &events, Events::drop, &client, nullptr) == PL_OK);
+  return client;
+}
+
+void events_are_told_in_their_order(const PlClient *other, const char *url) {
+  Events events;
+  PlClient *client = listening(url, events);
+  PlGuard *holder = acquire(other, "told");
+  auto waiting = std::async(std::launch::async, [&] { return acquire(client, "told"); });
+  CHECK(has(events.of("waiting"), "\"lock\":\"told\""));
+  pl_guard_free(holder);
+  PlGuard *guard = waiting.get();
+  const std::string token = "\"fencing_token\":" + std::to_string(pl_guard_fencing_token(guard));
+  CHECK(has(events.of("acquired"), token));
+  char *json = nullptr;
+  CHECK(pl_break_lease(other, "told", pl_guard_fencing_token(guard), "test", "why not", &json, nullptr) == PL_OK);
+  pl_text_free(json);
+  const std::string lost = events.of("lost");
+  CHECK(has(lost, token) && has(lost, "\"reason\":\"broken\"") && has(lost, "\"level\":\"error\""));
+  pl_guard_free(guard);
+  PlGuard *last = acquire(client, "told too");
+  CHECK(pl_guard_release(last, nullptr) == PL_OK);
+  pl_guard_free(last);
+  // Closing waits for the last event.
+  CHECK(pl_client_close(client, nullptr) == PL_OK);
+  CHECK(events.told.front().first == "waiting" && events.told.back().first == "released");
+  pl_client_free(client);
+  events.dropped.get_future().get();
+}
+
+// Where what was given for the callback is freed behind the client, nothing may call any more.
+void a_client_is_freed_when_its_callback_is_over(const char *url) {
+  struct Slow {
+    std::promise<void> begun;
+    std::atomic<bool> over{false};
+  };
+  auto slow = std::make_unique<Slow>();
+  auto on_event = [](void *user, const char *event, const char *) {
+    auto *slow = static_cast<Slow *>(user);
+    CHECK(!slow->over.load());
+    if (std::string(event) != "acquired") return;
+    slow->begun.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    slow->over = true;
+  };
+  PlClient *client = nullptr;
+  CHECK(pl_connect_with_events(url, nullptr, nullptr, on_event, slow.get(), nullptr, &client, nullptr) == PL_OK);
+  PlGuard *guard = acquire(client, "slow");
+  slow->begun.get_future().get();
+  CHECK(pl_guard_release(guard, nullptr) == PL_OK);
+  pl_guard_free(guard);
+  pl_client_free(client);
+  CHECK(slow->over);
+}
+
+// On a thread of its own: it may call, close and free.
+void a_callback_may_free_its_client(const char *url) {
+  Events events;
+  auto on_event = [](void *user, const char *event, const char *) {
+    auto *events = static_cast<Events *>(user);
+    if (std::string(event) != "released") return;
+    pl_guard_free(acquire(events->client, "from the callback"));
+    CHECK(pl_client_close(events->client, nullptr) == PL_OK);
+    pl_client_free(events->client);
+  };
+  CHECK(pl_connect_with_events(url, nullptr, nullptr, on_event, &events, Events::drop, &events.client, nullptr) == PL_OK);
+  PlGuard *guard = acquire(events.client, "frees itself");
+  CHECK(pl_guard_release(guard, nullptr) == PL_OK);
+  pl_guard_free(guard);
+  events.dropped.get_future().get();
+}
+
+void what_is_given_for_a_callback_is_dropped_also_if_connecting_fails() {
+  Events one, two;
+  PlClient *client = nullptr;
+  PlError *error = nullptr;
+  CHECK(pl_connect_with_events("nonsense://x", nullptr, nullptr, Events::keep, &one, Events::drop, &client, &error) == PL_ERROR);
+  CHECK(Failed(error).code == "invalid_config" && !client);
+  one.dropped.get_future().get();
+  CHECK(pl_connect_with_events("memory:", nullptr, nullptr, nullptr, &two, Events::drop, &client, &error) == PL_ERROR);
+  CHECK(has(Failed(error).message, "on_event is NULL") && !client);
+  two.dropped.get_future().get();
+}
+
+void a_forked_child_hears_its_own_client(const char *url) {
+  // On SQLite, and in memory, a child has no store.
+  if (std::string(url).rfind("redis", 0) != 0) return;
+  Events events;
+  PlClient *client = listening(url, events);
+  pl_guard_free(acquire(client, "parent"));
+  events.of("released");
+  const pid_t child = fork();
+  if (child == 0) {
+    PlGuard *guard = acquire(client, "child");
+    const bool released = pl_guard_release(guard, nullptr) == PL_OK;
+    const bool closed = pl_client_close(client, nullptr) == PL_OK;
+    _exit(released && closed && has(events.told.back().second, "\"lock\":\"child\"") ? 0 : 1);
+  }
+  int status = 1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(pl_client_close(client, nullptr) == PL_OK && events.count("acquired") == 1);
+  pl_client_free(client);
+}
+
+// `server` is the process of the Redis server at `url`.
+void a_store_that_goes_away_is_told_once_and_that_it_is_back(const char *url, pid_t server) {
+  Events events;
+  const char *options[] = {"timeout", "300ms", "poll", "100ms", nullptr};
+  PlClient *client = listening(url, events, options);
+  kill(server, SIGSTOP);
+  auto waiting = std::async(std::launch::async, [&] { return acquire(client, "away"); });
+  CHECK(has(events.of("store_unreachable"), "\"level\":\"warning\""));
+  kill(server, SIGCONT);
+  pl_guard_free(waiting.get());
+  CHECK(has(events.of("store_reachable"), "\"level\":\"info\""));
+  CHECK(events.count("store_unreachable") == 1);
+  pl_client_free(client);
+}
+
 void a_broken_lease_is_told(const PlClient *client) {
   PlGuard *guard = acquire(client, "broken");
   char *json = nullptr;
@@ -416,12 +615,17 @@ void a_closed_client_says_so(PlClient *client) {
 
 int main(int argc, char **argv) {
   CHECK(std::strlen(pl_version()) > 0);
+  if (argc == 4 && std::string(argv[1]) == "--away") {
+    a_store_that_goes_away_is_told_once_and_that_it_is_back(argv[2], std::atoi(argv[3]));
+    return 0;
+  }
   for (int i = 1; i < argc; ++i) {
     PlClient *client = connect(argv[i]);
     a_lock_is_had_and_given_back(client);
     kinds_are_kept(client);
     bad_input_is_told(client);
     a_store_says_what_it_can_do(client);
+    numbers_tell_a_small_story(argv[i]);
     a_wait_ends_when_it_is_cancelled(client);
     a_timed_wait_ends(client);
     a_guard_steps_down_and_up(client);
@@ -432,8 +636,13 @@ int main(int argc, char **argv) {
   a_callback_may_free_its_guard(client);
     a_broken_lease_is_told(client);
     a_forked_child_does_not_hold_the_lock(client);
+    events_are_told_in_their_order(client, argv[i]);
+    a_client_is_freed_when_its_callback_is_over(argv[i]);
+    a_callback_may_free_its_client(argv[i]);
+    a_forked_child_hears_its_own_client(argv[i]);
     a_closed_client_says_so(client);
     std::printf("ok %.16s\n", argv[i]);
   }
+  what_is_given_for_a_callback_is_dropped_also_if_connecting_fails();
   memory_is_steady();
 }

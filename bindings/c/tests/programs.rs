@@ -69,8 +69,9 @@ fn a_c_caller_gets_what_the_header_says_on_every_store() {
     let (dir, program) = cpp(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/abi.cpp"));
     let redis = RedisServer::start();
     let sqlite = format!("sqlite:{}", dir.path().join("locks.db").display());
-    let printed = run(Command::new(program).arg("memory:abi").arg(sqlite).arg(redis.url()));
+    let printed = run(Command::new(&program).arg("memory:abi").arg(sqlite).arg(redis.url()));
     println!("{printed}");
+    run(Command::new(&program).arg("--away").arg(redis.url()).arg(redis.pid().to_string()));
     assert_eq!(printed.lines().filter(|line| line.starts_with("ok")).count(), 3, "{printed}");
 }
 

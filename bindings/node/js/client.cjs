@@ -2,11 +2,11 @@
 // One client of one store, and what it can lock. The package `polylatch-wasm` has it too, over its own
 // `calls`: nothing here may need Node.
 
-const { hub, call } = require('./calls.cjs');
+const { hub, call, isFault } = require('./calls.cjs');
 const { Guard, GuardSet } = require('./guard.cjs');
 const { lockOptions, mustBe, mustBeText, mustBeObject, mustBeToken, onlyKnown } = require('./options.cjs');
-const { wrongType } = require('./errors.cjs');
-const { fieldsOf } = require('./fields.cjs');
+const { errorOf, wrongType } = require('./errors.cjs');
+const { fieldsOf, statsOf } = require('./fields.cjs');
 
 /** @typedef {import('./native').NativeClient} NativeClient */
 /** @typedef {import('./native').NativeGuard} NativeGuard */
@@ -178,6 +178,22 @@ class Client {
 
   get capability() {
     return fieldsOf(this.#native.capability());
+  }
+
+  get stats() {
+    return statsOf(this.#native.stats());
+  }
+
+  /** @param {Record<string, string>} [labels] */
+  prometheus(labels = {}) {
+    mustBeObject('the labels', labels);
+    const pairs = Object.entries(labels).flatMap(([name, value]) => [
+      name,
+      mustBeText(`the label ${name}`, value),
+    ]);
+    const text = this.#native.prometheus(pairs);
+    if (isFault(text)) throw errorOf(text);
+    return text;
   }
 
   /**

@@ -10,6 +10,15 @@ function fieldsOf(text) {
 }
 
 /**
+ * The numbers of a client, as text or as they are. Codes keep their names.
+ * @param {any} given
+ */
+function statsOf(given) {
+  const { losses, errors, ...others } = typeof given === 'string' ? JSON.parse(given) : given;
+  return { ...renamed(others), losses, errors };
+}
+
+/**
  * @param {any} value
  * @returns {any}
  */
@@ -40,4 +49,4 @@ function withNumbers() {
   return Object.fromEntries(plain);
 }
 
-module.exports = { fieldsOf };
+module.exports = { fieldsOf, renamed, statsOf };

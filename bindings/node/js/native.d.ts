@@ -21,6 +21,8 @@ export class NativeClient {
   url(): string;
   id(): string;
   capability(): string;
+  stats(): string;
+  prometheus(labels: string[]): any;
 }
 
 /** One held lock, as `held.cjs` has it here, and the part in Rust itself in `polylatch-wasm`. */

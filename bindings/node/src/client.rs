@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use napi::bindgen_prelude::Either;
 use napi_derive::napi;
 use polylatch::Polylatch;
-use polylatch_bridge::Route;
+use polylatch_bridge::{Route, stats};
+
+use crate::failure::Fault;
 
 /// A connected client. Every guard holds it too, so that it can be closed as long as one is left.
 #[napi]
@@ -26,6 +29,22 @@ impl NativeClient {
     #[napi(catch_unwind)]
     pub fn id(&self) -> String {
         self.client.id().as_str().to_owned()
+    }
+
+    /// What it has done, in numbers, as JSON.
+    #[napi(catch_unwind)]
+    pub fn stats(&self) -> String {
+        stats::json(&self.client.stats()).to_string()
+    }
+
+    /// The same as text that Prometheus reads, with labels as names and values in turn.
+    #[napi(catch_unwind)]
+    pub fn prometheus(&self, labels: Vec<String>) -> Either<String, Fault> {
+        let labels: Vec<_> = labels.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+        match stats::prometheus(&self.client.stats(), &labels) {
+            Ok(text) => Either::A(text),
+            Err(error) => Either::B(error.into()),
+        }
     }
 
     /// What this store can do, as JSON.

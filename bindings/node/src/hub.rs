@@ -196,7 +196,7 @@ impl Hub {
         };
         let events = self.calls.borrow().as_ref().map(|calls| Arc::clone(&calls.events));
         options.listener = events.map(|events| Listener {
-            events: Arc::new(move || Arc::clone(&events)),
+            events: Arc::new(move || Ok(Arc::clone(&events))),
             number: listener as u64,
             wants_debug: listener != NOBODY,
         });

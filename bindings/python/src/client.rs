@@ -1,17 +1,19 @@
 //! Connecting, and what hangs on a client.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use polylatch::FencingToken;
 use polylatch::inspect::{BreakRequest, Query};
-use polylatch_bridge::{Client as Store, ConnectOptions, Failure, LockSpec, Way};
+use polylatch::{FencingToken, Stats};
+use polylatch_bridge::{Client as Store, ConnectOptions, Failure, LockSpec, Way, stats};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::args;
 use crate::asyncio::{self, StartedCall};
 use crate::blocking::block;
+use crate::errors::OrRaise;
 use crate::exit;
 use crate::lock::{Lock, RwLock, Semaphore};
 use crate::lock_all::LockAll;
@@ -80,6 +82,14 @@ async fn open(options: ConnectOptions) -> Result<Arc<Store>, Failure> {
 }
 
 impl Client {
+    fn numbers(&self, py: Python<'_>) -> PyResult<Stats> {
+        if let Some(client) = self.store.connected() {
+            return Ok(client.stats());
+        }
+        let store = Arc::clone(&self.store);
+        block(py, async move { Ok(store.get().await?.stats()) })
+    }
+
     fn named(
         &self,
         name: String,
@@ -228,6 +238,28 @@ impl Client {
         let store = Arc::clone(&self.store);
         let text = block(py, async move { json(store.get().await?.capability()) })?;
         from_json(py, &text)
+    }
+
+    /// Returns what this client has done since it was made, in numbers, as a dict. Costs no request.
+    ///
+    /// ``acquired``, ``refused``, ``timed_out``, ``failed`` and ``cancelled`` count how acquisitions ended;
+    /// ``waiting`` and ``held`` are of now; ``losses`` and ``errors`` are counts by code. ``wait``, ``hold`` and
+    /// ``renewal_lag`` are histograms: dicts with ``bounds`` (the largest duration of each range, in seconds),
+    /// ``counts`` (how many fell into each range; one more, for all above), ``sum`` (seconds) and ``count``.
+    /// :mod:`polylatch.metrics` hands them to Prometheus and OpenTelemetry.
+    fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        from_json(py, &stats::json(&self.numbers(py)?).to_string())
+    }
+
+    /// Returns the same as text that Prometheus reads, with these labels on every line; the label ``backend`` is
+    /// there already.
+    ///
+    /// Raises: :class:`InvalidArgument` for a label that Prometheus does not accept.
+    #[pyo3(signature = (labels=None))]
+    fn prometheus(&self, py: Python<'_>, labels: Option<HashMap<String, String>>) -> PyResult<String> {
+        let mut labels: Vec<_> = labels.unwrap_or_default().into_iter().collect();
+        labels.sort();
+        stats::prometheus(&self.numbers(py)?, &labels).or_raise(py)
     }
 
     /// Whether :meth:`close` was called.

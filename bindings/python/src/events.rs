@@ -32,7 +32,7 @@ pub fn listener(py: Python<'_>, on_event: Option<&Bound<'_, PyAny>>) -> PyResult
         with_callbacks(|callbacks| callbacks.insert(number, callback.clone().unbind()));
     }
     follow_logger(py, &queue());
-    Ok(Listener { events: Arc::new(queue), number, wants_debug: on_event.is_some() })
+    Ok(Listener { events: Arc::new(|| Ok(queue())), number, wants_debug: on_event.is_some() })
 }
 
 /// Which process is handing over now, on its thread for callbacks. Touched with the interpreter attached only.

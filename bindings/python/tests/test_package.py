@@ -99,6 +99,8 @@ def test_a_snapshot_has_the_keys_that_its_types_say(client, name):
     check("WaiterView", snapshot["locks"][0]["waiters"][0])
     check("ClientView", snapshot["clients"][0])
     check("Capability", client.capability)
+    check("Stats", client.stats())
+    check("Histogram", client.stats()["wait"])
     broken = client.break_lease(name, fencing_token=held.fencing_token, by="me", reason="a test")
     check("Broken", broken)
     waiting.join()

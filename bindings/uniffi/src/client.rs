@@ -1,31 +1,38 @@
 //! One client of one store.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use polylatch::inspect::BreakRequest;
-use polylatch_bridge::{Client, Failure};
+use polylatch_bridge::{Client, Failure, Inbox, stats};
 
+use crate::events::NativeEvents;
 use crate::fault::NativeError;
 use crate::handed::{at_once, handed};
 use crate::options::{Capability, ConnectWith, Wanted, token};
 use crate::slot::Slot;
+use crate::stats::Stats;
 use crate::view::{BreakResult, Look, Snapshot};
 
 /// One client of one store. It is made first and connected then, so that a host that gives up on
 /// connecting loses nothing that stays connected.
 #[derive(uniffi::Object)]
-pub struct NativeClient(OnceLock<Arc<Client>>);
+pub struct NativeClient {
+    store: OnceLock<Arc<Client>>,
+    /// Only if events are wanted.
+    inbox: OnceLock<Arc<Inbox>>,
+}
 
 impl fmt::Debug for NativeClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NativeClient").field(&self.0.get()).finish()
+        f.debug_struct("NativeClient").field("store", &self.store.get()).finish_non_exhaustive()
     }
 }
 
 impl NativeClient {
     fn store(&self) -> Result<Arc<Client>, Failure> {
-        let store = self.0.get().ok_or_else(|| Failure::internal("this client was never connected"))?;
+        let store = self.store.get().ok_or_else(|| Failure::internal("this client was never connected"))?;
         Ok(Arc::clone(store))
     }
 }
@@ -35,14 +42,21 @@ impl NativeClient {
     #[uniffi::constructor]
     #[expect(clippy::new_without_default, reason = "for the generated constructors alone")]
     pub fn new() -> Self {
-        Self(OnceLock::new())
+        Self { store: OnceLock::new(), inbox: OnceLock::new() }
+    }
+
+    /// Returns where the events of this client come in. They do if this is called before it is connected.
+    pub fn events(&self) -> Arc<NativeEvents> {
+        Arc::new(NativeEvents(Arc::clone(self.inbox.get_or_init(Inbox::new))))
     }
 
     /// Errors: as [`polylatch::Polylatch::connect`].
     pub async fn connect(self: Arc<Self>, with: ConnectWith) -> Result<(), NativeError> {
         handed(async move {
-            let store = Client::connect(with.checked()?).await?;
-            self.0.set(Arc::new(store)).map_err(|_| Failure::internal("this client was connected before"))
+            let mut options = with.checked()?;
+            options.listener = self.inbox.get().map(Inbox::listener);
+            let store = Client::connect(options).await?;
+            self.store.set(Arc::new(store)).map_err(|_| Failure::internal("this client was connected before"))
         })
         .await
     }
@@ -81,7 +95,7 @@ impl NativeClient {
     /// Ends waiting, releases what is held, and waits at most 5 s until the store knows. Repeatable.
     pub async fn shut_down(self: Arc<Self>) -> Result<(), NativeError> {
         handed(async move {
-            if let Some(store) = self.0.get() {
+            if let Some(store) = self.store.get() {
                 store.close().await;
             }
             Ok(())
@@ -92,6 +106,22 @@ impl NativeClient {
     /// Errors: `canceled` in a forked child that has not used it yet.
     pub fn capability(&self) -> Result<Capability, NativeError> {
         at_once(|| self.read(|client| client.capability().into()))
+    }
+
+    /// What it has done, in numbers.
+    pub fn stats(&self) -> Result<Stats, NativeError> {
+        at_once(|| self.read(|client| client.stats().into()))
+    }
+
+    /// The same as text that Prometheus reads.
+    ///
+    /// Errors: `invalid_argument` for a label that Prometheus does not accept or that is there already.
+    pub fn prometheus(&self, labels: HashMap<String, String>) -> Result<String, NativeError> {
+        at_once(|| {
+            let mut labels: Vec<_> = labels.into_iter().collect();
+            labels.sort();
+            Ok(stats::prometheus(&self.read(polylatch::Polylatch::stats)?, &labels)?)
+        })
     }
 
     /// The id under which this client stands in the store.

@@ -13,7 +13,7 @@
 //! - **What a host language tells is told on threads of their own**, so that a listener may itself call.
 //!
 //! How to read the code: `client` (what is connected to), `slot` (one acquisition and what it holds),
-//! `direct` (the question that is asked most), `options` and `fault` (what goes in, what comes out wrong), `view` (who holds, who waits).
+//! `direct` (the question that is asked most), `events`, `options` and `fault` (what goes in, what comes out wrong), `view` (who holds, who waits).
 #![allow(
     clippy::result_large_err,
     reason = "an error is written into a buffer for the host at once; it is not passed through calls"
@@ -21,6 +21,7 @@
 
 mod client;
 mod direct;
+mod events;
 mod fault;
 mod gate;
 mod handed;
@@ -29,14 +30,17 @@ mod options;
 #[cfg(unix)]
 mod ruby;
 mod slot;
+mod stats;
 mod view;
 
 pub use client::NativeClient;
 pub use direct::polylatch_uniffi_is_held;
+pub use events::{LockEvent, NativeEvents};
 pub use fault::{Fault, NativeError};
 pub use gate::NativeGate;
 pub use options::{Capability, ConnectWith, OptionEntry, OptionWord, Wanted, WantedOptions, WantedWay};
 pub use slot::{LossListener, Slot};
+pub use stats::{Histogram, Stats};
 pub use view::{BreakResult, ClientView, HolderView, LockView, Look, Snapshot, WaiterView};
 
 uniffi::setup_scaffolding!("polylatch_native");

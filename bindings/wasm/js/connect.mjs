@@ -3,6 +3,7 @@
 import { call, hubFor } from './calls.mjs';
 import { Client as SharedClient } from './client.mjs';
 import { wrongType } from './errors.mjs';
+import { renamed } from './fields.mjs';
 import { kindOf } from './load.mjs';
 import { LockManager } from './locks.mjs';
 import { connectOptions, mustBe, mustBeObject } from './options.mjs';
@@ -28,6 +29,22 @@ function hostRedis(given) {
     throw wrongType('redis.subscribe must be a function subscribe(channel, listener), or missing');
   }
   return given;
+}
+
+/**
+ * Calls with every event. What the callback throws is reported as of a listener of an `EventTarget`.
+ * @param {(event: any) => void} onEvent
+ */
+function teller(onEvent) {
+  return (/** @type {any} */ event) => {
+    try {
+      onEvent(renamed(event));
+    } catch (error) {
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  };
 }
 
 /** Where this runs, for people who look at a held lock. */
@@ -61,12 +78,13 @@ async function connect(target, given) {
   }
   if (all === undefined)
     throw wrongType("connect needs a URL such as 'memory:', or options such as { redis }");
-  const { url, redis, fetch: givenFetch, host, ...others } = all;
+  const { url, redis, fetch: givenFetch, host, onEvent, ...others } = all;
   if (url !== undefined) mustBe('the URL', url, 'string');
   if (url === undefined && redis === undefined) {
     throw wrongType("connect needs a url such as 'consul://localhost:8500', or a redis connection");
   }
   if (host !== undefined) mustBe('host', host, 'string');
+  if (onEvent !== undefined) mustBe('onEvent', onEvent, 'function');
   const ownFetch = givenFetch ?? globalThis.fetch;
   if (ownFetch !== undefined) mustBe('fetch', ownFetch, 'function');
   const { options, program, signal } = connectOptions(others);
@@ -85,6 +103,7 @@ async function connect(target, given) {
         ownFetch,
         host ?? at.host,
         at.pid,
+        onEvent && teller(onEvent),
       ),
     signal,
   );

@@ -2,7 +2,7 @@
 // Distributed locks for JavaScript hosts. All times are milliseconds.
 // What it shares with the package `polylatch` stands in `shared.d.mts`; here is what differs.
 
-import type { Guard, LockOptions } from './shared.mjs';
+import type { Guard, LockOptions, PolylatchEvent } from './shared.mjs';
 
 export * from './shared.mjs';
 
@@ -51,11 +51,17 @@ export interface ConnectOptions {
   program?: string | undefined;
   /** Ends the attempt to connect. */
   signal?: AbortSignal | undefined;
+  /**
+   * Called with every event of this client, beginning with the warnings of connecting, and not any more once `close()` has
+   * resolved. What it throws is reported as an uncaught error.
+   */
+  onEvent?: ((event: PolylatchEvent) => void) | undefined;
   [option: string]:
     | string
     | number
     | boolean
     | AbortSignal
+    | ((event: PolylatchEvent) => void)
     | RedisConnection
     | typeof globalThis.fetch
     | undefined;

@@ -6,15 +6,18 @@ use std::sync::Arc;
 
 use js_sys::Array;
 use polylatch::{Guard, GuardSet, Polylatch};
-use polylatch_bridge::{Failure, Place};
+use polylatch_bridge::{Failure, Place, stats};
 use wasm_bindgen::prelude::*;
 
+use crate::events::Listening;
 use crate::failure::fault;
 
 /// A connected client. Every guard holds it too, so that it can be closed as long as one is left.
 #[wasm_bindgen]
 pub struct NativeClient {
     pub(crate) client: Rc<Polylatch>,
+    /// Brings its events to JavaScript, until it is closed or this is gone.
+    pub(crate) listening: Rc<Option<Listening>>,
 }
 
 #[wasm_bindgen]
@@ -27,6 +30,20 @@ impl NativeClient {
     /// The id under which this client stands in the store.
     pub fn id(&self) -> String {
         self.client.id().as_str().to_owned()
+    }
+
+    /// What it has done, in numbers.
+    pub fn stats(&self) -> JsValue {
+        crate::stats::stats(&self.client.stats())
+    }
+
+    /// The same as text that Prometheus reads, with labels as names and values in turn; or why not.
+    pub fn prometheus(&self, labels: Vec<String>) -> JsValue {
+        let labels: Vec<_> = labels.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+        match stats::prometheus(&self.client.stats(), &labels) {
+            Ok(text) => text.into(),
+            Err(error) => fault(&error.into()),
+        }
     }
 
     /// What this store can do, as JSON.

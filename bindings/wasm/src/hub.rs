@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 
+use crate::events::Listening;
 use crate::failure::fault;
 #[cfg(feature = "consul")]
 use crate::fetch::HostFetch;
@@ -35,7 +36,7 @@ enum Value {
     NotHad,
     Guard(polylatch::Guard, Rc<Polylatch>),
     Set(GuardSet, Rc<Polylatch>),
-    Client(Polylatch),
+    Client(Polylatch, Option<Listening>),
     Json(String),
 }
 
@@ -82,6 +83,7 @@ impl Hub {
         fetch: Option<Function>,
         host: String,
         pid: u32,
+        on_event: Option<Function>,
     ) -> JsValue {
         let options = match connect_options(url, program, options) {
             Ok(options) => options,
@@ -101,7 +103,15 @@ impl Hub {
             Some(fetch) => builder.http(Arc::new(HostFetch(fetch))),
             None => builder,
         };
-        self.start(call, async move { Ok(Value::Client(builder.connect().await?)) })
+        let listening = match on_event.map(Listening::new).transpose() {
+            Ok(listening) => listening,
+            Err(failure) => return fault(&failure),
+        };
+        let builder = match &listening {
+            Some(listening) => builder.on_id(listening.opener()),
+            None => builder,
+        };
+        self.start(call, async move { Ok(Value::Client(builder.connect().await?, listening)) })
     }
 
     /// Acquires one lock. With `waits` unset it answers at once; see `client.mjs` for the ways.
@@ -278,9 +288,12 @@ impl Hub {
     }
 
     pub fn close(&self, call: u32, client: &NativeClient) -> JsValue {
-        let client = Rc::clone(&client.client);
+        let (client, listening) = (Rc::clone(&client.client), Rc::clone(&client.listening));
         self.start(call, async move {
             client.close().await;
+            if let Some(listening) = &*listening {
+                listening.end();
+            }
             Ok(Value::Nothing)
         })
     }
@@ -320,7 +333,9 @@ fn payload(result: Result<Value, Failure>) -> JsValue {
         Ok(Value::NotHad) => JsValue::NULL,
         Ok(Value::Guard(guard, client)) => NativeGuard::new(guard, client).into(),
         Ok(Value::Set(set, client)) => NativeSet { set: Rc::new(set), _client: client }.into(),
-        Ok(Value::Client(client)) => NativeClient { client: Rc::new(client) }.into(),
+        Ok(Value::Client(client, listening)) => {
+            NativeClient { client: Rc::new(client), listening: Rc::new(listening) }.into()
+        }
         Ok(Value::Json(text)) => text.into(),
         Err(failure) => fault(&failure),
     }

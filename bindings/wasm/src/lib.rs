@@ -4,12 +4,13 @@
 //! Everything runs on the host's event loop; there is no thread. So a page that is hidden or a loop that
 //! is blocked renews late, and may lose its lease, which its guard then says by its clock.
 //!
-//! How to read the code: `js/calls.mjs` (how a promise is made of this), `hub`, `redis`, `fetch`.
+//! How to read the code: `js/calls.mjs` (how a promise is made of this), `hub`, `events`, `redis`, `fetch`.
 
 // Elsewhere the crate is empty, so that the whole workspace builds.
 #![cfg(target_family = "wasm")]
 #![allow(missing_debug_implementations, reason = "only JavaScript uses these")]
 
+mod events;
 mod failure;
 #[cfg(feature = "consul")]
 mod fetch;
@@ -20,3 +21,4 @@ mod options;
 mod promise;
 #[cfg(feature = "redis")]
 mod redis;
+mod stats;

@@ -49,7 +49,7 @@ impl PrometheusText {
     /// Adds one value of the metric that was begun last.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         self.series(name, labels, None);
-        let _ = writeln!(self.0, " {value}");
+        let _ = writeln!(self.0, " {}", shown(value));
     }
 
     /// Adds one histogram of the metric that was begun last. `buckets` has the upper bound and the count of each
@@ -74,7 +74,7 @@ impl PrometheusText {
 
     fn series(&mut self, name: &str, labels: &[(&str, &str)], le: Option<f64>) {
         self.0.push_str(name);
-        let le = le.map(|bound| if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() });
+        let le = le.map(|bound| if bound.is_finite() { shown(bound) } else { "+Inf".to_owned() });
         let labels = labels.iter().copied().chain(le.as_deref().map(|le| ("le", le)));
         let mut between = '{';
         for (label, value) in labels {
@@ -104,6 +104,20 @@ impl PrometheusText {
     pub fn into_string(self) -> String {
         self.0
     }
+}
+
+/// Writes a number so that it reads back as the same one.
+#[cfg(not(target_family = "wasm"))]
+fn shown(number: f64) -> String {
+    number.to_string()
+}
+
+// Rust's own way is several kilobytes, which every page would load.
+#[cfg(target_family = "wasm")]
+#[wasm_bindgen::prelude::wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(js_name = String)]
+    fn shown(number: f64) -> String;
 }
 
 /// Refuses names of labels that Prometheus would refuse, repeated ones, and those in `taken`.

@@ -2,8 +2,9 @@
 //! (browser, worker, Node, Deno, edge runtime). Tasks are microtasks, timers are `setTimeout`.
 //!
 //! For `wasm32-unknown-unknown` the core's manifest puts this crate in the place of tokio, under its
-//! name, so that the core is written once. Synchronisation and `select!` are tokio's own. What is missing
-//! here (sockets, threads, blocking) does not compile, instead of panicking at run time.
+//! name, so that the core is written once. The macros of `tracing` come from here too ([`events`]). Synchronisation
+//! and `select!` are tokio's own. What is missing here (sockets, threads, blocking) does not compile, instead of
+//! panicking at run time.
 //!
 //! On other targets this crate is empty.
 #![cfg(target_family = "wasm")]
@@ -13,6 +14,7 @@ compile_error!("timers and tasks live in one thread here; build without the targ
 
 pub use tokio::{join, pin, select, sync};
 
+pub mod events;
 pub mod runtime;
 pub mod task;
 pub mod time;

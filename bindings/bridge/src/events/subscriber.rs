@@ -10,6 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, set_global_default};
 use tracing::{Metadata, Subscriber};
 
+use super::naming::{finished, put};
 use super::{Event, Level, Value, deliver, wanted};
 
 /// The least level that is wanted: 0 debug, 1 info and above, 2 nothing.
@@ -70,8 +71,7 @@ impl Subscriber for Ear {
         let mut made =
             Event { level, name: String::new(), message: String::new(), client: None, fields: Vec::new() };
         event.record(&mut Fields(&mut made));
-        finish(&mut made);
-        deliver(made);
+        deliver(finished(made));
     }
 
     // There are no spans.
@@ -84,40 +84,11 @@ impl Subscriber for Ear {
     fn exit(&self, _: &Id) {}
 }
 
-/// Levels as programs want them, and texts for events that have none in the core.
-fn finish(event: &mut Event) {
-    let (level, message) = match event.name.as_str() {
-        "waiting" => (Level::Debug, "waiting for the lock"),
-        "acquired" => (Level::Debug, "acquired the lock"),
-        "released" => (Level::Debug, "released the lock"),
-        // Tried again; `endangered` says when it matters.
-        "renewal_failed" => (Level::Debug, ""),
-        "lost" => (Level::Error, ""),
-        "" => {
-            event.name = "notice".into();
-            (event.level, "")
-        }
-        _ => (event.level, ""),
-    };
-    event.level = level;
-    if event.message.is_empty() {
-        event.message = if message.is_empty() { event.name.replace('_', " ") } else { message.to_owned() };
-    }
-}
-
 struct Fields<'event>(&'event mut Event);
 
 impl Fields<'_> {
     fn put(&mut self, field: &Field, value: Value) {
-        let event = &mut *self.0;
-        match (field.name(), value) {
-            ("event", Value::Text(name)) => event.name = name,
-            ("message", Value::Text(message)) => event.message = message,
-            ("client", Value::Text(client)) => event.client = Some(client),
-            // As guards and snapshots call it.
-            ("token", value) => event.fields.push(("fencing_token", value)),
-            (name, value) => event.fields.push((name, value)),
-        }
+        put(self.0, field.name(), value);
     }
 }
 

@@ -19,7 +19,7 @@ fn queue(number: u64, wants_debug: bool) -> (Arc<Events>, mpsc::Receiver<()>, Co
         let _ = unpoisoned(&ring).send(());
     });
     let to = Arc::clone(&events);
-    let listener = Listener { events: Arc::new(move || Arc::clone(&to)), number, wants_debug };
+    let listener = Listener { events: Arc::new(move || Ok(Arc::clone(&to))), number, wants_debug };
     let url = Some(format!("memory:events-{number}"));
     (events, rung, ConnectOptions { url, listener: Some(listener), ..ConnectOptions::default() })
 }
@@ -108,4 +108,32 @@ fn a_host_that_takes_nothing_is_told_how_much_was_dropped() {
     assert_eq!(heard.len(), MOST + 2);
     assert_eq!(heard[MOST], Heard::Ended(9));
     assert!(matches!(&heard[MOST + 1], Heard::Event(event, None) if event.line().ends_with("(dropped=3)")));
+}
+
+#[test]
+fn an_inbox_has_the_events_of_its_client_in_their_order_and_then_ends() {
+    let inbox = Inbox::new();
+    let options = ConnectOptions {
+        url: Some("memory:inbox".into()),
+        listener: Some(inbox.listener()),
+        ..ConnectOptions::default()
+    };
+    let names = run(async {
+        let (client, route) = options.connect().await.unwrap();
+        let other = Polylatch::connect("memory:inbox").await.unwrap();
+        let (_events, _rung, options) = queue(10, true);
+        let (another, _route) = options.connect().await.unwrap();
+        for client in [&client, &other, &another] {
+            client.lock("a").acquire().await.unwrap().release().await.unwrap();
+        }
+        client.close().await;
+        drop(route);
+        let mut heard = Vec::new();
+        while let Some(events) = inbox.next().await {
+            heard.extend(events);
+        }
+        assert!(heard.iter().all(|event| event.client.as_deref() == Some(client.id().as_str())), "{heard:?}");
+        heard.into_iter().map(|event| event.name).collect::<Vec<_>>()
+    });
+    assert_eq!(names, ["acquired", "released"]);
 }

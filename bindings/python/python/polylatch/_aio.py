@@ -16,7 +16,7 @@ from ._aio_held import AsyncGuard, AsyncGuardSet, carry_out, leave
 from ._decorate import decorate_async, no_such_member
 
 if TYPE_CHECKING:
-    from ._polylatch import BreakResult, Capability, Event, Seconds, Snapshot
+    from ._polylatch import BreakResult, Capability, Event, Seconds, Snapshot, Stats
 
 _F = TypeVar("_F", bound=Callable[..., Awaitable[Any]])
 
@@ -330,6 +330,14 @@ class AsyncClient:
     def url(self) -> str:
         """The store's URL without its secrets."""
         return self._native.url
+
+    def stats(self) -> Stats:
+        """Returns what this client has done, in numbers; see :meth:`polylatch.Client.stats`."""
+        return self._native.stats()
+
+    def prometheus(self, labels: Optional[dict[str, str]] = None) -> str:
+        """Returns the same as text that Prometheus reads; see :meth:`polylatch.Client.prometheus`."""
+        return self._native.prometheus(labels)
 
     @property
     def capability(self) -> Capability:

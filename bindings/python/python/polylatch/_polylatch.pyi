@@ -129,6 +129,27 @@ class Event(_EventBase, total=False):
     findings: str
     dropped: int
 
+class Histogram(TypedDict):
+    bounds: list[float]
+    counts: list[int]
+    sum: float
+    count: int
+
+class Stats(TypedDict):
+    backend: str
+    wait: Histogram
+    hold: Histogram
+    renewal_lag: Histogram
+    acquired: int
+    refused: int
+    timed_out: int
+    failed: int
+    cancelled: int
+    waiting: int
+    held: int
+    losses: dict[str, int]
+    errors: dict[str, int]
+
 __version__: str
 
 def connect(
@@ -209,6 +230,8 @@ class Client:
         self, name: Optional[str] = None, *, prefix: Optional[str] = None, limit: Optional[int] = None
     ) -> Snapshot: ...
     def break_lease(self, name: str, *, fencing_token: int, by: str, reason: str) -> BreakResult: ...
+    def stats(self) -> Stats: ...
+    def prometheus(self, labels: Optional[dict[str, str]] = None) -> str: ...
     def close(self) -> None: ...
     @property
     def id(self) -> str: ...

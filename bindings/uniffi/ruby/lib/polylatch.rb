@@ -21,11 +21,16 @@ module Polylatch
   # POLYLATCH_URL says, or else to an embedded file. Other keywords are options of the URL, such as
   # <tt>prefix: "shop"</tt>; +program+ is the name that people see beside held locks.
   #
+  # +on_event+ is called with every event of this client: an object with +event+ (such as "lost"), +level+ ("debug",
+  # "info", "warning" or "error"), +message+, +line+ (for a log), +client+ and, as far as they apply, +lock+,
+  # +fencing_token+, +reason+, +error+ and others. It runs on a thread of its own, one event after the other, and
+  # holds up no lock. What it raises goes to Kernel#warn. It is not called any more once #close has returned.
+  #
   # With a block, yields the client, closes it, and returns what the block did.
   #
   # Raises InvalidConfig, BackendUnavailable, BackendRejected, NameConflict.
-  def self.connect(url = nil, program: nil, **options)
-    client = Client.open(url, program, options)
+  def self.connect(url = nil, program: nil, on_event: nil, **options)
+    client = Client.open(url, program, on_event, options)
     return client unless block_given?
 
     begin
@@ -43,4 +48,5 @@ require_relative "polylatch/errors"
 require_relative "polylatch/words"
 require_relative "polylatch/guard"
 require_relative "polylatch/lock"
+require_relative "polylatch/listening"
 require_relative "polylatch/client"

@@ -4,10 +4,13 @@ module Polylatch
   # One client of one store of locks; one per process is enough. Every thread may use it, and a forked child
   # too: there it connects anew.
   class Client
-    attr_reader :native # :nodoc:
+    def self.open(url, program, on_event, options) # :nodoc:
+      unless on_event.nil? || on_event.respond_to?(:call)
+        raise TypeError, "on_event must respond to call, as a Proc or a Method does, not #{on_event.class}"
+      end
 
-    def self.open(url, program, options) # :nodoc:
       native = PolylatchNative::NativeClient.new
+      listening = on_event && Listening.new(native.events, on_event)
       entries = options.map do |key, value|
         PolylatchNative::OptionEntry.new(key: key.to_s, word: Words.word(key.to_s, value))
       end
@@ -16,12 +19,20 @@ module Polylatch
         language: "ruby", options: entries
       )
       Told.told { native.connect(with) }
-      new(native)
+      new(native, listening)
     end
     private_class_method :new
 
-    def initialize(native) # :nodoc:
+    def initialize(native, listening) # :nodoc:
       @native = native
+      @listening = listening
+      listening&.here
+    end
+
+    def native # :nodoc:
+      # A forked child has none of its parent's threads.
+      @listening&.here
+      @native
     end
 
     # Names a lock, with how it is to be acquired. Nothing is sent before it is.
@@ -74,10 +85,30 @@ module Polylatch
       end
     end
 
-    # Ends waiting, releases what is held, and waits (at most 5 s) until the store knows. Repeatable.
+    # Ends waiting, releases what is held, and waits (at most 5 s) until the store knows, then (at most 5 s) until
+    # +on_event+ has had all events: it is not called any more then. Repeatable.
     def close
-      Told.told { native.shut_down }
+      Told.told { @native.shut_down }
+      @listening&.finish
       nil
+    end
+
+    # What this client has done since it was made, in numbers: an object with +acquired+, +refused+, +timed_out+,
+    # +failed+, +cancelled+ (how acquisitions ended), +waiting+ and +held+ (now), +losses+ and +errors+ (counts by
+    # code), and the histograms +wait+, +hold+ and +renewal_lag+, each with +bounds+ (seconds), +counts+ (one more:
+    # for all above), +sum+ and +count+. Costs no request.
+    def stats
+      Told.told { @native.stats }
+    end
+
+    # The same as text that Prometheus reads, with these labels on every line; the label +backend+ is there already.
+    #
+    # Raises InvalidArgument for a label that Prometheus does not accept.
+    def prometheus(labels = {})
+      pairs = labels.to_h do |name, value|
+        [Words.text("a label", name.is_a?(Symbol) ? name.name : name), Words.text("the label #{name}", value)]
+      end
+      Told.told { @native.prometheus(pairs) }
     end
 
     # The id under which this client stands in the store.

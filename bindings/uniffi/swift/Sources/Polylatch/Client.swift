@@ -3,9 +3,12 @@ import PolylatchNative
 public typealias BreakResult = PolylatchNative.BreakResult
 public typealias Capability = PolylatchNative.Capability
 public typealias ClientView = PolylatchNative.ClientView
+public typealias Histogram = PolylatchNative.Histogram
 public typealias HolderView = PolylatchNative.HolderView
+public typealias LockEvent = PolylatchNative.LockEvent
 public typealias LockView = PolylatchNative.LockView
 public typealias Snapshot = PolylatchNative.Snapshot
+public typealias Stats = PolylatchNative.Stats
 public typealias WaiterView = PolylatchNative.WaiterView
 
 /// The value of an option of a client: a literal, or a duration.
@@ -37,9 +40,11 @@ public enum OptionValue: Sendable, Equatable, ExpressibleByStringLiteral, Expres
 /// Leases are renewed by a native thread, whatever the program does meanwhile.
 public final class Client: Sendable {
     let native: NativeClient
+    private let listening: Listening?
 
-    private init(_ native: NativeClient) {
+    private init(_ native: NativeClient, _ listening: Listening?) {
         self.native = native
+        self.listening = listening
     }
 
     /// Connects to the store at `url`, such as `redis://localhost` or `sqlite:locks.db`; without one, to what
@@ -48,15 +53,23 @@ public final class Client: Sendable {
     /// `program` is the name that people see beside held locks. `options` are those of the URL. The store is asked
     /// once, so a wrong password is an error here.
     ///
+    /// `onEvent` is called with every event of this client, beginning with the warnings of connecting; see
+    /// ``LockEvent``. It is called in a task of its own, in the order of the events, and holds up no lock. It is not
+    /// called any more once ``close()`` has returned.
+    ///
     /// Throws `invalid_config`, `backend_unavailable`, `backend_rejected`, `name_conflict`.
     public static func connect(
-        url: String? = nil, program: String? = nil, options: [String: OptionValue] = [:]
+        url: String? = nil, program: String? = nil, options: [String: OptionValue] = [:],
+        onEvent: (@Sendable (LockEvent) -> Void)? = nil
     ) async throws -> Client {
         let native = NativeClient()
+        let events = onEvent == nil ? nil : native.events()
         let entries = options.map { OptionEntry(key: $0.key, word: $0.value.word) }
         let with = ConnectWith(url: url, program: program, language: "swift", options: entries)
         try await told { try await native.connect(with: with) }
-        return Client(native)
+        var listening: Listening?
+        if let events, let onEvent { listening = Listening(events, onEvent) }
+        return Client(native, listening)
     }
 
     /// The id under which this client stands in the store.
@@ -64,6 +77,16 @@ public final class Client: Sendable {
 
     /// The store's URL without its secrets.
     public func url() throws -> String { try told { try native.url() } }
+
+    /// What this client has done since it was made, in numbers. Costs no request.
+    public func stats() throws -> Stats { try told { try native.stats() } }
+
+    /// The same as text that Prometheus reads, with these labels on every line; the label `backend` is there already.
+    ///
+    /// Throws `invalid_argument` for a label that Prometheus does not accept.
+    public func prometheus(labels: [String: String] = [:]) throws -> String {
+        try told { try native.prometheus(labels: labels) }
+    }
 
     /// What this store, as configured, can do.
     public func capability() throws -> Capability { try told { try native.capability() } }
@@ -138,10 +161,11 @@ public final class Client: Sendable {
         }
     }
 
-    /// Ends waiting, releases what is held, and waits (at most 5 s) until the store knows; also in a cancelled task.
-    /// Repeatable. Later acquisitions throw `canceled`.
+    /// Ends waiting, releases what is held, and waits (at most 5 s) until the store knows, then (at most 5 s) until
+    /// `onEvent` has had all events; also in a cancelled task. Repeatable. Later acquisitions throw `canceled`.
     public func close() async throws {
         try await told { try await native.shutDown() }
+        await listening?.finish()
     }
 
     private func one(

@@ -19,9 +19,12 @@ import kotlin.time.toKotlinDuration
 public typealias BreakResult = polylatch.ffi.BreakResult
 public typealias Capability = polylatch.ffi.Capability
 public typealias ClientView = polylatch.ffi.ClientView
+public typealias Histogram = polylatch.ffi.Histogram
 public typealias HolderView = polylatch.ffi.HolderView
+public typealias LockEvent = polylatch.ffi.LockEvent
 public typealias LockView = polylatch.ffi.LockView
 public typealias Snapshot = polylatch.ffi.Snapshot
+public typealias Stats = polylatch.ffi.Stats
 public typealias WaiterView = polylatch.ffi.WaiterView
 
 /**
@@ -30,7 +33,7 @@ public typealias WaiterView = polylatch.ffi.WaiterView
  *
  * Leases are renewed by a native thread, whatever the virtual machine does meanwhile.
  */
-public class Client internal constructor(internal val native: NativeClient) {
+public class Client internal constructor(internal val native: NativeClient, private val listening: Listening?) {
     public companion object {
         /**
          * Connects to the store at [url], such as `redis://localhost` or `sqlite:locks.db`; without one, to
@@ -39,6 +42,11 @@ public class Client internal constructor(internal val native: NativeClient) {
          * [program] is the name that people see beside held locks. [options] are those of the URL: texts,
          * numbers, Booleans and durations. The store is asked once, so a wrong password is an error here.
          *
+         * [onEvent] is called with every event of this client, beginning with the warnings of connecting; see
+         * [LockEvent]. It is called on a thread of its own, in the order of the events, so it may block and holds up no
+         * lock. What it throws goes to that thread's handler of uncaught exceptions, and the next event comes all the
+         * same. It is not called any more once [close] has returned.
+         *
          * Throws [InvalidConfigException], [BackendUnavailableException], [BackendRejectedException],
          * [NameConflictException].
          */
@@ -46,22 +54,26 @@ public class Client internal constructor(internal val native: NativeClient) {
             url: String? = null,
             program: String? = null,
             options: Map<String, Any> = emptyMap(),
-        ): Client = open("kotlin", url, program, options)
+            onEvent: ((LockEvent) -> Unit)? = null,
+        ): Client = open("kotlin", url, program, options, onEvent)
 
         internal suspend fun open(
             language: String,
             url: String?,
             program: String?,
             options: Map<String, Any>,
+            onEvent: ((LockEvent) -> Unit)?,
         ): Client {
             CallbackThread
             val native = NativeClient()
+            val listening = onEvent?.let { Listening(native.events(), it) }
             var connected = false
             try {
                 val entries = options.map { (key, value) -> OptionEntry(key, word(key, value)) }
                 dispatched { native.connect(ConnectWith(url, program, language, entries)) }
                 connected = true
-                return Client(native)
+                listening?.begin()
+                return Client(native, listening)
             } finally {
                 if (!connected) native.destroy()
             }
@@ -73,6 +85,16 @@ public class Client internal constructor(internal val native: NativeClient) {
 
     /** The store's URL without its secrets. */
     public val url: String get() = told { native.url() }
+
+    /** What this client has done since it was made, in numbers. Costs no request. */
+    public val stats: Stats get() = told { native.stats() }
+
+    /**
+     * The same as text that Prometheus reads, with these labels on every line; the label `backend` is there already.
+     *
+     * Throws [InvalidArgumentException] for a label that Prometheus does not accept.
+     */
+    public fun prometheus(labels: Map<String, String> = emptyMap()): String = told { native.prometheus(labels) }
 
     /** What this store, as configured, can do. */
     public val capability: Capability get() = told { native.capability() }
@@ -169,10 +191,14 @@ public class Client internal constructor(internal val native: NativeClient) {
         dispatched { native.breakLease(name, fencingToken, by, reason) }
 
     /**
-     * Ends waiting, releases what is held, and waits (at most 5 s) until the store knows; goes on to its end
-     * also in a cancelled coroutine. Repeatable. Later acquisitions throw [CanceledException].
+     * Ends waiting, releases what is held, and waits (at most 5 s) until the store knows, then (at most 5 s) until
+     * the listener has had all events; goes on to its end also in a cancelled coroutine. Repeatable. Later
+     * acquisitions throw [CanceledException].
      */
-    public suspend fun close(): Unit = finishing { native.shutDown() }
+    public suspend fun close(): Unit = finishing {
+        native.shutDown()
+        listening?.finish()
+    }
 
     /** Runs [block] and closes the client. */
     public suspend fun <T> use(block: suspend (Client) -> T): T = try {

@@ -7,7 +7,9 @@ package polylatch.blocking
 import kotlinx.coroutines.runBlocking
 import polylatch.Capability
 import polylatch.ffi.BreakResult
+import polylatch.ffi.LockEvent
 import polylatch.ffi.Snapshot
+import polylatch.ffi.Stats
 import java.time.Duration
 import java.util.function.Consumer
 import kotlin.time.toJavaDuration
@@ -16,7 +18,7 @@ import kotlin.time.toKotlinDuration
 /** One client of one store of locks; see [polylatch.Client]. Closing it releases what it holds. */
 public class Client private constructor(private val client: polylatch.Client) : AutoCloseable {
     public companion object {
-        /** Connects; see [polylatch.Client.connect]. */
+        /** Connects; see [polylatch.Client.connect]. [onEvent] is called with every event of this client. */
         @JvmStatic
         @JvmOverloads
         @Throws(InterruptedException::class)
@@ -24,7 +26,8 @@ public class Client private constructor(private val client: polylatch.Client) : 
             url: String? = null,
             options: Map<String, Any> = emptyMap(),
             program: String? = null,
-        ): Client = Client(runBlocking { polylatch.Client.open("java", url, program, options) })
+            onEvent: Consumer<LockEvent>? = null,
+        ): Client = Client(runBlocking { polylatch.Client.open("java", url, program, options, onEvent?.let { it::accept }) })
     }
 
     /** The id under which this client stands in the store. */
@@ -32,6 +35,13 @@ public class Client private constructor(private val client: polylatch.Client) : 
 
     /** The store's URL without its secrets. */
     public val url: String get() = client.url
+
+    /** What this client has done since it was made, in numbers; see [polylatch.Client.stats]. */
+    public val stats: Stats get() = client.stats
+
+    /** The same as text that Prometheus reads; see [polylatch.Client.prometheus]. */
+    @JvmOverloads
+    public fun prometheus(labels: Map<String, String> = emptyMap()): String = client.prometheus(labels)
 
     /** What this store, as configured, can do. */
     public val capability: Capability get() = client.capability
