@@ -5,6 +5,7 @@ const { connect } = require('./connect.cjs');
 const { Guard, GuardSet } = require('./guard.cjs');
 const { FencedUpdate } = require('./fenced.cjs');
 const { TokenGate } = require('./gate.cjs');
+const { observeWithOpenTelemetry, registerWithPromClient } = require('./metrics.cjs');
 const { errorOf: _, wrongType: __, canceled: ___, ...errors } = require('./errors.cjs');
 
 module.exports = {
@@ -16,5 +17,7 @@ module.exports = {
   GuardSet,
   FencedUpdate,
   TokenGate,
+  observeWithOpenTelemetry,
+  registerWithPromClient,
   ...errors,
 };

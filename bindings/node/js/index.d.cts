@@ -188,6 +188,42 @@ export class Semaphore {
   tryAcquire(count?: number, options?: TryOptions): Promise<Guard | null>;
 }
 
+/** How many durations fell into which range. */
+export interface Histogram {
+  /** The largest duration of each range, in seconds. */
+  bounds: number[];
+  /** How many fell into each range alone; one more than there are bounds, for all above. */
+  counts: number[];
+  /** Seconds in all. */
+  sum: number;
+  count: number;
+}
+
+/** What one client has done since it was made. Counts only grow; `waiting` and `held` are of now. */
+export interface Stats {
+  backend: string;
+  /** From the call of `lock` until it was held, of the calls that got it. */
+  wait: Histogram;
+  /** From the grant of a lease to its release or loss. */
+  hold: Histogram;
+  /** From when a renewal was due until the store confirmed it. */
+  renewalLag: Histogram;
+  /** Acquisitions by how they ended. For a set of locks, each lock counts. */
+  acquired: number;
+  refused: number;
+  timedOut: number;
+  failed: number;
+  cancelled: number;
+  /** Acquisitions that are queued now. */
+  waiting: number;
+  /** Leases that are held now. */
+  held: number;
+  /** Lost leases by reason, such as `expired`; all reasons are there. */
+  losses: Record<string, number>;
+  /** Failed operations by the code of their error; all codes are there. */
+  errors: Record<string, number>;
+}
+
 /** What a store, as configured, can do. */
 export interface Capability {
   backend: string;
@@ -306,6 +342,13 @@ export class Client implements AsyncDisposable {
   /** The store's URL without its secrets. */
   readonly url: string;
   readonly capability: Capability;
+  /** What this client has done since it was made, in numbers. Costs no request. */
+  readonly stats: Stats;
+  /**
+   * The same as text that Prometheus reads, with these labels on every line; the label `backend` is there already.
+   * @throws {InvalidArgumentError} for a label that Prometheus does not accept
+   */
+  prometheus(labels?: Record<string, string>): string;
   /**
    * Acquires a lock, waiting as long as the options say. While it waits, the process stays alive.
    * @throws {WaitTimeoutError} with who holds it; {@link NameConflictError} if foreign data stands under the
@@ -399,6 +442,36 @@ export class FencedUpdate {
   /** Which column's value each parameter of the probe is. */
   readonly probeParameters: string[];
 }
+
+/**
+ * Registers the numbers of these clients with a registry of `prom-client`; those of clients of one kind of store are
+ * added up. Once for a registry. Metrics: `polylatch_wait_seconds`, `polylatch_held_seconds`,
+ * `polylatch_renewal_lag_seconds`, `polylatch_acquisitions_total`, `polylatch_losses_total`, `polylatch_errors_total`,
+ * `polylatch_waiting`, `polylatch_held`.
+ */
+export function registerWithPromClient(
+  registry: { registerMetric(metric: any): void },
+  ...clients: Client[]
+): void;
+
+/**
+ * Makes observable instruments of a meter of `@opentelemetry/api` for the same numbers. OpenTelemetry has no observable
+ * histograms, so each histogram is three counters: `…_seconds_sum`, `…_seconds_count`, and `…_seconds_bucket` by the
+ * attribute `le`, cumulative.
+ */
+export function observeWithOpenTelemetry(
+  meter: {
+    createObservableCounter(
+      name: string,
+      options?: any,
+    ): { addCallback(callback: (result: any) => void): void };
+    createObservableUpDownCounter(
+      name: string,
+      options?: any,
+    ): { addCallback(callback: (result: any) => void): void };
+  },
+  ...clients: Client[]
+): void;
 
 export type ErrorCode =
   | 'invalid_config'

@@ -12,6 +12,8 @@ export const {
   GuardSet,
   FencedUpdate,
   TokenGate,
+  observeWithOpenTelemetry,
+  registerWithPromClient,
   PolylatchError,
   InvalidConfigError,
   InvalidArgumentError,

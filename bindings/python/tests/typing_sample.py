@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Literal, Optional
 
 import polylatch
+from polylatch.metrics import PrometheusCollector
 
 
 def threads() -> int:
@@ -14,6 +15,8 @@ def threads() -> int:
             remaining: float = guard.remaining
             quality: Literal["none", "time-floored", "strict"] = guard.fence_quality
             lost: bool = guard.lost.wait(0)
+            numbers: int = client.stats()["wait"]["count"] + len(client.prometheus({"service": "shop"}))
+            PrometheusCollector(client)
             reason: Optional[str] = guard.lost.reason
             guard.on_lost(print)
             guard.check()
@@ -40,7 +43,18 @@ def threads() -> int:
         gate = polylatch.TokenGate()
         gate.admit(token)
         sequencer = polylatch.Sequencer(f"name=a; token={token}")
-        print(remaining, quality, lost, reason, upgraded, tokens, text, holders, sequencer.fencing_token)
+        print(
+            numbers,
+            remaining,
+            quality,
+            lost,
+            reason,
+            upgraded,
+            tokens,
+            text,
+            holders,
+            sequencer.fencing_token,
+        )
     return token
 
 

@@ -74,7 +74,7 @@ export interface ConnectOptions {
 export function connect(options: ConnectOptions): Promise<import('./shared.mjs').Client>;
 export function connect(
   url: string,
-  options?: Omit<ConnectOptions, 'url'>,
+  options?: ConnectOptions & { url?: undefined },
 ): Promise<import('./shared.mjs').Client>;
 
 /** A lock as a callback of {@link LockManager.request} gets it. */

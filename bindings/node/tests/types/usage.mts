@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 
+import { metrics } from '@opentelemetry/api';
 import {
   type BreakOutcome,
   type Client,
@@ -10,9 +11,14 @@ import {
   type Guard,
   LeaseLostError,
   type LockOptions,
+  observeWithOpenTelemetry,
   PolylatchError,
+  type PolylatchEvent,
+  registerWithPromClient,
   type Snapshot,
+  type Stats,
 } from 'polylatch';
+import { Registry } from 'prom-client';
 
 const kept: LockOptions = { lease: 30_000, wait: 5_000, label: 'orders', fifo: true };
 
@@ -72,5 +78,16 @@ await assert.rejects(client.tryLock('a', { wait: 5 }), TypeError);
 await assert.rejects(client.lock('a', { lease: '5s' }), TypeError);
 // @ts-expect-error a token is a bigint
 await assert.rejects(client.breakLease({ name: 'a', expected: 1, by: 'b', reason: 'c' }), TypeError);
+
+const events: PolylatchEvent[] = [];
+await using heard: Client = await connect('memory:types', { onEvent: (event) => events.push(event) });
+await heard.withLock('heard', () => {});
+const stats: Stats = heard.stats;
+const count: number | undefined = stats.wait.counts[0];
+assert.deepEqual([stats.acquired, stats.losses.expired, typeof count], [1, 0, 'number']);
+heard.prometheus({ service: 'shop' }) satisfies string;
+// The libraries' own types fit.
+registerWithPromClient(new Registry(), heard);
+observeWithOpenTelemetry(metrics.getMeter('types'), heard);
 
 console.log('types: fine');

@@ -10,7 +10,9 @@ import {
   httpRedisConnection,
   type LockOptions,
   PolylatchError,
+  type PolylatchEvent,
   type RedisConnection,
+  type Stats,
 } from 'polylatch-wasm';
 
 const kept: LockOptions = { lease: 30_000, wait: 5_000, label: 'orders' };
@@ -46,5 +48,11 @@ const misspelt = { mod: 'shared' };
 await assert.rejects(client.locks.request('a', misspelt, String), TypeError);
 // @ts-expect-error a lease is a number of milliseconds
 await assert.rejects(client.lock('a', { lease: '5s' }), TypeError);
+
+const events: PolylatchEvent[] = [];
+await using heard: Client = await connect('memory:types', { onEvent: (event) => events.push(event) });
+await heard.withLock('heard', () => {});
+const stats: Stats = heard.stats;
+assert.deepEqual([stats.acquired, stats.hold.count], [1, 1]);
 
 console.log('types: fine');
