@@ -66,6 +66,8 @@ pub struct Blocker {
     pub party: usize,
     /// The lock that it waits for, by its place; `None` at the root.
     pub waits_for: Option<usize>,
+    /// Its waits for that lock, by their places among the waits, in the order of the queue: one for each task.
+    pub waits: Vec<usize>,
     /// How many parties wait for it, directly or not.
     pub blocked: usize,
     /// Who waits for it directly.
@@ -124,42 +126,88 @@ impl Graph {
     fn grow(&self) -> Vec<Blocker> {
         let mut held_by: HashMap<usize, Vec<usize>> = HashMap::new();
         for edge in &self.holds {
-            held_by.entry(edge.party).or_default().push(edge.lock);
+            let held = held_by.entry(edge.party).or_default();
+            if !held.contains(&edge.lock) {
+                held.push(edge.lock);
+            }
         }
         let mut waiters: HashMap<usize, Vec<usize>> = HashMap::new();
-        for edge in &self.waits {
-            waiters.entry(edge.lock).or_default().push(edge.party);
+        for (at, edge) in self.waits.iter().enumerate() {
+            waiters.entry(edge.lock).or_default().push(at);
         }
-        let waiting: HashSet<usize> = self.waits.iter().map(|edge| edge.party).collect();
+        // Who only waits for what another task of it holds waits for no other.
+        let holds =
+            |edge: &Edge| held_by.get(&edge.party).is_some_and(|held: &Vec<usize>| held.contains(&edge.lock));
+        let waiting: HashSet<usize> =
+            self.waits.iter().filter(|edge| !holds(edge)).map(|edge| edge.party).collect();
         let mut roots: Vec<usize> =
             held_by.keys().copied().filter(|party| !waiting.contains(party)).collect();
         roots.sort_unstable();
-        let mut trees: Vec<Blocker> = roots
-            .into_iter()
-            .map(|root| {
-                let mut seen = HashSet::from([root]);
-                let behind = branches(root, &held_by, &waiters, &mut seen, MOST_LEVELS);
-                Blocker { party: root, waits_for: None, blocked: seen.len() - 1, behind }
-            })
-            .collect();
+        let root = |party: usize, seen: &mut HashSet<usize>| {
+            seen.insert(party);
+            let before = seen.len();
+            let behind = self.branches(party, &held_by, &waiters, seen, MOST_LEVELS);
+            Blocker { party, waits_for: None, waits: Vec::new(), blocked: seen.len() - before, behind }
+        };
+        let mut trees: Vec<Blocker> =
+            roots.into_iter().map(|party| root(party, &mut HashSet::new())).collect();
         // What is left is behind a ring, or in one that is not to be shown.
         let mut told = HashSet::new();
         trees.iter().for_each(|tree| parties_of(tree, &mut told));
         told.extend(self.parties_in_rings());
         let mut left: Vec<usize> = held_by.keys().copied().collect();
         left.sort_unstable();
-        for root in left {
+        for party in left {
             let mut seen = told.clone();
-            seen.insert(root);
-            let before = seen.len();
-            let behind = branches(root, &held_by, &waiters, &mut seen, MOST_LEVELS);
-            if !behind.is_empty() {
-                trees.push(Blocker { party: root, waits_for: None, blocked: seen.len() - before, behind });
+            let tree = root(party, &mut seen);
+            if tree.blocked > 0 {
+                trees.push(tree);
                 told = seen;
             }
         }
         trees.sort_by_key(|tree| std::cmp::Reverse(tree.blocked));
         trees
+    }
+
+    /// Who waits for what a party holds, each party once; its own tasks at every lock, without more behind them.
+    fn branches(
+        &self,
+        party: usize,
+        held_by: &HashMap<usize, Vec<usize>>,
+        waiters: &HashMap<usize, Vec<usize>>,
+        seen: &mut HashSet<usize>,
+        levels: usize,
+    ) -> Vec<Blocker> {
+        let mut found = Vec::new();
+        if levels == 0 {
+            return found;
+        }
+        for &lock in held_by.get(&party).into_iter().flatten() {
+            let mut tasks: Vec<(usize, Vec<usize>)> = Vec::new();
+            let mut places: HashMap<usize, usize> = HashMap::new();
+            for &wait in waiters.get(&lock).into_iter().flatten() {
+                let next = self.waits[wait].party;
+                let place = *places.entry(next).or_insert_with(|| {
+                    tasks.push((next, Vec::new()));
+                    tasks.len() - 1
+                });
+                tasks[place].1.push(wait);
+            }
+            for (next, waits) in tasks {
+                let new = seen.insert(next);
+                if !new && next != party {
+                    continue;
+                }
+                let before = seen.len();
+                let behind = match new {
+                    true => self.branches(next, held_by, waiters, seen, levels - 1),
+                    false => Vec::new(),
+                };
+                let blocked = seen.len() - before;
+                found.push(Blocker { party: next, waits_for: Some(lock), waits, blocked, behind });
+            }
+        }
+        found
     }
 
     /// The parties that are in a ring that is shown.
@@ -204,8 +252,16 @@ impl Graph {
             }
         }
         for tree in &self.trees {
-            let blocked = count(tree.blocked, "client", "clients");
-            line(0, format!("{} holds up {blocked}:", self.parties[tree.party].who));
+            let own: usize =
+                tree.behind.iter().filter(|next| next.party == tree.party).map(|next| next.waits.len()).sum();
+            let mut blocked = vec![];
+            if tree.blocked > 0 || own == 0 {
+                blocked.push(count(tree.blocked, "client", "clients"));
+            }
+            if own > 0 {
+                blocked.push(format!("{own} of its own tasks"));
+            }
+            line(0, format!("{} holds up {}:", self.parties[tree.party].who, blocked.join(" and ")));
             let mut open: Vec<(usize, &Blocker)> = tree.behind.iter().rev().map(|next| (1, next)).collect();
             while let Some((level, blocker)) = open.pop() {
                 let lock = blocker.waits_for.map(|at| harmless(&self.locks[at].lock)).unwrap_or_default();
@@ -213,7 +269,8 @@ impl Graph {
                     0 => String::new(),
                     blocked => format!(", and holds up {}", count(blocked, "client", "clients")),
                 };
-                line(level, format!("{} waits for {lock}{more}", self.parties[blocker.party].who));
+                let who = &self.parties[blocker.party].who;
+                line(level, format!("{who}{} waits for {lock}{more}", self.tasks(&blocker.waits)));
                 open.extend(blocker.behind.iter().rev().map(|next| (level + 1, next)));
             }
         }
@@ -227,6 +284,28 @@ impl Graph {
             text.push_str("No client waits.\n");
         }
         text
+    }
+
+    /// The tasks of a party that wait, behind its name: their number if there are several, and their labels.
+    fn tasks(&self, waits: &[usize]) -> String {
+        const MOST_LABELS: usize = 5;
+        let [first, ..] = waits else { return String::new() };
+        if waits.len() == 1 {
+            return quoted(&self.waits[*first].label);
+        }
+        let mut labels: Vec<String> = Vec::new();
+        for label in waits.iter().map(|at| &self.waits[*at].label).filter(|label| !label.is_empty()) {
+            let label = format!("\"{label}\"");
+            if !labels.contains(&label) {
+                labels.push(label);
+            }
+        }
+        if labels.len() > MOST_LABELS {
+            labels.truncate(MOST_LABELS);
+            labels.push("…".into());
+        }
+        let labels = if labels.is_empty() { String::new() } else { format!(": {}", labels.join(", ")) };
+        format!(" ({} tasks{labels})", waits.len())
     }
 
     fn who(&self, connection: &ConnectionId, id: &ClientId) -> String {
@@ -250,28 +329,4 @@ fn quoted(label: &str) -> String {
 fn parties_of(tree: &Blocker, found: &mut HashSet<usize>) {
     found.insert(tree.party);
     tree.behind.iter().for_each(|next| parties_of(next, found));
-}
-
-fn branches(
-    party: usize,
-    held_by: &HashMap<usize, Vec<usize>>,
-    waiters: &HashMap<usize, Vec<usize>>,
-    seen: &mut HashSet<usize>,
-    levels: usize,
-) -> Vec<Blocker> {
-    let mut found = Vec::new();
-    if levels == 0 {
-        return found;
-    }
-    for &lock in held_by.get(&party).into_iter().flatten() {
-        for &next in waiters.get(&lock).into_iter().flatten() {
-            if seen.insert(next) {
-                let before = seen.len();
-                let behind = branches(next, held_by, waiters, seen, levels - 1);
-                let blocked = seen.len() - before;
-                found.push(Blocker { party: next, waits_for: Some(lock), blocked, behind });
-            }
-        }
-    }
-    found
 }

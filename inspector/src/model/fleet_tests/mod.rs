@@ -137,7 +137,7 @@ fn the_graph_shows_who_holds_everybody_up() {
     assert_eq!(graph.trees[0].blocked, 3);
     assert_eq!(
         graph.text(),
-        "web-1 pid 100 (worker) holds up 3 clients:\n  web-1 pid 200 (worker) waits for x, and holds up 1 client\n    web-1 pid 400 (worker) waits for y\n  web-1 pid 300 (worker) waits for x\n"
+        "web-1 pid 100 (worker) holds up 3 clients:\n  web-1 pid 200 (worker) \"job\" waits for x, and holds up 1 client\n    web-1 pid 400 (worker) \"job\" waits for y\n  web-1 pid 300 (worker) \"job\" waits for x\n"
     );
 }
 

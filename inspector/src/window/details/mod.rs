@@ -83,7 +83,7 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
             palette,
         };
         header(ui, &mut state, &subject, acts);
-        page(ui, &mut state, &subject, acts);
+        page(ui, &mut state, &subject, free, acts);
     });
     app.details = state;
 }
@@ -131,7 +131,7 @@ fn header(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, acts: &m
     ui.separator();
 }
 
-fn page(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, acts: &mut Vec<Act>) {
+fn page(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, free: bool, acts: &mut Vec<Act>) {
     let history = subject.fleet.history(subject.key);
     match state.tab {
         Tab::Explain => explain::show(ui, subject, acts),
@@ -177,7 +177,7 @@ fn page(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, acts: &mut
                 page.show(ui, &mut state.time, subject.palette);
             }
         },
-        Tab::Graph => state.graph.show(ui, subject, acts),
+        Tab::Graph => state.graph.show(ui, subject, free, acts),
         Tab::Raw => raw::show(ui, subject, acts),
         Tab::Events => state.events.show(ui, subject, acts),
     }
