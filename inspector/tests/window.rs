@@ -10,6 +10,8 @@ mod kept;
 mod pilot;
 #[path = "window/places.rs"]
 mod places;
+#[path = "window/sizes.rs"]
+mod sizes;
 
 use std::sync::Arc;
 use std::time::Duration;

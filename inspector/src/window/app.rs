@@ -271,13 +271,7 @@ impl App {
             self.settings.rail_width = shown.response.rect.width();
         }
         if self.settings.details_open && self.locks.selected().is_some() {
-            let shown = Panel::bottom("details")
-                .resizable(true)
-                .default_size(self.settings.details_height)
-                .size_range(140.0..=(ui.available_height() - 120.0).max(160.0))
-                .frame(bar(10, 6))
-                .show(ui, |ui| details::show(self, ui, &palette, &mut acts));
-            self.settings.details_height = shown.response.rect.height();
+            self.show_details(ui, &palette, &mut acts);
         }
         CentralPanel::no_frame().frame(Frame::new().fill(palette.ground)).show(ui, |ui| {
             if empty::show(self, ui, &palette, &mut acts) {
@@ -299,6 +293,32 @@ impl App {
         }
         self.drop_files(ui.ctx());
         self.tick(ui.ctx());
+    }
+
+    /// Shows the details as high as they were dragged, and higher where the table leaves room.
+    fn show_details(&mut self, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
+        let room = ui.available_height();
+        let highest = (room - 120.0).max(160.0);
+        let free = if self.page == Page::Locks { room - self.locks.height() } else { 0.0 };
+        let height = self.settings.details_height.max(free).clamp(140.0, highest);
+        let shown = Panel::bottom("details")
+            .resizable(false)
+            .exact_size(height)
+            .frame(Frame::new().fill(palette.panel).inner_margin(Margin::symmetric(10, 6)))
+            .show(ui, |ui| details::show(self, ui, palette, acts));
+        let rect = shown.response.rect;
+        let edge = egui::Rect::from_center_size(rect.center_top(), egui::vec2(rect.width(), 8.0));
+        let drag = ui.interact(edge, egui::Id::unique("height of the details"), egui::Sense::drag());
+        drag.widget_info(|| {
+            egui::WidgetInfo::labeled(egui::Role::Splitter, true, "height of the details".to_owned())
+        });
+        if drag.dragged() {
+            self.settings.details_height = (height - drag.drag_delta().y).clamp(140.0, highest);
+        }
+        if drag.hovered() || drag.dragged() {
+            ui.painter().hline(rect.x_range(), rect.top(), egui::Stroke::new(2.0, palette.accent));
+        }
+        drag.on_hover_cursor(egui::CursorIcon::ResizeVertical);
     }
 
     fn show_locks(&mut self, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {

@@ -24,17 +24,17 @@ impl Default for Clients {
         let columns = [
             ("Program", "What the program calls itself", 150.0),
             ("Host", "Where it runs", 120.0),
-            ("Process", "Its number there", 76.0),
+            ("Process", "Its number there", 124.0),
             ("Language", "Of its binding, with the version", 110.0),
-            ("Holds", "Locks that it holds, and for how long", 330.0),
-            ("Waits for", "Locks that it waits for, and for how long", 300.0),
+            ("Holds", "Locks that it holds, and for how long", 280.0),
+            ("Waits for", "Locks that it waits for, and for how long", 260.0),
             ("Seen", "When it last said so", 70.0),
         ];
         let column = |(title, hint, width)| Column {
             title,
             hint,
             width,
-            grows: title == "Holds",
+            grows: title == "Holds" || title == "Waits for",
             right: false,
             shown: true,
             idle: false,

@@ -15,6 +15,9 @@ const PAD: f32 = 6.0;
 /// Height of the header.
 const HEADER: f32 = 24.0;
 
+/// Room for the scroll bar below the rows.
+const SCROLL_BAR: f32 = 14.0;
+
 const NARROWEST: f32 = 36.0;
 
 /// One column.
@@ -215,16 +218,19 @@ impl Table {
         shown
     }
 
+    /// The height at which so many rows are seen at once.
+    pub fn height(&self, rows: usize) -> f32 {
+        HEADER + rows as f32 * self.row_height + SCROLL_BAR
+    }
+
     /// Indices and widths of the columns that are shown.
     fn widths(&self, available: f32) -> Vec<(usize, f32)> {
         let shown = || self.columns.iter().enumerate().filter(|(_, column)| column.shown && !column.idle);
-        let fixed: f32 = shown().filter(|(_, column)| !column.grows).map(|(_, column)| column.width).sum();
+        let taken: f32 = shown().map(|(_, column)| column.width).sum();
         let growing = shown().filter(|(_, column)| column.grows).count().max(1) as f32;
-        let rest = (available - fixed) / growing;
+        let more = ((available - taken) / growing).max(0.0);
         shown()
-            .map(|(at, column)| {
-                (at, if column.grows { rest.max(column.width) } else { column.width }.floor())
-            })
+            .map(|(at, column)| (at, (column.width + if column.grows { more } else { 0.0 }).floor()))
             .collect()
     }
 

@@ -1,6 +1,8 @@
 //! Why the lock is as it is, what to do, who holds it, who stands in line.
 
-use eframe::egui::{Align, FontId, Frame, Grid, Layout, Margin, RichText, ScrollArea, Sense, Ui, vec2};
+use eframe::egui::{
+    Align, FontId, Frame, Grid, Label, Layout, Margin, RichText, ScrollArea, Sense, Ui, vec2,
+};
 
 use polylatch::inspect::{HolderView, LockView};
 
@@ -14,6 +16,9 @@ use crate::window::theme;
 
 /// Waiters that are listed; more are counted.
 const MOST_WAITERS: usize = 200;
+
+/// Facts of a holder stand in two columns from this width on.
+const TWO_BESIDE: f32 = 420.0;
 
 pub(super) fn show(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     let width = ui.available_width();
@@ -181,7 +186,7 @@ fn holder_card(
     let client = holder.client.as_ref().and_then(|id| subject.people.client(id));
     let who = subject.people.who(holder.client.as_ref());
     let age = age_ms(subject);
-    ui.horizontal(|ui| {
+    ui.horizontal_wrapped(|ui| {
         ui.label(RichText::new(&who).strong().color(palette.strong));
         if let Some(share) = sharing::share(lock, holder) {
             ui.label(RichText::new(share).color(palette.weak));
@@ -190,11 +195,15 @@ fn holder_card(
             acts.push(Act::Copy { text: who.clone(), what: "the holder".into() });
         }
     });
-    Grid::new("facts").num_columns(4).spacing([12.0, 2.0]).show(ui, |ui| {
+    if !holder.label.is_empty() {
+        ui.horizontal_wrapped(|ui| {
+            ui.label(RichText::new("doing").size(theme::SMALL).color(palette.weak));
+            ui.label(RichText::new(harmless(&holder.label)).font(FontId::monospace(theme::MONO - 1.0)));
+        });
+    }
+    let beside = if ui.available_width() < TWO_BESIDE { 1 } else { 2 };
+    Grid::new("facts").num_columns(beside * 2).spacing([12.0, 2.0]).show(ui, |ui| {
         let mut facts: Vec<(&str, String)> = Vec::new();
-        if !holder.label.is_empty() {
-            facts.push(("doing", harmless(&holder.label)));
-        }
         facts.extend(holder.held_for_ms.map(|held| ("held for", span(held + age))));
         facts.extend(holder.remaining_ms.map(|left| ("left", span(left.saturating_sub(age)))));
         facts.extend(holder.lease_ms.map(|lease| ("lease", span(lease))));
@@ -214,7 +223,7 @@ fn holder_card(
         for (at, (name, fact)) in facts.iter().enumerate() {
             ui.label(RichText::new(*name).size(theme::SMALL).color(palette.weak));
             ui.label(RichText::new(fact).font(FontId::monospace(theme::MONO - 1.0)));
-            if at % 2 == 1 {
+            if at % beside == beside - 1 {
                 ui.end_row();
             }
         }
@@ -226,7 +235,7 @@ fn holder_card(
             for detail in of_store {
                 ui.label(RichText::new(harmless(&detail.name)).size(theme::SMALL).color(palette.weak));
                 let fact = RichText::new(harmless(&detail.value));
-                ui.label(fact.font(FontId::monospace(theme::MONO - 1.0)));
+                ui.add(Label::new(fact.font(FontId::monospace(theme::MONO - 1.0))).wrap());
                 ui.end_row();
             }
         });
@@ -259,22 +268,23 @@ fn line(ui: &mut Ui, lock: &LockView, subject: &Subject<'_>) {
         return;
     }
     let age = age_ms(subject);
-    Grid::new("line").num_columns(5).spacing([12.0, 3.0]).striped(true).show(ui, |ui| {
-        for waiter in lock.waiters.iter().take(MOST_WAITERS) {
-            ui.label(RichText::new(format!("{}", waiter.position + 1)).monospace().color(palette.weak));
-            ui.horizontal(|ui| {
-                let (rect, _) = ui.allocate_exact_size(vec2(12.0, 14.0), Sense::hover());
-                let state = if waiter.silent { LockState::Unknown } else { LockState::Contended };
-                marks::state(ui.painter(), rect.center(), 11.0, state, palette);
-                ui.label(format!("{}{}", subject.people.who(Some(&waiter.client)), sharing::wish(waiter)));
-            });
+    for waiter in lock.waiters.iter().take(MOST_WAITERS) {
+        ui.horizontal_wrapped(|ui| {
+            ui.spacing_mut().item_spacing.y = 1.0;
+            ui.label(RichText::new(format!("{:>2}", waiter.position + 1)).monospace().color(palette.weak));
+            let (rect, _) = ui.allocate_exact_size(vec2(12.0, 14.0), Sense::hover());
+            let state = if waiter.silent { LockState::Unknown } else { LockState::Contended };
+            marks::state(ui.painter(), rect.center(), 11.0, state, palette);
+            ui.label(format!("{}{}", subject.people.who(Some(&waiter.client)), sharing::wish(waiter)));
             ui.label(RichText::new(span(waiter.waited_ms + age)).monospace());
-            ui.label(RichText::new(harmless(&waiter.label)).color(palette.weak));
-            let silent = if waiter.silent { "no sign of life: it will be passed over" } else { "" };
-            ui.label(RichText::new(silent).color(palette.text));
-            ui.end_row();
-        }
-    });
+            if !waiter.label.is_empty() {
+                ui.label(RichText::new(harmless(&waiter.label)).color(palette.weak));
+            }
+            if waiter.silent {
+                ui.label("no heartbeat: it will be passed over");
+            }
+        });
+    }
     if lock.waiters.len() > MOST_WAITERS {
         ui.label(format!("and {} more", lock.waiters.len() - MOST_WAITERS));
     }

@@ -1,6 +1,6 @@
 //! Ending somebody's lease: what it means, and a confirmation that cannot be given by accident.
 
-use eframe::egui::{self, Button, Color32, Frame, Grid, Margin, RichText, TextEdit, Ui};
+use eframe::egui::{self, Button, Color32, Frame, Grid, Label, Margin, RichText, TextEdit, Ui};
 
 use polylatch::FencingToken;
 use polylatch::inspect::{HolderView, LockView};
@@ -11,6 +11,7 @@ use crate::model::text::{break_command, count, harmless, shell_word, span};
 use crate::model::{BreakOrder, Environment, Fleet, RowKey};
 use crate::window::act::Act;
 use crate::window::people::People;
+use crate::window::table::{one_line, one_name};
 use crate::window::theme::Palette;
 
 /// Longest reason, in bytes.
@@ -60,6 +61,10 @@ impl BreakDialog {
         let age =
             fleet.find(&self.key).map_or(0, |place| now_ms.saturating_sub(fleet.at(place).sampled_at_ms));
         let (closed, ()) = modal(ctx, "break lease", 640.0, "Break the lease", |ui| {
+            // Whatever is in it, the buttons below stay in sight.
+            let most = (ctx.content_rect().height() - 160.0).max(80.0);
+            egui::ScrollArea::vertical().max_height(most).show(ui, |ui| {
+            ui.set_width(ui.available_width());
             band(ui, &self.key, environment, palette);
             if let Some(lock) = lock.filter(|lock| lock.holders.len() > 1) {
                 choose(ui, &mut self.token, &mut self.typed, lock, &people);
@@ -78,13 +83,10 @@ impl BreakDialog {
             );
             reason.labelled_by(label.id);
             let wanted = self.confirmation();
-            let label = ui.horizontal(|ui| {
-                let label = ui.label("Type the lock's name and the last digits of its token:");
-                ui.label(RichText::new(&wanted).monospace().color(palette.strong));
-                label
-            });
+            let label = ui.label("Type the lock's name and the last digits of its token:");
+            ui.add(Label::new(RichText::new(&wanted).monospace().color(palette.strong)).wrap());
             let field = ui.add(TextEdit::singleline(&mut self.typed).desired_width(f32::INFINITY));
-            field.labelled_by(label.inner.id);
+            field.labelled_by(label.id);
             ui.add_space(4.0);
             let reason = shell_word(if self.reason.trim().is_empty() { "..." } else { self.reason.trim() });
             let line = break_command(&command, &harmless(&self.key.lock), self.token, &reason);
@@ -94,7 +96,8 @@ impl BreakDialog {
                 }
                 let font = egui::FontId::monospace(11.5);
                 let room = ui.available_width();
-                ui.label(crate::window::table::one_line(ui.painter(), &line, font, palette.weak, room));
+                ui.label(one_line(ui.painter(), &line, font, palette.weak, room));
+            });
             });
             buttons(ui, |ui| {
                 let ready = self.confirmed() && holder.is_some();
@@ -166,7 +169,9 @@ fn band(ui: &mut Ui, key: &RowKey, environment: Environment, palette: &Palette) 
     frame.show(ui, |ui| {
         ui.set_width(ui.available_width());
         ui.horizontal_wrapped(|ui| {
-            ui.label(RichText::new(harmless(&key.lock)).monospace().size(15.0).color(palette.strong));
+            let (name, font) = (harmless(&key.lock), egui::FontId::monospace(15.0));
+            let shown = one_name(ui.painter(), &name, font, palette.strong, ui.available_width() - 4.0);
+            ui.label(shown).on_hover_text(name);
             let on =
                 format!("on {}  ({})", harmless(key.connection.as_str()), environment.word().to_uppercase());
             ui.label(RichText::new(on).color(palette.text));

@@ -4,7 +4,7 @@ mod rows;
 
 use eframe::egui::{self, Key, Modifiers, Ui};
 
-use self::rows::{COLUMNS, CONNECTION, LOCK, LockRows, hint};
+use self::rows::{COLUMNS, CONNECTION, HOLDER, LOCK, LockRows, hint};
 use super::act::Act;
 use super::settings::Settings;
 use super::table::{Column, Sort, Table};
@@ -15,6 +15,9 @@ use crate::model::view::{self, Group, Line, Lines, View};
 use crate::model::{Filter, FilterError, Fleet, RowKey};
 
 pub use rows::whole_span;
+
+/// Rows for which the table keeps room, though there are fewer.
+const MOST_EMPTY_ROWS: usize = 4;
 
 /// The table and what is shown in it.
 #[derive(Debug)]
@@ -73,7 +76,15 @@ impl Locks {
                 None => *shown,
             };
             let width = kept.map_or(*width, |(_, width)| width.clamp(36.0, 900.0));
-            Column { title, hint, width, grows: at == LOCK, right: *right, shown, idle: false }
+            Column {
+                title,
+                hint,
+                width,
+                grows: at == LOCK || at == HOLDER,
+                right: *right,
+                shown,
+                idle: false,
+            }
         });
         Self {
             table: Table { columns: columns.collect(), sort: None, row_height: 26.0 },
@@ -160,6 +171,11 @@ impl Locks {
     /// How often something that is visible moves by itself; `None` if nothing does.
     pub fn moves_every_ms(&self) -> Option<u64> {
         self.moves_every_ms
+    }
+
+    /// The height at which all rows are seen, as of the last frame.
+    pub fn height(&self) -> f32 {
+        self.table.height(self.lines.lines.len().max(MOST_EMPTY_ROWS))
     }
 
     /// The rows in the order in which they are shown.

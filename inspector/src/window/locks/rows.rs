@@ -25,7 +25,7 @@ pub(super) const LOCK: usize = 1;
 pub(super) const CONNECTION: usize = 2;
 const BACKEND: usize = 3;
 const MODE: usize = 4;
-const HOLDER: usize = 5;
+pub(super) const HOLDER: usize = 5;
 const LABEL: usize = 6;
 const LEASE: usize = 7;
 const BEATS: usize = 8;
@@ -148,7 +148,11 @@ impl<'a> LockRows<'a> {
             let used = cell.painter.layout_no_wrap(more, font, dim).size().x + 7.0;
             if used + 20.0 < cell.rect.width() {
                 let font = FontId::monospace(theme::SMALL - 1.0);
-                cell.text_from(used, &row.place, font, cell.palette.weak);
+                let room = cell.rect.width() - used;
+                // The process stands at its end.
+                let place = one_name(cell.painter, &row.place, font, cell.palette.weak, room);
+                let at = pos2(cell.rect.left() + used, cell.rect.center().y - place.size().y / 2.0);
+                cell.painter.galley(at, place, cell.palette.weak);
             }
         }
     }
