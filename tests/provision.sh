@@ -147,6 +147,16 @@ need_window() {
   [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
 }
 
+# need_fonts: fonts for Chinese, Japanese, Hebrew, Arabic, Hindi, Thai and emoji, and what finds them.
+need_fonts() {
+  local packages=() package
+  for package in libfontconfig1 fonts-dejavu-core fonts-wqy-microhei fonts-tlwg-loma-otf fonts-lohit-deva \
+    fonts-noto-color-emoji; do
+    dpkg -s "$package" >/dev/null 2>&1 || packages+=("$package")
+  done
+  [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
+}
+
 # need_java: a Java 11 or newer that compiles, and Maven.
 need_java() {
   local packages=()

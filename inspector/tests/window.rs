@@ -20,22 +20,24 @@ use egui_kittest::kittest::Queryable as _;
 use polylatch::blocking::Polylatch;
 use polylatch_inspector::window::Args;
 
-use eframe::egui::{Key, Modifiers, Role};
+use eframe::egui::{Event, Key, Modifiers, Role};
 use pilot::{Kept, Locked, Pilot, harmless};
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::{TempDir, wait_until};
 
 #[test]
-fn a_first_start_offers_three_ways_and_the_form_connects() {
+fn a_first_start_offers_four_ways_and_the_form_connects() {
     let mut window = Pilot::start(Args::default());
     window.until_label("Which locks do you want to see?");
-    for way in ["Add a connection", "Open a recording", "Start the demo"] {
+    for way in ["Add a connection", "Open the default store", "Open a recording", "Start the demo"] {
         window.harness.get_by_role_and_label(Role::Button, way);
     }
     let client = Polylatch::connect(&window.url).unwrap();
     let _held = client.lock("orders/17").label("ship").acquire().unwrap();
     window.click("Add a connection");
-    window.type_into("URL", &window.url.clone());
+    // The keys go to the URL at once.
+    window.harness.event(Event::Text(window.url.clone()));
+    window.steps(2);
     window.click("Connect once");
     window.until_row("orders/17, held");
 }

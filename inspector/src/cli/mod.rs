@@ -34,6 +34,8 @@ use store::Failure;
 #[cfg(feature = "window")]
 pub(crate) use break_lease::who_am_i;
 #[cfg(feature = "window")]
+pub(crate) use store::default_store;
+#[cfg(feature = "window")]
 pub(crate) use watch::line as event_line;
 
 /// Run commands under a distributed lock, and see who holds, who waits and why a lock is stuck.

@@ -56,6 +56,14 @@ pub(crate) const JSON_VERSION: u32 = 1;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// Returns the URL of the store that is used if none is named.
+#[cfg(feature = "window")]
+pub(crate) fn default_store() -> Result<String, Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let client = runtime.block_on(Polylatch::builder().connect_to_look())?;
+    Ok(client.url_for_display().to_owned())
+}
+
 /// A connected client, and how to call this program again for the same store.
 #[derive(Debug)]
 pub(crate) struct Store {

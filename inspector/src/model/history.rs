@@ -147,6 +147,9 @@ pub struct LockHistory {
     pub holds: VecDeque<Hold>,
     /// Who waited, oldest first; those that still wait are among them.
     pub waits: VecDeque<Waited>,
+    /// The first reading of the store, on its clock, if the lock was in it: what was before is known only as far as
+    /// the store told it then.
+    pub observed_from_ms: Option<u64>,
     /// When it was granted during the last minute.
     grants: VecDeque<u64>,
     /// How often those in line were passed over.
@@ -225,6 +228,9 @@ impl LockHistory {
         let holders = step.new.map_or(&[][..], |lock| &lock.holders);
         let waiters = step.new.map_or(&[][..], |lock| &lock.waiters);
         let at_ms = step.taken_ms;
+        if step.before_ms.is_none() && self.observed_from_ms.is_none() {
+            self.observed_from_ms = Some(at_ms);
+        }
         let mut ended = false;
         for hold in self.holds.iter_mut().filter(|hold| hold.to_ms.is_none()) {
             match holders.iter().find(|holder| hold.is(holder)) {
@@ -279,6 +285,14 @@ impl LockHistory {
         if step.new.is_some_and(|lock| lock.holders.first() == Some(holder)) {
             self.told_missed = 0;
             self.pulse(from_ms, PulseKind::Granted, limits);
+            // Of the renewals before the first reading only the last one is told, and how many there were.
+            if let (None, Some(times @ 1..), Some(ago)) =
+                (step.before_ms, holder.renewals, holder.renewed_ago_ms)
+            {
+                let last_ms = step.taken_ms.saturating_sub(ago).max(from_ms);
+                let after_ms = (last_ms - from_ms) / u64::from(times);
+                self.pulse(last_ms, PulseKind::Renewed { after_ms }, limits);
+            }
         }
         let is_same = |by: &HeldBy| by.client == holder.client && by.label == holder.label;
         let known = self.holds.iter().rev().map(|hold| &hold.by).find(|by| is_same(by));

@@ -224,6 +224,9 @@ pub struct Row {
     pub fencing_token: Option<u64>,
     /// How long it has been held.
     pub held_for_ms: Option<u64>,
+    /// Since when it is held and since when the first waiter waits, on the store's clock: they stay the same while the
+    /// ages grow, each store's at its own readings.
+    pub(super) since_ms: [Option<u64>; 2],
     /// Length of a renewed lease.
     pub lease_ms: Option<u64>,
     /// What is left of the lease.
@@ -370,9 +373,15 @@ pub fn picture_by(snapshot: &Snapshot, evidence: &Evidence<'_>) -> Picture {
 
 /// Problems first; then the most waited for, the longest held, the name.
 pub(super) fn by_attention(a: &Row, b: &Row) -> std::cmp::Ordering {
-    (b.severity(), b.waiters, b.held_for_ms)
-        .cmp(&(a.severity(), a.waiters, a.held_for_ms))
+    (b.severity(), b.waiters)
+        .cmp(&(a.severity(), a.waiters))
+        .then_with(|| earlier_first(a.since_ms[0], b.since_ms[0]))
         .then_with(|| a.name.cmp(&b.name))
+}
+
+/// Compares two moments; what is not known comes last.
+pub(super) fn earlier_first(a: Option<u64>, b: Option<u64>) -> std::cmp::Ordering {
+    (a.is_none(), a).cmp(&(b.is_none(), b))
 }
 
 /// Makes the row of one lock.
@@ -411,6 +420,13 @@ pub(super) fn row(
         label: holder.map(|holder| text::harmless(&holder.label)).unwrap_or_default(),
         fencing_token: holder.and_then(|holder| holder.fencing_token).map(|token| token.get()),
         held_for_ms: holder.and_then(|holder| holder.held_for_ms),
+        since_ms: [
+            holder.and_then(|holder| {
+                let told = || Some(snapshot.taken_at_ms.saturating_sub(holder.held_for_ms?));
+                holder.acquired_at_ms.or_else(told)
+            }),
+            live().next().map(|waiter| waiter.since_ms),
+        ],
         lease_ms: holder.and_then(|holder| holder.lease_ms),
         remaining_ms: holder.and_then(|holder| holder.remaining_ms),
         renewals: holder.and_then(|holder| holder.renewals),

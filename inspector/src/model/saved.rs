@@ -196,21 +196,39 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns what a connection to a URL may be called: its hosts, or its file. The URL is taken apart by the
-/// same rules as one that is saved, so no piece of a secret is in the name.
-pub fn name_for(url: &str) -> String {
+/// Returns what a connection to a URL may be called: its hosts with the database and the prefix, or its file; and a
+/// longer name for the second one of the same file name. The URL is taken apart by the same rules as one that is saved,
+/// so no piece of a secret is in the names.
+pub fn names_for(url: &str) -> [String; 2] {
     let url = take_secret(url).map(|(url, _)| url).unwrap_or_default();
     let rest = url.split_once(':').map_or("", |(_, rest)| rest);
-    let rest = rest.split('?').next().unwrap_or_default();
-    let name = match rest.strip_prefix("//") {
-        Some(server) => {
-            let host = server.split('/').next().unwrap_or_default();
-            host.rsplit_once('@').map_or(host, |(_, host)| host)
-        }
-        None => rest.rsplit(['/', '\\']).next().unwrap_or_default(),
+    let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let option = |name: &str| {
+        let is = |option: &&str| option.split_once('=').is_some_and(|(key, _)| key == name);
+        query.split('&').find(is).and_then(|option| option.split_once('=')).map_or("", |(_, value)| value)
     };
-    let name: String = name.chars().filter(|c| !c.is_control() && *c != '/').take(60).collect();
-    if name.is_empty() { "store".to_owned() } else { name }
+    let (name, folder) = match target.strip_prefix("//") {
+        Some(server) => {
+            let (host, path) = server.split_once('/').unwrap_or((server, ""));
+            let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+            let database = if path.is_empty() { option("db") } else { path };
+            let database =
+                if matches!(database, "" | "0") { String::new() } else { format!(" db {database}") };
+            let prefix = option("prefix");
+            let prefix = if prefix.is_empty() { String::new() } else { format!(" {prefix}") };
+            (format!("{host}{database}{prefix}"), "")
+        }
+        None => {
+            let mut parts = target.rsplit(['/', '\\']);
+            (parts.next().unwrap_or_default().to_owned(), parts.next().unwrap_or_default())
+        }
+    };
+    let clean = |name: &str| -> String {
+        let name: String = name.chars().filter(|c| !c.is_control() && *c != '/').take(60).collect();
+        if name.is_empty() { "store".to_owned() } else { name }
+    };
+    let longer = if folder.is_empty() { name.clone() } else { format!("{name} in {folder}") };
+    [clean(&name), clean(&longer)]
 }
 
 /// Takes the password or the token out of a URL.
@@ -412,7 +430,7 @@ mod tests {
                         saved.text() + &connection.connection().command
                     }
                     Err(error) => error,
-                } + &name_for(&whole);
+                } + &names_for(&whole).join(" ");
                 let pieces = secret.as_bytes().windows(4).map(|piece| std::str::from_utf8(piece).unwrap());
                 let leaked: Vec<&str> = pieces.filter(|piece| shown.contains(piece)).collect();
                 assert_eq!(leaked, [""; 0], "{whole:?}: {shown}");
@@ -423,14 +441,19 @@ mod tests {
     #[test]
     fn a_connection_is_called_after_its_hosts_or_its_file() {
         for (url, name) in [
-            ("redis://bob:s3c#ret@cache:6379/2?prefix=x", "cache:6379"),
+            ("redis://cache", "cache"),
+            ("redis://cache:6379/0", "cache:6379"),
+            ("redis://bob:s3c#ret@cache:6379/2?prefix=x", "cache:6379 db 2 x"),
+            ("redis://cache?db=3", "cache db 3"),
+            ("consul://agent?prefix=shop", "agent shop"),
             ("redis+cluster://a,b", "a,b"),
             ("sqlite:/var/lib/locks.db", "locks.db"),
             ("redis://:s3c/ret@cache", "store"),
             ("nonsense", "store"),
         ] {
-            assert_eq!(name_for(url), name, "{url}");
+            assert_eq!(names_for(url)[0], name, "{url}");
         }
+        assert_eq!(names_for("sqlite:/var/lib/shop/locks.db")[1], "locks.db in shop");
     }
 
     #[test]

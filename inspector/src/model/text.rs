@@ -28,6 +28,15 @@ pub fn harmless(text: &str) -> String {
     fit(&shown, MAX_SHOWN)
 }
 
+/// Writes everything but ASCII as `\u{6ce8}`, for a name that cannot be read where it is shown.
+pub fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii() { shown.push(c) } else { shown.extend(c.escape_unicode()) }
+    }
+    shown
+}
+
 /// Says whether a character could move the cursor, hide, or reorder what stands around it.
 pub fn is_treacherous(c: char) -> bool {
     c.is_control()
@@ -62,6 +71,31 @@ pub fn fit(text: &str, columns: usize) -> String {
         cut.push('…');
     }
     cut
+}
+
+/// Cuts a name to at most `columns`. A long one loses its middle: names of locks are told apart by their end, and
+/// belong together by their beginning.
+pub fn fit_middle(text: &str, columns: usize) -> String {
+    if width(text) <= columns || columns < 8 {
+        return fit(text, columns);
+    }
+    let head = (columns - 1) / 3;
+    let mut cut = String::with_capacity(text.len());
+    let mut used = 0;
+    for c in text.chars() {
+        used += c.width().unwrap_or(0);
+        if used > head {
+            break;
+        }
+        cut.push(c);
+    }
+    let (mut left, mut from) = (columns - 1 - width(&cut), text.len());
+    for (at, c) in text.char_indices().rev() {
+        let Some(rest) = left.checked_sub(c.width().unwrap_or(0)) else { break };
+        (left, from) = (rest, at);
+    }
+    cut.push('…');
+    cut + &text[from..]
 }
 
 /// An age or a rest of time: `0.4 s`, `12.3 s`, `4 min 2 s`, `3 h 05 min`, `9 d 4 h`.
@@ -207,6 +241,12 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_read_is_escaped() {
+        assert_eq!(escaped("orders/17"), "orders/17");
+        assert_eq!(escaped("注文/é"), r"\u{6ce8}\u{6587}/\u{e9}");
+    }
+
+    #[test]
     fn long_text_is_cut_by_columns() {
         assert_eq!(fit("orders/42", 9), "orders/42");
         assert_eq!(fit("orders/42", 6), "order…");
@@ -214,6 +254,19 @@ mod tests {
         assert_eq!(fit("abc", 0), "");
         assert_eq!(width(&harmless(&"x".repeat(10_000))), MAX_SHOWN);
         assert!(width(&harmless(&"\u{7}".repeat(10_000))) <= MAX_SHOWN);
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_beginning_and_more_of_its_end() {
+        assert_eq!(fit_middle("orders/17/ship", 14), "orders/17/ship");
+        assert_eq!(fit_middle("shop/orders/2026/17/ship", 13), "shop…/17/ship");
+        assert_eq!(fit_middle("äöü/0123456789/ende", 10), "äöü…9/ende");
+        assert_eq!(fit_middle("注文/2026/17/出荷", 11), "注…/17/出荷");
+        assert_eq!(fit_middle("too narrow for both", 5), "too …");
+        for most in 8..24 {
+            assert_eq!(width(&fit_middle("shop/orders/2026/17/ship", most)), most);
+            assert!(width(&fit_middle("注文注文注文注文注文注文", most)) <= most);
+        }
     }
 
     #[test]

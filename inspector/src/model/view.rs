@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::filter::Filter;
 use super::findings::Severity;
 use super::fleet::{Fleet, RowRef};
-use super::rows::{LockState, Row, by_attention};
+use super::rows::{LockState, Row, by_attention, earlier_first};
 use super::text::harmless;
 
 /// What rows are ordered by.
@@ -228,8 +228,10 @@ impl Column {
             Self::Left => (a.holders == 0, a.remaining_ms).cmp(&(b.holders == 0, b.remaining_ms)),
             Self::Renewed => b.since_renewal_ms.cmp(&a.since_renewal_ms),
             Self::Missed => b.missed.cmp(&a.missed),
-            Self::Waiters => (b.waiters, b.waited_ms).cmp(&(a.waiters, a.waited_ms)),
-            Self::Held => b.held_for_ms.cmp(&a.held_for_ms),
+            Self::Waiters => {
+                b.waiters.cmp(&a.waiters).then_with(|| earlier_first(a.since_ms[1], b.since_ms[1]))
+            }
+            Self::Held => earlier_first(a.since_ms[0], b.since_ms[0]),
             Self::HandOffs => b.hand_offs.cmp(&a.hand_offs),
         }
     }
@@ -296,6 +298,37 @@ mod tests {
         assert_eq!(shown(&fleet, &view), ["jobs/3", "jobs/2", "mail:out", "jobs/1", "solo"]);
         let lines = view.lines(&fleet, 2_000);
         assert_eq!((lines.matching, lines.all), (5, 5));
+    }
+
+    #[test]
+    fn rows_of_two_stores_do_not_swap_places_because_one_was_read_later() {
+        let [a] = clients();
+        let mut fleet = Fleet::default();
+        let mut read = |name: &str, held_ms: u64, later_ms: u64| {
+            let mut holder = held(a, held_ms);
+            holder.acquired_at_ms = Some(1_000_000 + later_ms - held_ms);
+            let mut reading = snapshot(vec![lock(name, vec![holder], vec![])]);
+            reading.taken_at_ms += later_ms;
+            let id = ConnectionId::new(name);
+            fleet.connect(Connection {
+                id: id.clone(),
+                shown_url: format!("memory:{name}"),
+                command: "polylatch".into(),
+                environment: Environment::Development,
+                read_only: false,
+            });
+            let (snapshot, sight) = (Arc::new(reading), Sight::default());
+            let sample = Sample { snapshot, events: vec![], sight, every_ms: 1_000 };
+            fleet.ingest(Update { connection: id, at_ms: later_ms, report: Report::Seen(sample) });
+            [Column::Attention, Column::Held, Column::Waiters].map(|column| {
+                shown(&fleet, &View { sort: Sort { column, reversed: false }, ..View::default() })
+            })
+        };
+        read("first", 3_000, 0);
+        let before = read("second", 3_400, 500);
+        assert_eq!(before[0], ["first", "second"]);
+        assert_eq!(read("first", 4_000, 1_000), before);
+        assert_eq!(read("second", 4_400, 1_500), before);
     }
 
     #[test]

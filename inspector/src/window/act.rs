@@ -23,6 +23,8 @@ pub enum Act {
     Connect(String),
     Disconnect(ConnectionId),
     EditConnection(Option<String>),
+    /// Connects to the store that programs use if none is named.
+    ConnectDefault,
     StartDemo,
     CloseRecording,
     RemoveView(String),

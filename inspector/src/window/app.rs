@@ -21,7 +21,7 @@ use super::settings::Settings;
 use super::theme::{self, Palette};
 use super::toasts::Toasts;
 use super::wanted::Wanted;
-use super::{clients, empty, key_bar, rail, replaying, top};
+use super::{clients, empty, fonts, key_bar, rail, replaying, top};
 use crate::files;
 use crate::model::saved::Saved;
 use crate::model::{Cost, Fleet, Store};
@@ -134,7 +134,7 @@ impl App {
 
     /// Connects everything that the arguments and the saved connections name.
     pub fn attach(&mut self, ctx: &egui::Context) {
-        theme::install_fonts(ctx);
+        fonts::install(ctx);
         self.asking = Some(Asking::new(Arc::clone(&self.keyring), waker(ctx)));
         let audit = match &self.args.settings {
             Some(folder) => Some(folder.join("audit.jsonl")),

@@ -8,7 +8,8 @@ use super::dialogs::Dialog;
 use super::dialogs::secret::SecretDialog;
 use super::doing::every;
 use super::keyring::{Answer, Asking, entry_name};
-use crate::model::saved::{SavedConnection, SecretSource, name_for};
+use crate::model::saved::{SavedConnection, SecretSource, names_for};
+use crate::model::text::harmless;
 use crate::model::{Alarms, ConnectionId};
 use crate::poll::Target;
 
@@ -66,6 +67,18 @@ impl App {
             }
         }
         self.connect_what_the_link_names();
+    }
+
+    /// Connects to the store that programs use if none is named: that of `POLYLATCH_URL`, or else a file of this user.
+    pub(super) fn connect_default(&mut self) {
+        let url = match std::env::var("POLYLATCH_URL").ok().filter(|url| !url.is_empty()) {
+            Some(url) => Ok(url),
+            None => crate::cli::default_store().map_err(|error| harmless(&error.to_string())),
+        };
+        match url {
+            Ok(url) => self.connect_url(&url),
+            Err(message) => self.toasts.failed(format!("the default store cannot be opened: {message}")),
+        }
     }
 
     fn connect_url(&mut self, url: &str) {
@@ -222,14 +235,12 @@ impl App {
         }
     }
 
-    /// A name for a URL that no other connection has: its host, or the file's name.
+    /// A name for a URL that no other connection has: its host or file, and what tells it apart from another one there.
     pub(super) fn free_name(&self, url: &str) -> String {
-        let name = name_for(url);
+        let [name, longer] = names_for(url);
         let all = || self.saved.connections.iter().chain(&self.transient);
-        let is_free = |name: &str| !all().any(|known| known.name == name);
-        if is_free(&name) {
-            return name;
-        }
-        (2_u32..).map(|number| format!("{name} {number}")).find(|name| is_free(name)).unwrap_or(name)
+        let is_free = |name: &String| !all().any(|known| known.name == *name);
+        let numbered = (2_u32..).map(|number| format!("{longer} {number}"));
+        [name, longer.clone()].into_iter().chain(numbered).find(is_free).unwrap_or(longer)
     }
 }

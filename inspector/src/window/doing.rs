@@ -76,6 +76,7 @@ impl App {
                 let known = name.and_then(|name| all.clone().find(|saved| saved.name == name));
                 self.dialog = Some(Dialog::Connections(Box::new(ConnectionDialog::new(known))));
             }
+            Act::ConnectDefault => self.connect_default(),
             Act::StartDemo => self.start_demo(),
             Act::CloseRecording => self.replaying = None,
             Act::RemoveView(name) => {

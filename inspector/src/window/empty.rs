@@ -77,6 +77,10 @@ fn no_connection(ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
         if ui.add(Button::new("Add a connection").min_size(vec2(150.0, 30.0))).clicked() {
             acts.push(Act::EditConnection(None));
         }
+        let default = ui.add(Button::new("Open the default store").min_size(vec2(150.0, 30.0)));
+        if default.on_hover_text("Where programs and `polylatch` keep locks if no URL is given").clicked() {
+            acts.push(Act::ConnectDefault);
+        }
         if ui.add(Button::new("Open a recording").min_size(vec2(150.0, 30.0))).clicked() {
             acts.push(Act::Run(Command::OpenRecording));
         }

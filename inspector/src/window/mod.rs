@@ -16,6 +16,7 @@ mod details;
 mod dialogs;
 mod doing;
 mod empty;
+mod fonts;
 mod key_bar;
 pub mod keyring;
 mod live;

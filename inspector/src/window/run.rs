@@ -11,7 +11,6 @@ use eframe::egui::{self, ColorImage, ViewportBuilder, ViewportCommand};
 use super::app::App;
 use super::args::Args;
 use super::settings::Settings;
-use super::theme;
 use crate::cli::exit;
 
 /// Runs the program.
@@ -62,10 +61,11 @@ fn run(args: Args) -> Result<(), (u8, String)> {
             .with_inner_size([width, height])
             .with_min_inner_size([640.0, 400.0]),
         renderer: eframe::Renderer::Glow,
+        // The window looks for them without waiting.
+        system_font_fallback: false,
         ..Default::default()
     };
     let start = |creation: &eframe::CreationContext<'_>| -> Result<Box<dyn eframe::App>, _> {
-        theme::install_fonts(&creation.egui_ctx);
         let mut app = app;
         app.attach(&creation.egui_ctx);
         Ok(Box::new(Window { app, shot }))

@@ -8,6 +8,7 @@ use eframe::egui::{
 
 use super::marks;
 use super::theme::{self, Palette};
+use crate::model::text;
 
 /// Space left and right of a cell's content.
 const PAD: f32 = 6.0;
@@ -127,24 +128,9 @@ pub fn one_name(
     if whole.size().x <= width {
         return whole;
     }
-    let letters = name.chars().count();
-    let fit = (width / whole.size().x * letters as f32) as usize;
-    one_line(painter, &without_middle(name, fit), font, colour, width)
-}
-
-/// Cuts a text to so many letters, the sign for the cut among them.
-fn without_middle(text: &str, most: usize) -> String {
-    let letters = text.chars().count();
-    if letters <= most || most < 8 {
-        return text.to_owned();
-    }
-    let head = (most - 1) / 3;
-    let tail = letters - (most - 1 - head);
-    let (mut cut, mut rest) = (String::with_capacity(text.len()), text.chars());
-    cut.extend(rest.by_ref().take(head));
-    cut.push('…');
-    cut.extend(rest.skip(tail - head));
-    cut
+    let columns = text::width(name);
+    let fit = (width / whole.size().x * columns as f32) as usize;
+    one_line(painter, &text::fit_middle(name, fit), font, colour, width)
 }
 
 /// How the table stands between frames, and how it is to be shown.
@@ -386,20 +372,4 @@ impl Table {
 pub fn in_the_middle(ui: &Ui, text: &str, palette: &Palette) {
     let font = FontId::proportional(theme::BODY);
     ui.painter().text(ui.max_rect().center(), Align2::CENTER_CENTER, text, font, palette.weak);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_name_keeps_its_beginning_and_more_of_its_end() {
-        assert_eq!(without_middle("orders/17/ship", 14), "orders/17/ship");
-        assert_eq!(without_middle("shop/orders/2026/17/ship", 13), "shop…/17/ship");
-        assert_eq!(without_middle("äöü/0123456789/ende", 10), "äöü…9/ende");
-        assert_eq!(without_middle("too narrow for both", 5), "too narrow for both");
-        for most in 8..24 {
-            assert_eq!(without_middle("shop/orders/2026/17/ship", most).chars().count(), most);
-        }
-    }
 }

@@ -5,8 +5,8 @@
 //! colour; a state's colour is only in its mark and its lease bar, and the word stands beside it.
 
 use eframe::egui::{
-    self, Color32, CornerRadius, FontFamily, FontId, Margin, Shadow, Stroke, TextStyle, Theme,
-    ThemePreference, Vec2, Visuals, style::ScrollStyle,
+    self, Color32, CornerRadius, FontId, Margin, Shadow, Stroke, TextStyle, Theme, ThemePreference, Vec2,
+    Visuals, style::ScrollStyle,
 };
 use serde::{Deserialize, Serialize};
 
@@ -189,17 +189,6 @@ pub fn apply(ctx: &egui::Context, choice: ThemeChoice, high_contrast: bool) {
     }
     ctx.options_mut(|options| options.fallback_theme = Theme::Dark);
     ctx.set_theme(choice.preference());
-}
-
-/// Gives the text font the signs it lacks (arrows, blocks) from the monospace one. Call it once.
-pub fn install_fonts(ctx: &egui::Context) {
-    let mut fonts = egui::FontDefinitions::default();
-    if let Some(family) = fonts.families.get_mut(&FontFamily::Proportional)
-        && !family.iter().any(|font| font == "Hack")
-    {
-        family.push("Hack".to_owned());
-    }
-    ctx.set_fonts(fonts);
 }
 
 fn dress(style: &mut egui::Style, palette: &Palette) {

@@ -146,3 +146,40 @@ fn a_connection_is_tried_before_it_is_saved_and_production_is_read_only() {
     });
     assert!(!window.says("Reason (others will read it)"));
 }
+
+#[test]
+fn two_databases_of_one_server_are_told_apart() {
+    let redis = RedisServer::start();
+    let urls = vec![redis.url(), format!("{}/1", redis.url().trim_end_matches('/'))];
+    let mut window = Pilot::start(Args { url: urls.clone(), ..Args::default() });
+    let clients: Vec<_> = urls.iter().map(|url| Polylatch::connect(url).unwrap()).collect();
+    let _held: Vec<_> = clients.iter().map(|client| client.lock("same").acquire().unwrap()).collect();
+    let address = redis.address().to_string();
+    for name in [format!("connection {address}, "), format!("connection {address} db 1, ")] {
+        window.until(&name, |window| window.says(&name) && window.rows().len() == 2);
+    }
+}
+
+#[test]
+fn what_was_before_the_window_is_not_observed_and_not_missed() {
+    let mut window = Pilot::on_a_store(|_| Args::default());
+    let client = Polylatch::connect(&window.url).unwrap();
+    let _held = client.lock("orders/17").acquire().unwrap();
+    let url = window.url.clone();
+    window.click("Add a connection");
+    window.type_into("URL", &url);
+    window.click("Connect once");
+    window.until_row("orders/17, held");
+    window.click_row("orders/17");
+    for key in [Key::T, Key::H] {
+        window.key(key);
+        window.until("that it is not known", |window| window.says("; not observed before "));
+    }
+    assert!(window.says(" 0 missed"), "{:?}", window.texts());
+    // What is taken later was observed from its begin.
+    let _later = client.lock("orders/18").acquire().unwrap();
+    window.until_row("orders/18, held");
+    window.click_row("orders/18");
+    window.until("its renewals", |window| window.says("renewals: 1 beats"));
+    assert!(!window.says("not observed before"));
+}

@@ -11,18 +11,19 @@ use super::line;
 use crate::cli::paint::Paint;
 use crate::model::findings::{Evidence, Next, Severity};
 use crate::model::history::PulseKind;
-use crate::model::text::{bar, clock_time, fit, harmless, short_span, span, width};
+use crate::model::text::{bar, clock_time, fit, fit_middle, harmless, short_span, span, width};
 use crate::model::view::Line;
 use crate::model::{Filter, Fleet, LockState, Phase, Row, RowKey};
 
-/// Columns of the table: title, width, and the width of the screen from which on it is shown.
+/// Columns of the table: title, width, and the width of the screen from which on it is shown. The name has what they
+/// leave, which is at least 24 columns on a screen of 80.
 const COLUMNS: [(&str, u16, u16); 7] = [
     ("STATE", 13, 0),
-    ("HOLDER", 24, 60),
-    ("DOING", 18, 130),
-    ("LEASE", 18, 76),
+    ("HOLDER", 20, 76),
+    ("DOING", 18, 140),
+    ("LEASE", 18, 100),
     ("HELD", 7, 0),
-    ("BEATS", 12, 110),
+    ("BEATS", 12, 116),
     ("WAITING", 10, 50),
 ];
 
@@ -210,7 +211,10 @@ fn table_row<'a>(
     if row.silent > 0 {
         waiting = format!("{waiting} +{}?", row.silent).trim_start().to_owned();
     }
-    let name = if row.mode.is_empty() { row.name.clone() } else { format!("{} {}", row.name, row.mode) };
+    let mode = if row.mode.is_empty() { String::new() } else { format!(" {}", row.mode) };
+    let name = fit_middle(&row.name, widths[0].saturating_sub(width(&mode)).max(8)) + &mode;
+    let holder = format!("{} {}{others}", row.place, row.program);
+    let holder = fit_middle(holder.trim_end(), widths[2]);
     let accent = state_style(paint, state);
     let base = if fresh && row.gone_at_ms.is_none() { Style::new() } else { dim() };
     let base = if row.gone_at_ms.is_some() { base.add_modifier(Modifier::CROSSED_OUT) } else { base };
@@ -218,7 +222,7 @@ fn table_row<'a>(
     let cells = [
         (paint.state(state), accent),
         (name, Style::new().add_modifier(Modifier::BOLD)),
-        (format!("{} {}{others}", row.place, row.program), Style::new()),
+        (holder, Style::new()),
         (row.label.clone(), Style::new()),
         (lease, if row.severity() > Severity::Fine { accent } else { Style::new() }),
         (row.held_now_ms(now_ms).filter(|_| held).map(short_span).unwrap_or_default(), Style::new()),

@@ -72,6 +72,24 @@ fn the_table_shows_problems_first_with_leases_and_who_waits() {
 }
 
 #[test]
+fn on_a_terminal_of_80_columns_names_are_told_apart_by_their_ends() {
+    let [a, b] = clients();
+    let name = |end: &str| format!("production/orders/2026-11-23/region-eu/{end}");
+    let mut app = app(vec![
+        lock(&name("17/ship"), vec![held(a, 2_000)], vec![waiting(b, 500)]),
+        lock(&name("17/bill"), vec![held(b, 3_000)], vec![]),
+        lock(&name("18/ship"), vec![held(b, 3_000)], vec![]),
+    ]);
+    let shown = screen(&mut app, 80, 12);
+    for end in ["/17/ship ", "/17/bill ", "/18/ship "] {
+        let line = shown.lines().find(|line| line.contains(end)).unwrap_or_else(|| panic!("{end}: {shown}"));
+        assert!(line.contains(" produ") && line.contains("…"), "{shown}");
+        assert!(line.contains("web-1:") && line.contains("s "), "who holds it, and how long: {shown}");
+    }
+    assert!(shown.contains("1 0.5s"), "who waits: {shown}");
+}
+
+#[test]
 fn every_size_of_a_terminal_can_be_drawn() {
     for (width, height) in [(1, 1), (10, 3), (20, 5), (80, 24), (300, 90)] {
         for keys in ["", "\n", "?", "b", "/"] {

@@ -173,6 +173,37 @@ fn beats_holds_and_waits_are_remembered_with_how_they_ended() {
 }
 
 #[test]
+fn renewals_before_the_first_reading_are_not_observed_and_not_missed() {
+    let [a] = clients();
+    let mut scene = Scene::new();
+    let start = 1_000_000;
+    let lease = |renewals, renewed_at_ms: u64, now_ms: u64| {
+        let mut lease = granted(a, 7, start - 60_000, now_ms);
+        let ago = now_ms - renewed_at_ms;
+        (lease.renewals, lease.renewed_ago_ms) = (Some(renewals), Some(ago));
+        lease.remaining_ms = Some(15_000 - ago);
+        lease
+    };
+    scene.look(0, vec![lock("x", vec![lease(12, start - 1_000, start)], vec![])]);
+    scene.look(5_000, vec![lock("x", vec![lease(13, start + 4_000, start + 5_000)], vec![])]);
+    let history = scene.fleet.history(&key("x")).unwrap();
+    assert_eq!(history.observed_from_ms, Some(start));
+    let pulses: Vec<_> = history.pulses.iter().map(|pulse| (pulse.at_ms, pulse.kind)).collect();
+    let renewed = |after_ms| PulseKind::Renewed { after_ms };
+    assert_eq!(
+        pulses,
+        [
+            (start - 60_000, PulseKind::Granted),
+            (start - 1_000, renewed(4_916)),
+            (start + 4_000, renewed(5_000))
+        ]
+    );
+    // What comes later was observed from its begin.
+    scene.look(1_000, vec![lock("y", vec![granted(a, 8, start + 5_500, start + 6_000)], vec![])]);
+    assert_eq!(scene.fleet.history(&key("y")).unwrap().observed_from_ms, None);
+}
+
+#[test]
 fn every_hold_says_whose_it_was_and_for_what() {
     let [a, b] = clients();
     let mut scene = Scene::new();

@@ -21,6 +21,7 @@ use super::marks;
 use super::people::People;
 use super::theme::Palette;
 use crate::model::findings::Beat;
+use crate::model::history::{Gap, LockHistory};
 use crate::model::text::harmless;
 use crate::model::{Fleet, RowKey};
 
@@ -138,10 +139,7 @@ fn page(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, free: bool
         Tab::Timeline => match history {
             None => timeline::nothing_yet(ui, subject.palette),
             Some(history) => {
-                static NONE: std::collections::VecDeque<crate::model::history::Gap> =
-                    std::collections::VecDeque::new();
-                let store = subject.fleet.store(&subject.key.connection);
-                let gaps: Vec<_> = store.map_or(&NONE, |store| store.gaps()).iter().copied().collect();
+                let gaps = gaps(subject, history);
                 let who = |id: Option<&polylatch::ClientId>| subject.people.who(id);
                 let timeline = Timeline { history, gaps: &gaps, now_ms: subject.store_now_ms, who: &who };
                 timeline.show(ui, &mut state.time, subject.palette);
@@ -164,8 +162,10 @@ fn page(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, free: bool
                     });
                     return;
                 }
+                let gaps = gaps(subject, history);
                 let page = Renewals {
                     history,
+                    gaps: &gaps,
                     now_ms: subject.store_now_ms,
                     lease_ms: held.and_then(|row| row.lease_ms),
                     remaining_ms: held.and_then(|row| row.left_now_ms(subject.now_ms)),
@@ -181,4 +181,12 @@ fn page(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, free: bool
         Tab::Raw => raw::show(ui, subject, acts),
         Tab::Events => state.events.show(ui, subject, acts),
     }
+}
+
+/// The times in which a lock was not observed, on the store's clock.
+fn gaps(subject: &Subject<'_>, history: &LockHistory) -> Vec<Gap> {
+    let before = history.observed_from_ms.map(|to_ms| Gap { from_ms: 0, to_ms });
+    let store = subject.fleet.store(&subject.key.connection);
+    let while_read = store.into_iter().flat_map(|store| store.gaps().iter().copied());
+    before.into_iter().chain(while_read).collect()
 }

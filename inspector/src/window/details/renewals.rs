@@ -2,8 +2,8 @@
 
 use eframe::egui::{Align2, FontId, Rect, Role, Shape, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2};
 
-use super::time_axis::{Axis, TimeView, grid};
-use crate::model::history::{LockHistory, Pulse, PulseKind};
+use super::time_axis::{Axis, TimeView, grid, not_observed, not_observed_before};
+use crate::model::history::{Gap, LockHistory, Pulse, PulseKind};
 use crate::model::text::{clock_time, span};
 use crate::window::theme::{self, Palette};
 
@@ -14,6 +14,7 @@ const STRIP: f32 = 34.0;
 #[derive(Debug)]
 pub struct Renewals<'a> {
     pub history: &'a LockHistory,
+    pub gaps: &'a [Gap],
     /// The present on the store's clock.
     pub now_ms: u64,
     pub lease_ms: Option<u64>,
@@ -52,6 +53,7 @@ impl Renewals<'_> {
         let height = (ui.available_height() - 24.0).clamp(120.0, 420.0);
         let (axis, response) = view.allocate(ui, height, SCALE, self.now_ms);
         grid(ui, &axis, &response, palette);
+        not_observed(ui, &axis, self.gaps, palette);
         let split = axis.rect.bottom() - STRIP - 8.0;
         let upper = Axis { rect: axis.rect.with_max_y(split), ..axis };
         let lower = axis.rect.with_min_y(split + 8.0);
@@ -64,7 +66,8 @@ impl Renewals<'_> {
         let beats = self.history.pulses.len();
         let missed = self.history.pulses.iter().filter(|pulse| pulse.kind == PulseKind::Missed).count();
         response.widget_info(|| {
-            let text = format!("renewals: {beats} beats remembered, {missed} missed");
+            let before = not_observed_before(self.history, self.now_ms);
+            let text = format!("renewals: {beats} beats remembered, {missed} missed{before}");
             WidgetInfo::labeled(Role::Figure, true, text)
         });
         if let Some(text) = response.hover_pos().and_then(|at| self.told(axis.at_ms(at.x), &axis)) {

@@ -2,8 +2,13 @@
 
 use eframe::egui::{self, Align2, FontId, Rect, Response, Sense, Stroke, Ui, pos2, vec2};
 
+use crate::model::history::{Gap, LockHistory};
 use crate::model::text::clock_time;
+use crate::window::marks;
 use crate::window::theme::{self, Palette};
+
+/// What is said of times without data.
+pub const NOT_OBSERVED: &str = "not observed";
 
 const SHORTEST_MS: u64 = 2_000;
 const LONGEST_MS: u64 = 24 * 3_600_000;
@@ -115,6 +120,34 @@ pub fn grid(ui: &Ui, axis: &Axis, response: &Response, palette: &Palette) {
     if let Some(at) = response.hover_pos().filter(|at| axis.rect.contains(*at)) {
         painter.vline(at.x, axis.rect.y_range(), Stroke::new(1.0, palette.accent.gamma_multiply(0.7)));
     }
+}
+
+/// Hatches the times without data: those in which the store was not read, and all before the first reading.
+pub fn not_observed(ui: &Ui, axis: &Axis, gaps: &[Gap], palette: &Palette) {
+    for gap in gaps.iter().filter(|gap| axis.sees(gap.from_ms, gap.to_ms)) {
+        let mut rect = axis.rect;
+        rect.set_left(axis.x(gap.from_ms).max(axis.rect.left()));
+        rect.set_right(axis.x(gap.to_ms).min(axis.rect.right()));
+        if rect.width() <= 1.0 {
+            continue;
+        }
+        let painter = ui.painter().with_clip_rect(rect);
+        marks::hatch(&painter, 6.0, palette.weak.gamma_multiply(0.5));
+        let font = FontId::proportional(theme::SMALL - 0.5);
+        let word = painter.layout_no_wrap(NOT_OBSERVED.to_owned(), font, palette.text);
+        if word.size().x + 12.0 < rect.width() {
+            let at = pos2(rect.center().x - word.size().x / 2.0, rect.top() + 2.0);
+            let behind = Rect::from_min_size(at, word.size()).expand(2.0);
+            painter.rect_filled(behind, 2.0, palette.panel);
+            painter.galley(at, word, palette.text);
+        }
+    }
+}
+
+/// Until when a history is not observed, in words; empty if all of it is.
+pub fn not_observed_before(history: &LockHistory, now_ms: u64) -> String {
+    let from = history.observed_from_ms.map(|at| clock_time(at, now_ms));
+    from.map(|at| format!("; {NOT_OBSERVED} before {at}")).unwrap_or_default()
 }
 
 /// A round step of time that gives labels enough space.

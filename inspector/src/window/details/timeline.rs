@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use eframe::egui::{Align2, FontId, Rect, Role, ScrollArea, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2};
 
-use super::time_axis::{Axis, TimeView, grid};
+use super::time_axis::{Axis, NOT_OBSERVED, TimeView, grid, not_observed, not_observed_before};
 use crate::model::history::{Gap, Hold, HoldEnd, LockHistory, Waited};
 use crate::model::text::{clock_time, harmless, span};
 use crate::window::marks;
@@ -43,7 +43,7 @@ impl Timeline<'_> {
         ScrollArea::vertical().id_salt("lanes").auto_shrink([false, true]).show(ui, |ui| {
             let (axis, response) = view.allocate(ui, height, NAMES, self.now_ms);
             grid(ui, &axis, &response, palette);
-            self.gaps(ui, &axis, palette);
+            not_observed(ui, &axis, self.gaps, palette);
             let pointer = response.hover_pos();
             let mut under = None;
             for (at, lane) in lanes.iter().enumerate() {
@@ -92,7 +92,8 @@ impl Timeline<'_> {
                 view.end_ms = if live { None } else { Some(self.now_ms) };
             }
             ui.separator();
-            for (mark, word) in [(0, "holds"), (1, "waits"), (2, "expired"), (3, "broken"), (4, "no data")] {
+            for (mark, word) in [(0, "holds"), (1, "waits"), (2, "expired"), (3, "broken"), (4, NOT_OBSERVED)]
+            {
                 let (rect, _) = ui.allocate_exact_size(vec2(20.0, 12.0), eframe::egui::Sense::hover());
                 legend(ui, rect, mark, palette);
                 ui.weak(word);
@@ -182,17 +183,6 @@ impl Timeline<'_> {
         under
     }
 
-    fn gaps(&self, ui: &Ui, axis: &Axis, palette: &Palette) {
-        for gap in self.gaps.iter().filter(|gap| axis.sees(gap.from_ms, gap.to_ms)) {
-            let mut rect = axis.rect;
-            rect.set_left(axis.x(gap.from_ms).max(axis.rect.left()));
-            rect.set_right(axis.x(gap.to_ms).min(axis.rect.right()));
-            if rect.width() > 1.0 {
-                marks::hatch(&ui.painter().with_clip_rect(rect), 6.0, palette.weak.gamma_multiply(0.5));
-            }
-        }
-    }
-
     fn told_hold(&self, lane: &Lane<'_>, hold: &Hold) -> String {
         let to = hold.to_ms.unwrap_or(self.now_ms);
         let length = span(to.saturating_sub(hold.from_ms));
@@ -202,7 +192,7 @@ impl Timeline<'_> {
             Some(HoldEnd::Released) => "given back",
             Some(HoldEnd::Expired) => "expired",
             Some(HoldEnd::Broken) => "broken by an operator",
-            Some(HoldEnd::Unseen) => "over after a time without data",
+            Some(HoldEnd::Unseen) => "over after a time that was not observed",
         };
         let label = if hold.by.label.is_empty() {
             String::new()
@@ -232,7 +222,7 @@ impl Timeline<'_> {
             .collect();
         parts.sort();
         let parts: Vec<String> = parts.into_iter().map(|(_, text)| text).collect();
-        format!("timeline: {}", parts.join("; "))
+        format!("timeline: {}{}", parts.join("; "), not_observed_before(self.history, self.now_ms))
     }
 }
 

@@ -279,7 +279,7 @@ impl Locks {
         }
         if let Some((row, column, response)) = shown.hovered
             && let Line::Row(place) = self.lines.lines[row]
-            && let Some(text) = hint(fleet, fleet.at(place), column, now_ms)
+            && let Some(text) = hint(ui, fleet, fleet.at(place), column, now_ms)
         {
             response.on_hover_text_at_pointer(text);
         }

@@ -5,12 +5,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use eframe::egui::{Color32, FontId, Rect, Stroke, Ui, pos2, vec2};
 
-use crate::model::text::{clock_time, harmless, short_span, span};
+use crate::model::text::{clock_time, escaped, harmless, short_span, span};
 use crate::model::view::{self, Line};
 use crate::model::{Fleet, LockState, Row};
 use crate::window::act::Act;
 use crate::window::command::Command;
 use crate::window::details::renewals::small_strip;
+use crate::window::fonts;
 use crate::window::marks;
 use crate::window::table::{Cell, Rows, one_name};
 use crate::window::theme;
@@ -292,6 +293,10 @@ impl Rows for LockRows<'_> {
         offer(ui, "Copy a link", Act::Run(Command::CopyLink));
         let name = Act::Copy { text: row.name.clone(), what: "the name".into() };
         offer(ui, "Copy the name", name);
+        if !row.name.is_ascii() {
+            let name = Act::Copy { text: escaped(&row.name), what: "the name".into() };
+            offer(ui, "Copy the name, escaped", name);
+        }
         if let Some(token) = row.fencing_token {
             ui.separator();
             offer(ui, "Break the lease…", Act::AskBreak(key(), polylatch::FencingToken::new(token)));
@@ -305,10 +310,11 @@ pub fn whole_span(ms: u64) -> String {
 }
 
 /// What a cell says when the pointer rests on it.
-pub(super) fn hint(fleet: &Fleet, row: &Row, column: usize, now_ms: u64) -> Option<String> {
+pub(super) fn hint(ui: &Ui, fleet: &Fleet, row: &Row, column: usize, now_ms: u64) -> Option<String> {
     match column {
         STATE => fleet.explain_now(&row.key, now_ms).first().map(|finding| finding.sentence.clone()),
-        LOCK => Some(row.name.clone()),
+        LOCK if fonts::can_show(ui, &row.name) => Some(row.name.clone()),
+        LOCK => Some(format!("{}\n{}", row.name, escaped(&row.name))),
         HOLDER if row.holders > 0 => {
             let language =
                 if row.language.is_empty() { String::new() } else { format!("\n{}", row.language) };
