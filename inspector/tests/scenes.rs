@@ -3,6 +3,10 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "scenes/others.rs"]
+mod others;
+#[path = "scenes/rings.rs"]
+mod rings;
 #[path = "scenes/stage.rs"]
 mod stage;
 
@@ -35,6 +39,15 @@ const SCENES: &[(&str, Play)] = &[
     ("a store that stalls", stalled),
     ("a lock in lock-delay", lock_delay),
     ("five hundred waiters", many_waiters),
+    ("a holder on another host that was killed", killed_elsewhere),
+    ("a holder whose work hangs while it renews", wedged),
+    ("clients that wait for each other", rings::in_one_store),
+    ("nested commands that wait for each other", rings::nested),
+    ("nested commands that wait for each other in two stores", rings::over_two_stores),
+    ("a writer behind readers", rings::a_writer_behind_readers),
+    ("another library's lock, with and without an expiry", others::foreign),
+    ("a record that cannot be read", others::unreadable),
+    ("a server whose clock steps", others::clock_step),
 ];
 
 #[test]
@@ -70,6 +83,8 @@ fn stopped() {
     stage.never_shows(&[Rule::Stopped]);
     proc::pause(holder.pid());
     stage.shows(Rule::Stopped);
+    assert_eq!(stage.helps(), format!("kill -CONT {}", holder.pid()));
+    assert!(!stage.tells(Rule::Legit));
 }
 
 fn killed() {
@@ -80,6 +95,42 @@ fn killed() {
     stage.never_shows(&[Rule::HolderGone]);
     holder.kill();
     stage.shows(Rule::HolderGone);
+    assert!(stage.helps().contains(" break x --token "), "{}", stage.helps());
+    assert!(!stage.tells(Rule::Legit));
+}
+
+fn killed_elsewhere() {
+    let server = RedisServer::start();
+    let mut stage = Stage::new(server.url());
+    let mut holder = stage.run_elsewhere(&["--lease", "9s"]);
+    stage.until_held(1, 0);
+    stage.never_shows(&[Rule::HolderGone, Rule::BeatsStopped]);
+    holder.kill();
+    stage.shows(Rule::BeatsStopped);
+    assert!(!stage.tells(Rule::HolderGone), "nothing is known here of a process there");
+    assert!(stage.helps().contains(" break x --token "), "{}", stage.helps());
+}
+
+fn wedged() {
+    let server = RedisServer::start();
+    let mut stage = Stage::new(server.url());
+    let holding = client(&stage);
+    // What is usual has to be seen first.
+    for _ in 0..10 {
+        let guard = hold(&stage, &holding);
+        stage.until_held(1, 0);
+        stage.runtime.block_on(guard.release()).unwrap();
+        stage.until("the release", |stage| stage.fleet.lock(&Stage::key("x")).is_none());
+    }
+    let _guard = hold(&stage, &holding);
+    stage.until_held(1, 0);
+    stage.never_shows(&[Rule::ZombieRenew]);
+    stage.until("half a minute", |stage| {
+        let lock = stage.fleet.lock(&Stage::key("x"));
+        lock.is_some_and(|lock| lock.holders.iter().any(|holder| holder.held_for_ms > Some(30_000)))
+    });
+    stage.shows(Rule::ZombieRenew);
+    assert!(stage.helps().contains(" break x --token "), "{}", stage.helps());
 }
 
 fn semaphore() {

@@ -3,6 +3,7 @@
 use polylatch::inspect::LockView;
 
 use super::connection::Connection;
+use super::findings::Next;
 use super::fleet::Fleet;
 use super::rows::RowKey;
 use super::text::{break_command, harmless, name_argument, shell_word};
@@ -32,6 +33,16 @@ pub fn commands(fleet: &Fleet, key: &RowKey) -> Vec<CopyCommand> {
     };
     let backend = store.snapshot().map(|snapshot| &*snapshot.backend).unwrap_or_default();
     of_lock(store.connection(), backend, lock)
+}
+
+/// Returns the command that helps: that of the most severe finding which has one, or else the one that explains the lock.
+pub fn that_helps(fleet: &Fleet, key: &RowKey) -> Option<String> {
+    let next = fleet.explain(key).into_iter().flat_map(|finding| finding.next);
+    let mut steps = next.filter_map(|step| match step {
+        Next::Run(command) => Some(command),
+        Next::Do(_) => None,
+    });
+    steps.next().or_else(|| commands(fleet, key).into_iter().next().map(|command| command.text))
 }
 
 /// Returns the commands for a lock of a connection.

@@ -21,7 +21,6 @@ use super::replaying::{self, Replaying};
 use super::theme::ThemeChoice;
 use super::top::{ATTENTION, DEADLOCKS, HELD_LONG, NO_EXPIRY, WAITED};
 use crate::files;
-use crate::model::findings::Next;
 use crate::model::fleet::RowRef;
 use crate::model::history::Limits;
 use crate::model::link::Link;
@@ -112,14 +111,7 @@ impl App {
             }
             // The step that is shown first; where there is none, the command that explains the lock.
             Command::CopyStep => self.copy_selected(ctx, "the command", |fleet, place| {
-                let key = &fleet.at(place).key;
-                let steps = fleet.explain(key).into_iter().flat_map(|finding| finding.next);
-                let mut commands = steps.filter_map(|step| match step {
-                    Next::Run(command) => Some(command),
-                    Next::Do(_) => None,
-                });
-                let look = || copy::commands(fleet, key).first().map(|command| command.text.clone());
-                commands.next().or_else(look).unwrap_or_default()
+                copy::that_helps(fleet, &fleet.at(place).key).unwrap_or_default()
             }),
             Command::CopyLink => {
                 // The present is another one when the link is opened; a recording has its moments.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use polylatch_inspector::model::{ConnectionId, Finding, Fleet, Phase, Report, RowKey, Rule};
+use polylatch_inspector::model::{ConnectionId, Finding, Fleet, Phase, Report, RowKey, Rule, copy};
 use polylatch_inspector::poll::{Poller, Target, Told, ViewerClock};
 
 /// Within this time a rule has to appear.
@@ -44,16 +44,27 @@ pub struct Stage {
     told: Receiver<Told>,
     /// How many readings came.
     pub readings: u32,
-    _poller: Poller,
+    poller: Poller,
 }
 
 impl Stage {
     pub fn new(url: String) -> Self {
+        Self::watching(url, None)
+    }
+
+    /// Also shows other libraries' locks whose keys match a pattern.
+    pub fn watching(url: String, foreign: Option<&str>) -> Self {
         let clock = ViewerClock::start();
         let (poller, told) = Poller::start(clock, Arc::new(|| {})).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        poller.watch(Target::new(Self::id(), url.clone()));
-        Self { url, runtime, fleet: Fleet::default(), clock, told, readings: 0, _poller: poller }
+        let target = Target::new(Self::id(), url.clone());
+        poller.watch(Target { foreign: foreign.map(str::to_owned), ..target });
+        Self { url, runtime, fleet: Fleet::default(), clock, told, readings: 0, poller }
+    }
+
+    /// Looks at another store, too.
+    pub fn watch_also(&self, url: String) {
+        self.poller.watch(Target::new(ConnectionId::new("other"), url));
     }
 
     fn id() -> ConnectionId {
@@ -68,6 +79,34 @@ impl Stage {
     pub fn run(&self, how: &[&str]) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_polylatch"));
         command.arg("run").arg("x").args(how).args(["--", "sleep", "600"]);
+        self.begin(command)
+    }
+
+    /// The same on another host: under another name, so that nothing is known of its process here.
+    pub fn run_elsewhere(&self, how: &[&str]) -> Running {
+        let script = "echo elsewhere >/proc/sys/kernel/hostname && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--uts", "sh", "-c", script, "sh"]);
+        command
+            .arg(env!("CARGO_BIN_EXE_polylatch"))
+            .args(["run", "x"])
+            .args(how)
+            .args(["--", "sleep", "600"]);
+        self.begin(command)
+    }
+
+    /// Starts a `run` of one lock whose command is a `run` of another, which may be in another store.
+    pub fn run_nested(outer: [&str; 2], inner: [&str; 2]) -> Running {
+        let script = "sleep 1; exec \"$0\" --url \"$1\" run \"$2\" -- true";
+        let program = env!("CARGO_BIN_EXE_polylatch");
+        let mut command = Command::new(program);
+        command.args(["--url", outer[0], "run", outer[1], "--", "sh", "-c", script, program]).args(inner);
+        command.env_remove("POLYLATCH_URL").env_remove("POLYLATCH_LOCK");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Running(command.spawn().unwrap())
+    }
+
+    fn begin(&self, mut command: Command) -> Running {
         command.env("POLYLATCH_URL", &self.url).env_remove("POLYLATCH_LOCK");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Running(command.spawn().unwrap())
@@ -125,6 +164,11 @@ impl Stage {
         let now_ms = self.now_ms();
         let attention = self.fleet.attention(now_ms).into_iter().map(|attention| attention.finding);
         attention.chain(self.fleet.explain_now(&Self::key("x"), now_ms)).collect()
+    }
+
+    /// What key `C` copies for `x`.
+    pub fn helps(&self) -> String {
+        copy::that_helps(&self.fleet, &Self::key("x")).unwrap_or_default()
     }
 
     pub fn tells(&self, rule: Rule) -> bool {

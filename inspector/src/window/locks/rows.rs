@@ -19,6 +19,9 @@ use crate::window::theme;
 /// How long a row that changed stands out.
 const FLASH_MS: u64 = 700;
 
+/// Countdowns go by whole seconds: several frames a second for each held lock cost a tenth of a processor.
+const SECOND_MS: u64 = 1_000;
+
 const LEASE_BAR: f32 = 74.0;
 
 const STATE: usize = 0;
@@ -126,12 +129,10 @@ impl<'a> LockRows<'a> {
             };
             marks::lease_bar(cell.painter, bar, share, colour, palette);
             if row.gone_at_ms.is_none() && left > 0 {
-                // One point of the bar, or one digit of the number.
-                let point = row.lease_ms.unwrap_or(left) as f32 / bar.width().max(1.0);
-                self.moves(if left < 10_000 { 100 } else { (point as u64).clamp(100, 1_000) });
+                self.moves(SECOND_MS);
             }
         }
-        let text = if left < 10_000 { short_span(left) } else { whole_span(left) };
+        let text = whole_span(left);
         let colour = if state == LockState::Unknown { palette.weak } else { palette.text };
         cell.text_from(bar.width() + 7.0, &text, FontId::monospace(theme::MONO - 0.5), colour);
     }
@@ -261,7 +262,7 @@ impl Rows for LockRows<'_> {
                 let held = if known { row.held_now_ms(self.now_ms) } else { row.held_for_ms };
                 if let Some(held) = held {
                     if !gone && state != LockState::Unknown {
-                        self.moves(1_000);
+                        self.moves(SECOND_MS);
                     }
                     cell.mono(&whole_span(held), text);
                 }
