@@ -36,6 +36,7 @@ impl Lock {
             beat_every: None,
             fifo: None,
             renew: true,
+            steal: None,
             mode,
         };
         Self { core, asked }
@@ -126,6 +127,23 @@ impl Lock {
     pub fn renew(mut self, renew: bool) -> Self {
         self.asked.renew = renew;
         self
+    }
+
+    /// Ends the leases of the present holders and enters before all waiters, in one step of the store, for this
+    /// reason: 1 to 256 bytes without control characters. The holders' guards are lost, reason `broken`, and an audit
+    /// entry is left for each, as for [`crate::inspect::Inspector::break_lease`]. The fencing token is larger than
+    /// theirs, but a holder may go on until it is notified, so what the lock protects must check tokens.
+    ///
+    /// For plain locks and for writing; not in a set, and not with [`Lock::owner`] (`invalid_argument`). On memory,
+    /// SQLite and Redis stores; `unsupported` on RedLock and Consul.
+    pub fn steal(mut self, reason: impl Into<String>) -> Self {
+        self.asked.steal = Some(reason.into());
+        self
+    }
+
+    /// Whether it is to be stolen.
+    pub(crate) fn steals(&self) -> bool {
+        self.asked.steal.is_some()
     }
 
     /// Acquires the lock, waiting as long as the options say.

@@ -182,6 +182,12 @@ impl LockAll {
                 other.name()
             ));
         }
+        if let Some(lock) = self.locks.iter().find(|lock| lock.steals()) {
+            return invalid(format!(
+                "the lock {:?} is in a set, and steal is for one lock alone",
+                lock.name()
+            ));
+        }
         for lock in &self.locks {
             let lock = self.wait.map_or_else(|| lock.clone(), |wait| lock.clone().wait(wait));
             lock.checked(Wait::No)?;

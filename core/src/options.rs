@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::backend::Capability;
 use crate::error::{Error, ErrorKind, Result};
+use crate::inspect::check_words;
 use crate::mode::Mode;
 use crate::name::{LockName, check_label};
 use crate::policy::lease::LeasePlan;
@@ -42,6 +43,8 @@ pub(crate) struct Asked {
     /// `None` where nothing was said: in order if the store keeps one.
     pub fifo: Option<bool>,
     pub renew: bool,
+    /// Why the leases of the holders are to be ended, if they are.
+    pub steal: Option<String>,
     pub mode: Mode,
 }
 
@@ -53,6 +56,8 @@ pub(crate) struct AcquireOptions {
     pub label: String,
     pub owner: Option<String>,
     pub barge: bool,
+    /// Why the leases of the holders are to be ended, if they are.
+    pub steal: Option<String>,
     pub mode: Mode,
     pub plan: LeasePlan,
     pub times: WaitTimes,
@@ -66,6 +71,7 @@ impl AcquireOptions {
         check_label(&asked.label).map_err(lock)?;
         asked.mode.check().map_err(lock)?;
         check_abilities(asked, capability).map_err(lock)?;
+        check_steal(asked).map_err(lock)?;
         let lease = asked.lease.unwrap_or(settings.lease);
         in_range("lease", lease, capability.min_lease, capability.max_lease).map_err(lock)?;
         if let Wait::For(wait) = asked.wait {
@@ -100,6 +106,7 @@ impl AcquireOptions {
             label: asked.label.clone(),
             owner: asked.owner.clone(),
             barge: asked.fifo == Some(false),
+            steal: asked.steal.clone(),
             mode: asked.mode,
             plan: LeasePlan {
                 lease,
@@ -190,6 +197,23 @@ fn check_abilities(asked: &Asked, capability: &Capability) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// A thief excludes all others, and says why.
+fn check_steal(asked: &Asked) -> Result<()> {
+    let Some(reason) = &asked.steal else { return Ok(()) };
+    let invalid = |message: &'static str| Err(Error::new(ErrorKind::InvalidArgument, message));
+    if !matches!(asked.mode, Mode::Mutex | Mode::Write) {
+        return invalid(
+            "only a lock that excludes all others can be stolen: a plain lock, or one for writing",
+        );
+    }
+    if asked.owner.is_some() {
+        return invalid(
+            "a lock that is stolen is not entered again by an owner id; leave steal or owner out",
+        );
+    }
+    check_words("reason", reason)
 }
 
 pub(crate) fn in_range(option: &str, value: Duration, least: Duration, most: Duration) -> Result<()> {

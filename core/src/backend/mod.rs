@@ -247,6 +247,22 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(error)))
     }
 
+    /// Ends every lease of the contender's lock and grants it to the contender, in one atomic step: before all
+    /// waiters, and no client sees the lock free in between. The contender's mode is an exclusive one.
+    ///
+    /// Leaves an audit entry for each lease that it ended, and notifies its holder, as `break_lease` does. A lock that is
+    /// free is granted all the same. One that the contender owns already is confirmed: a lost answer is asked again.
+    /// Answers `Held`, `OtherKind` or `Withheld`; the latter two change nothing.
+    fn steal(&self, contender: &Arc<Contender>, reason: &str) -> Reply<Answer> {
+        let _ = (contender, reason);
+        let message = format!(
+            "{} cannot end the leases of a lock and grant it in one step, so a lock cannot be stolen there; break the \
+             lease and acquire the lock, or use a memory, SQLite or Redis store",
+            self.capability().backend
+        );
+        Box::pin(std::future::ready(Err(Error::new(ErrorKind::Unsupported, message))))
+    }
+
     /// Whether a granted lock is found by a snapshot of all locks only after its first renewal, which
     /// then comes soon ([`LIST_WITHIN`]): so a lock held for less than that costs nothing for it.
     fn lists_late(&self) -> bool {

@@ -159,7 +159,11 @@ impl Acquisition {
                     let sent_at = self.core.clock.now();
                     self.polls += 1;
                     let limit = request_limit(self.core.settings.timeout, deadline, sent_at);
-                    let answer = undo.ask(self.core.backend.poll(&self.contender, ask), limit).await;
+                    let request = match &self.options.steal {
+                        Some(reason) => self.core.backend.steal(&self.contender, reason),
+                        None => self.core.backend.poll(&self.contender, ask),
+                    };
+                    let answer = undo.ask(request, limit).await;
                     let now = self.core.clock.now();
                     if answer.is_ok() && self.core.reach.is_back() {
                         tracing::info!(

@@ -80,15 +80,7 @@ impl Inspector {
     pub async fn break_lease(&self, request: &BreakRequest) -> Result<BreakOutcome> {
         LockName::new(&request.name)?;
         for (what, text) in [("reason", &request.reason), ("author", &request.by)] {
-            if text.trim().is_empty() || text.len() > MAX_REASON_BYTES || text.chars().any(char::is_control) {
-                return Err(Error::new(
-                    ErrorKind::InvalidArgument,
-                    format!(
-                        "the {what} of a break must be 1 to {MAX_REASON_BYTES} bytes without control characters"
-                    ),
-                )
-                .on_lock(&request.name));
-            }
+            check_words(what, text).map_err(|error| error.on_lock(&request.name))?;
         }
         let core = &self.core;
         core.service
@@ -96,6 +88,17 @@ impl Inspector {
             .await
             .map_err(|error| error.during(core.backend.capability().backend, "break").on_lock(&request.name))
     }
+}
+
+/// Checks what a break leaves on record.
+pub(crate) fn check_words(what: &str, text: &str) -> Result<()> {
+    if text.trim().is_empty() || text.len() > MAX_REASON_BYTES || text.chars().any(char::is_control) {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("the {what} of a break must be 1 to {MAX_REASON_BYTES} bytes without control characters"),
+        ));
+    }
+    Ok(())
 }
 
 fn check(query: &Query) -> Result<()> {

@@ -21,6 +21,7 @@ use crate::token::ClientId;
 
 pub use changes::changes;
 pub use examination::{Check, CheckSeverity, Examination, Holds, Promise};
+pub(crate) use inspector::check_words;
 pub use inspector::{Follower, Inspector, Observation, Watch};
 pub(crate) use look::Look;
 pub use trouble::{Trouble, TroubleKind};

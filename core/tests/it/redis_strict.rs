@@ -105,6 +105,9 @@ fn after_a_restart_with_its_data_nothing_is_granted_before_every_old_lease_has_e
         assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error:?}");
         assert!(error.to_string().contains("until all earlier leases have expired"), "{error}");
     }
+    // A thief is granted nothing early either, and ends nothing.
+    let error = block_on(fresh.lock("held").steal("test").try_acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error:?}");
     let best_effort = connect(&server.url()).unwrap();
     assert!(block_on(best_effort.lock("c").try_acquire()).unwrap().is_some());
 

@@ -121,6 +121,10 @@ impl Backend for MemoryBackend {
         ready(Ok(self.step(|store, now| store.take_all(now, contenders))))
     }
 
+    fn steal(&self, contender: &Arc<Contender>, reason: &str) -> Reply<Answer> {
+        ready(Ok(self.step(|store, now| store.steal(now, contender, reason))))
+    }
+
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
         ready(Ok(self.step(|store, now| (items.iter().map(|item| store.renew(now, item)).collect(), vec![]))))
     }

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    ANNOUNCE_TTL, AUDIT_LENGTH, Answer, AnswerAll, Ask, Contender, Conversion, REAPED_PER_STEP, Released,
-    RenewItem, Renewal,
+    ANNOUNCE_TTL, Answer, AnswerAll, Ask, Contender, Conversion, REAPED_PER_STEP, Released, RenewItem,
+    Renewal,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::{BootInstant, millis};
-use crate::inspect::{AuditEntry, BreakOutcome, BreakRequest, ClientView, Query, Snapshot};
+use crate::inspect::{AuditEntry, ClientView, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::policy::fencing::FencingToken;
 use crate::policy::sharing::admits;
 use crate::policy::waiting::WaitAnswer;
 use crate::token::OwnerToken;
 
+mod breaking;
 mod view;
 
 /// How many waiters one step lets in together at most; the next ones enter by their own polls.
@@ -248,43 +249,6 @@ impl Store {
         }
         self.put(name.to_owned(), lock);
         pushes
-    }
-
-    /// Ends a lease that still has the expected fence.
-    pub(crate) fn break_lease(&mut self, now: Now, request: &BreakRequest) -> (BreakOutcome, Vec<Push>) {
-        let mut lock = self.take(&request.name, now);
-        let mut pushes = Vec::new();
-        let outcome = match lock.end(|holder| holder.fence == request.expected.get()) {
-            Some(victim) => {
-                pushes.push(Push::Revoked { owner: victim.contender.owner, fence: victim.fence });
-                let next = self.grant_next(&mut lock, now);
-                self.audit.push_front(AuditEntry {
-                    at_ms: now.wall_us / 1000,
-                    name: request.name.clone(),
-                    fencing_token: request.expected,
-                    holder: victim.contender.client.clone(),
-                    by: request.by.clone(),
-                    reason: request.reason.clone(),
-                });
-                self.audit.truncate(AUDIT_LENGTH);
-                let next_client = next.first().and_then(|push| match push {
-                    Push::Granted { owner, .. } => lock.held_by(*owner),
-                    Push::Revoked { .. } => None,
-                });
-                let outcome = BreakOutcome::Broken {
-                    holder: victim.contender.client.clone(),
-                    next: next_client.map(|next| next.contender.client.clone()),
-                };
-                pushes.extend(next);
-                outcome
-            }
-            None => match lock.holders.iter().map(|holder| holder.fence).max() {
-                None => BreakOutcome::Free,
-                Some(present) => BreakOutcome::ChangedHands { present: FencingToken::new(present) },
-            },
-        };
-        self.put(request.name.clone(), lock);
-        (outcome, pushes)
     }
 
     /// Records who a client is.

@@ -59,6 +59,7 @@ enum Step {
     Convert(usize, u64, Mode),
     Cancel(usize),
     Break(usize, u64),
+    Steal(usize),
 }
 
 /// A step that is under way: what to compare when its reply comes.
@@ -77,13 +78,14 @@ struct Sequence {
     audit: Vec<AuditEntry>,
 }
 
-fn all_scripts() -> [&'static Script; 11] {
+fn all_scripts() -> [&'static Script; 12] {
     [
         &scripts::POLL,
         &scripts::RENEW,
         &scripts::RELEASE,
         &scripts::CANCEL,
         &scripts::BREAK,
+        &scripts::STEAL,
         &scripts::SHARED_POLL,
         &scripts::SHARED_RENEW,
         &scripts::SHARED_RELEASE,
@@ -221,6 +223,11 @@ impl Worker {
                     let to = if dice.below(2) == 0 { Mode::Read } else { Mode::Write };
                     Step::Convert(who, fence(who, &mut dice), to)
                 }
+                15 if matches!(sequence.contenders[who].mode, Mode::Mutex | Mode::Write)
+                    && dice.below(2) == 0 =>
+                {
+                    Step::Steal(who)
+                }
                 _ => Step::Break(who, fence(who, &mut dice)),
             };
             let (call, check, pushes) = self.carry_out(&step, &mut spec, now, &sequence.contenders, &tries);
@@ -237,7 +244,8 @@ impl Worker {
                 | Step::Release(who, _)
                 | Step::Convert(who, ..)
                 | Step::Cancel(who)
-                | Step::Break(who, _) => vec![*who],
+                | Step::Break(who, _)
+                | Step::Steal(who) => vec![*who],
             };
             let locks: Vec<_> =
                 touched.iter().map(|who| state(&spec, &sequence.contenders[*who].name, now)).collect();
@@ -338,6 +346,13 @@ impl Worker {
                 let (outcome, pushes) = spec.break_lease(now, &request);
                 let (call, check) =
                     record(&self.parties[0], self.parties[0].backend.break_lease(&request), outcome);
+                (call, check, pushes)
+            }
+            Step::Steal(who) => {
+                let reason = "it \"hangs\"";
+                let (answer, pushes) = spec.steal(now, &contenders[*who], reason);
+                let reply = party(*who).backend.steal(&contenders[*who], reason);
+                let (call, check) = record(party(*who), reply, answer);
                 (call, check, pushes)
             }
         }

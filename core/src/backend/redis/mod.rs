@@ -334,6 +334,10 @@ impl Backend for RedisBackend {
         Box::pin(Arc::clone(&self.inner).take_all(contenders.to_vec()))
     }
 
+    fn steal(&self, contender: &Arc<Contender>, reason: &str) -> Reply<Answer> {
+        Box::pin(Arc::clone(&self.inner).steal(Arc::clone(contender), reason.to_owned()))
+    }
+
     fn lists_late(&self) -> bool {
         true
     }

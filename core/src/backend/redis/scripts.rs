@@ -119,7 +119,8 @@ scripts! {
     RELEASE = "release" after "numbers" "release_direct" "unpack_keys" "unpack_release" "common";
     RELEASE_ALONE = "release_alone";
     CANCEL = "cancel" after "numbers" "common";
-    BREAK = "break" after "numbers" "common" "shared_common";
+    BREAK = "break" after "numbers" "common" "shared_common" "broken";
+    STEAL = "steal" after "numbers" "common" "shared_common" "broken";
     RENEW = "renew";
     SHARED_POLL = "shared_poll" after "numbers" "shared_free" "common" "line" "shared_common";
     SHARED_RELEASE = "shared_release" after "numbers" "shared_unwaited" "common" "shared_common";

@@ -138,15 +138,9 @@ impl Inner {
             }
         };
         let field = |at: usize| answer.get(at).ok_or_else(no_answer);
-        match field(0)?.text()?.as_str() {
-            "held" => Ok(Answer::Held { fence: FencingToken::new(field(1)?.uint()?) }),
-            "withheld" => Ok(Answer::Withheld { left: Duration::from_millis(field(1)?.uint()?) }),
-            "other" => {
-                let present = parse_mode(&field(1)?.text()?).ok_or_else(no_answer)?.kind();
-                Ok(Answer::OtherKind { present })
-            }
-            "foreign" => Err(foreign_data(&contender.name)),
-            _ => {
+        match without_wait(&contender.name, &answer)? {
+            Some(answer) => Ok(answer),
+            None => {
                 let left = |at: usize| -> Result<Option<Duration>> {
                     Ok(u64::try_from(field(at)?.int()?).ok().map(Duration::from_millis))
                 };
@@ -306,6 +300,26 @@ impl Inner {
         Ok(())
     }
 
+    pub(super) async fn steal(self: Arc<Self>, contender: Arc<Contender>, reason: String) -> Result<Answer> {
+        self.keys.check(&contender.name)?;
+        let spelled = self.keys.spell(&contender.name);
+        let mut keys = self.keys(&spelled, More::HoldersAndDetails);
+        keys.push(self.keys.audit());
+        let mut args = self.granting_args(spelled);
+        args.extend([
+            contender.owner.to_hex(),
+            waiter_record(&contender, self.listening_code()),
+            millis(contender.first_lease).to_string(),
+            contender.name.as_str().to_owned(),
+            contender.client.as_str().to_owned(),
+            reason,
+            AUDIT_LENGTH.to_string(),
+        ]);
+        let call = Call { script: &scripts::STEAL, keys, args };
+        let answer = self.one(call, self.acknowledge).await?.list()?;
+        without_wait(&contender.name, &answer)?.ok_or_else(no_answer)
+    }
+
     pub(super) async fn break_lease(self: Arc<Self>, request: BreakRequest) -> Result<BreakOutcome> {
         let name = LockName::new(&request.name)?;
         let spelled = self.keys.spell(&name);
@@ -324,14 +338,7 @@ impl Inner {
         Ok(match field(0)?.as_str() {
             "free" => BreakOutcome::Free,
             "foreign" => return Err(foreign_data(&name)),
-            "unreadable" => {
-                return Err(Error::new(
-                    ErrorKind::BackendRejected,
-                    "the lease was written by another version of Polylatch in a form unknown here; break it with that \
-                     version, or wait until it expires",
-                )
-                .on_lock(name.as_str()));
-            }
+            "unreadable" => return Err(unreadable(&name)),
             "changed" => BreakOutcome::ChangedHands {
                 present: FencingToken::new(answer.get(1).ok_or_else(no_answer)?.uint()?),
             },
@@ -343,6 +350,31 @@ impl Inner {
             },
         })
     }
+}
+
+/// Reads an answer that is final; `None` for one that tells to wait.
+fn without_wait(name: &LockName, answer: &[Data]) -> Result<Option<Answer>> {
+    let field = |at: usize| answer.get(at).ok_or_else(no_answer);
+    Ok(Some(match field(0)?.text()?.as_str() {
+        "held" => Answer::Held { fence: FencingToken::new(field(1)?.uint()?) },
+        "withheld" => Answer::Withheld { left: Duration::from_millis(field(1)?.uint()?) },
+        "other" => {
+            let present = parse_mode(&field(1)?.text()?).ok_or_else(no_answer)?.kind();
+            Answer::OtherKind { present }
+        }
+        "foreign" => return Err(foreign_data(name)),
+        "unreadable" => return Err(unreadable(name)),
+        _ => return Ok(None),
+    }))
+}
+
+fn unreadable(name: &LockName) -> Error {
+    Error::new(
+        ErrorKind::BackendRejected,
+        "the lease was written by another version of Polylatch in a form unknown here; break it with that \
+         version, or wait until it expires",
+    )
+    .on_lock(name.as_str())
 }
 
 pub(super) fn foreign_data(name: &LockName) -> Error {

@@ -220,6 +220,11 @@ impl Backend for SqliteBackend {
         self.ask("acquire", true, move |store| store.take_all(&contenders))
     }
 
+    fn steal(&self, contender: &Arc<Contender>, reason: &str) -> Reply<Answer> {
+        let (contender, reason) = (Arc::clone(contender), reason.to_owned());
+        self.ask("acquire", true, move |store| store.steal(&contender, &reason))
+    }
+
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
         self.ask("renew", true, move |store| items.iter().map(|item| store.renew(item)).collect())
     }

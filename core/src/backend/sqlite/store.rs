@@ -274,31 +274,50 @@ impl Store<'_> {
             });
         };
         let victim = holders.remove(at);
-        self.end(&request.name, &victim)?;
-        self.push(&victim.owner, |owner| Push::Revoked { owner, fence: request.expected.get() });
+        self.broken(&request.name, &victim, &request.by, &request.reason)?;
         let left = holders.len();
         self.grant_next(&request.name, &mut holders)?;
+        Ok(BreakOutcome::Broken {
+            holder: ClientId::from_stored(&victim.client),
+            next: holders.get(left).map(|next| ClientId::from_stored(&next.client)),
+        })
+    }
+
+    /// Ends every lease of a lock and grants it to the contender, before all waiters: see `Backend::steal`.
+    pub(super) fn steal(&mut self, contender: &Contender, reason: &str) -> Sql<Answer> {
+        let name = contender.name.as_str();
+        let me = Candidate::from(contender);
+        let mut holders = self.holders(name)?;
+        self.live_head(name)?;
+        if let Some(present) = self.other_kind(name, &holders, &me)? {
+            return Ok(Answer::OtherKind { present });
+        }
+        if let Some(held) = find(&holders, &me.owner) {
+            self.confirm(name, &me)?;
+            return Ok(Answer::Held { fence: token(held.fence) });
+        }
+        holders.sort_by_key(|victim| victim.fence);
+        for victim in holders.drain(..) {
+            self.broken(name, &victim, contender.client.as_str(), reason)?;
+        }
+        self.leave_line(name, &me.owner)?;
+        Ok(Answer::Held { fence: token(self.grant(name, &mut holders, me)?) })
+    }
+
+    /// Ends a lease that its holder did not release, records that and notifies its client.
+    fn broken(&mut self, name: &str, victim: &Holder, by: &str, reason: &str) -> Sql<()> {
+        self.end(name, victim)?;
+        self.push(&victim.owner, |owner| Push::Revoked { owner, fence: unsigned(victim.fence) });
         self.run(
             "INSERT INTO audit (wall_ms, name, owner, fence, client, by, reason) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![
-                self.now.wall_us / 1000,
-                request.name,
-                victim.owner,
-                victim.fence,
-                victim.client,
-                request.by,
-                request.reason
-            ],
+            params![self.now.wall_us / 1000, name, victim.owner, victim.fence, victim.client, by, reason],
         )?;
         self.run(
             "DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?1",
             params![AUDIT_LENGTH as i64],
         )?;
-        Ok(BreakOutcome::Broken {
-            holder: ClientId::from_stored(&victim.client),
-            next: holders.get(left).map(|next| ClientId::from_stored(&next.client)),
-        })
+        Ok(())
     }
 
     /// Ends the first lease of which this is so, and grants the lock to the next. Says if there was one.

@@ -47,6 +47,20 @@ pub fn changing_leases<S: Store>(store: &S, case: fn(&S)) {
     assert_eq!(guard.renewals(), 1);
 }
 
+/// Ending the holders' leases and entering in one step.
+pub fn stealing<S: Store>(store: &S, case: fn(&S)) {
+    let client = store.connect();
+    if !matches!(client.capability().backend, "redlock" | "consul") {
+        return case(store);
+    }
+    let holder = block_on(client.lock("b").acquire()).unwrap();
+    let error = block_on(store.connect().lock("b").steal("test").acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("break the lease and acquire the lock"), "{error}");
+    holder.check().unwrap();
+    refused(store, &client.lock("a").steal("test"), "in one step");
+}
+
 /// Several locks in one step. Without it they are taken one after the other, and are had together or not
 /// at all in the end.
 pub fn atomic_sets<S: Store>(store: &S, case: fn(&S)) {

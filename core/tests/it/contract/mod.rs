@@ -21,6 +21,7 @@ pub mod cases_family;
 pub mod cases_inspect;
 pub mod cases_lease;
 pub mod cases_sets;
+pub mod cases_steal;
 pub mod cases_wait;
 
 /// A fresh store for one case.
@@ -136,6 +137,15 @@ macro_rules! contract {
             cases_extend::{
                 an_extended_lease_outlives_its_first_length_and_a_shortened_one_its_new_one,
                 renewals_use_the_new_length,
+            }
+        );
+        $crate::contract!(@needing stealing $factory;
+            cases_steal::{
+                a_thief_enters_before_all_waiters,
+                a_thief_ends_every_reader,
+                the_last_thief_has_the_lock,
+                impossible_thefts_are_errors_and_end_nothing,
+                a_theft_cancelled_at_any_point_leaves_nothing,
             }
         );
         $crate::contract!(@needing atomic_sets $factory;

@@ -235,6 +235,10 @@ impl Backend for ClusterBackend {
         Box::pin(Arc::clone(&self.inner).renew(items))
     }
 
+    fn steal(&self, contender: &Arc<Contender>, reason: &str) -> Reply<Answer> {
+        self.inner.of(&contender.name).steal(contender, reason)
+    }
+
     fn convert(&self, contender: &Arc<Contender>, fence: FencingToken, to: Mode) -> Reply<Conversion> {
         self.inner.of(&contender.name).convert(contender, fence, to)
     }

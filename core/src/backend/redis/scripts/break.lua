@@ -20,16 +20,7 @@ if not owner then
 elseif fence ~= ARGV[5] then
   return {'changed', fence}
 end
-local client = string.match(value, '%x+|pl1|%d+|%d+|%d+|%d+|%d+|([^|]*)|') or ''
--- Makes room, and fails here if something else stands there.
-redis.call('LTRIM', KEYS[9], 0, tonumber(ARGV[9]) - 2)
-if shared then give_up(shared) else redis.call('DEL', LOCK) end
-redis.call('LPUSH', KEYS[9], cjson.encode({
-  v = 1, at_ms = now_ms(), name = ARGV[6], fencing_token = fence, holder = client, by = ARGV[7], reason = ARGV[8],
-}))
--- Where its client listens, if it does, does not stand in the lock.
-tell('1', client, 'revoked|' .. owner .. '|' .. fence)
-if string.find(COUNTER, '{', 1, true) then tell('2', client, 'revoked|' .. owner .. '|' .. fence) end
+local client = broken(shared, owner, fence, value, ARGV[6], ARGV[7], ARGV[8], ARGV[9])
 local next_client = nil
 if shared then next_client = grant_together() else next_client = grant_next() end
 unlist_if_free(next_client)

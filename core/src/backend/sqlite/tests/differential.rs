@@ -100,7 +100,7 @@ fn compare(seed: u64) {
         let who = &contenders[at];
         let fence = FencingToken::new(fences[at]);
         let told = format!("seed {seed}, step {step}");
-        match dice.below(16) {
+        match dice.below(17) {
             0..=5 => {
                 let ask = match dice.below(4) {
                     0 => Ask::Try,
@@ -152,6 +152,15 @@ fn compare(seed: u64) {
                 let (theirs, expected) = spec.break_lease(spec_now, &request);
                 assert_eq!(ours, theirs, "{told}: break");
                 assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
+            }
+            16 if matches!(who.mode, Mode::Mutex | Mode::Write) => {
+                let (ours, pushes) = file.step(now, |store| store.steal(who, "test"));
+                let (theirs, expected) = spec.steal(spec_now, who, "test");
+                assert_eq!(ours, theirs, "{told}: steal");
+                assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
+                if let Answer::Held { fence } = ours {
+                    fences[at] = fence.get();
+                }
             }
             11 | 12 => {
                 // Of up to three names: the contenders of one name are four apart.
