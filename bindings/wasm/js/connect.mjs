@@ -10,7 +10,13 @@ import { connectOptions, mustBe, mustBeObject } from './options.mjs';
 
 /** One client of one store, with locks in the browser's shape beside those of every language. */
 class Client extends SharedClient {
-  #locks = new LockManager(this);
+  #locks;
+
+  /** @param {any} native */
+  constructor(native) {
+    super(native);
+    this.#locks = new LockManager(this, native);
+  }
 
   get locks() {
     return this.#locks;

@@ -93,12 +93,14 @@ export interface RequestOptions
   extends Pick<LockOptions, 'signal' | 'lease' | 'label' | 'maxHold' | 'beatEvery'> {
   /** `exclusive` by default. */
   mode?: 'exclusive' | 'shared' | undefined;
-  /** Do not wait: the callback gets `null` if somebody else holds the lock. */
+  /** Do not wait: the callback gets `null` if the lock is held or waited for. Excludes `signal` and `steal`. */
   ifAvailable?: boolean | undefined;
   /**
-   * End the leases of the holders, and try to go before the waiters. The holders' guards are lost, reason `broken`, and
-   * their `request` is rejected with an `AbortError` whose `cause` is the {@link LeaseLostError}. A waiter that the store
-   * serves first enters, and is robbed in its turn.
+   * End the leases of the holders and enter before all waiters, in one step of the store. The `request` of a holder is
+   * rejected with an `AbortError` whose `cause` is the {@link LeaseLostError}: at once in memory and where the store can
+   * push to it, otherwise at its next renewal. Until then its callback may go on, so what the lock protects must check
+   * fencing tokens. Every lease that is ended is in the audit. Excludes `mode: 'shared'`, `ifAvailable` and `signal`. On
+   * Consul an {@link UnsupportedError}.
    */
   steal?: boolean | undefined;
 }
@@ -111,11 +113,19 @@ export interface LockInfo {
 
 /**
  * Locks as `navigator.locks` has them, for all clients of the store: `request` runs the callback under the
- * lock and gives it back. A name is the lock of `client.rwLock(name)`; a lock of another kind under the same
- * name is a {@link NameConflictError}.
+ * lock and releases it. A name is the lock of `client.rwLock(name)`; a lock of another kind under the same
+ * name is a {@link NameConflictError}. A name that no lock can have – the empty one, or one with control characters or
+ * half of a surrogate pair – is the lock `-` and the name as JSON. One that begins with `-`, and options that exclude each
+ * other, are a `NotSupportedError` (a `DOMException`), as there.
  */
 export class LockManager {
   private constructor();
+  /**
+   * Runs the callback under the lock, and resolves to its result after the release.
+   * @throws {TypeError} for a wrong type, an unknown mode or option
+   * @throws {DOMException} `NotSupportedError`, or `AbortError` if the lock was stolen; what `signal` was aborted with
+   * @throws {PolylatchError} if the store fails; {@link LeaseLostError} if the lease was lost in another way
+   */
   request<T>(name: string, callback: (lock: HeldLock) => T | PromiseLike<T>): Promise<T>;
   request<T>(
     name: string,
@@ -124,7 +134,7 @@ export class LockManager {
   ): Promise<T>;
   request<T>(
     name: string,
-    options: RequestOptions & { ifAvailable?: false | undefined },
+    options: (RequestOptions & { ifAvailable?: false | undefined }) | null | undefined,
     callback: (lock: HeldLock) => T | PromiseLike<T>,
   ): Promise<T>;
   /** Who holds and who waits, in the whole store. */

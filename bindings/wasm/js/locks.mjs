@@ -1,43 +1,76 @@
 // The shape of the browser's own Web Locks (W3C, "Web Locks API"), over a store that others share.
 
+import { call, hub } from './calls.mjs';
 import { wrongType } from './errors.mjs';
-import { mustBe, mustBeObject, mustBeText, onlyKnown } from './options.mjs';
+import { Guard } from './guard.mjs';
+import { fromStored, stored } from './lock_names.mjs';
+import { lockOptions, mustBe, mustBeObject, onlyKnown } from './options.mjs';
 
 const OPTIONS = ['mode', 'ifAvailable', 'steal', 'signal', 'lease', 'label', 'maxHold', 'beatEvery'];
 
-/** How often a lock that changes hands meanwhile is stolen anew. */
-const STEALS = 8;
+// As `src/options.rs` numbers the modes of a lock.
+const MODES = { shared: 1, exclusive: 2 };
+
+/** What the audit says of a lease that `steal` ended. */
+const STEAL = 'locks.request steal';
 
 /** A lock as a callback of `request` gets it. */
 class HeldLock {
-  /** @param {import('./client.mjs').Guard} guard */
-  constructor(guard) {
-    this.name = guard.name;
-    /** @type {'exclusive' | 'shared'} */
-    this.mode = guard.mode === 'read' ? 'shared' : 'exclusive';
-    this.guard = guard;
+  #name;
+  #guard;
+
+  /**
+   * @param {string} name as it was asked for
+   * @param {import('./client.mjs').Guard} guard
+   */
+  constructor(name, guard) {
+    this.#name = name;
+    this.#guard = guard;
+  }
+
+  get name() {
+    return this.#name;
+  }
+
+  /** @returns {'exclusive' | 'shared'} */
+  get mode() {
+    return this.#guard.mode === 'read' ? 'shared' : 'exclusive';
+  }
+
+  get guard() {
+    return this.#guard;
   }
 
   get signal() {
-    return this.guard.signal;
+    return this.#guard.signal;
   }
 
   get fencingToken() {
-    return this.guard.fencingToken;
+    return this.#guard.fencingToken;
   }
 }
 
 /**
- * Rejects when the lease is ended by a thief, or by an operator, which is the same to its holder.
+ * What a request rejects with whose lease was ended by a thief, or by an operator, which is the same to its holder;
+ * nothing for any other error. A client that no message reaches learns of it by its next request: `superseded`.
+ * @param {any} error
+ */
+function stolenBy(error) {
+  if (error?.reason !== 'broken' && error?.reason !== 'superseded') return undefined;
+  const stolen = new DOMException('the lock was stolen', 'AbortError');
+  return Object.defineProperty(stolen, 'cause', { value: error, configurable: true });
+}
+
+/**
+ * Rejects when the lease is stolen.
  * @param {AbortSignal} signal
  * @returns {Promise<never>}
  */
 function whenStolen(signal) {
   const stolen = new Promise((_, reject) => {
     const onAbort = () => {
-      if (signal.reason?.reason !== 'broken') return;
-      const error = new DOMException('the lock was stolen', 'AbortError');
-      reject(Object.defineProperty(error, 'cause', { value: signal.reason, configurable: true }));
+      const error = stolenBy(signal.reason);
+      if (error !== undefined) reject(error);
     };
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });
@@ -56,89 +89,90 @@ async function within(work, lock) {
   return work(lock);
 }
 
+/** @param {string} rule */
+function notSupported(rule) {
+  return new DOMException(rule, 'NotSupportedError');
+}
+
+/**
+ * Sorts out what `request` was called with, by the rules of the specification.
+ * @param {unknown} name
+ * @param {any[]} rest
+ */
+function asked(name, rest) {
+  const work = mustBe('the callback', rest.length > 1 ? rest[1] : rest[0], 'function');
+  const given = (rest.length > 1 ? rest[0] : undefined) ?? {};
+  mustBe('the lock name', name, 'string');
+  mustBeObject('options', given);
+  onlyKnown(given, OPTIONS);
+  const { mode = 'exclusive', ifAvailable = false, steal = false, ...others } = given;
+  if (mode !== 'exclusive' && mode !== 'shared') {
+    throw wrongType(`mode must be 'exclusive' or 'shared', not ${JSON.stringify(mode)}`);
+  }
+  mustBe('ifAvailable', ifAvailable, 'boolean');
+  mustBe('steal', steal, 'boolean');
+  const { native = {}, signal } = lockOptions(others);
+  const text = /** @type {string} */ (name);
+  if (text.startsWith('-')) throw notSupported('the lock name begins with "-", which Web Locks reserve');
+  if (steal && ifAvailable) throw notSupported('steal and ifAvailable exclude each other; leave one out');
+  if (steal && mode === 'shared') throw notSupported("only a lock of mode 'exclusive' can be stolen");
+  if (signal && (steal || ifAvailable)) {
+    throw notSupported('a signal ends a wait, and neither steal nor ifAvailable wait; leave it out');
+  }
+  return {
+    text,
+    work,
+    mode,
+    waits: !ifAvailable,
+    native: steal ? { ...native, steal: STEAL } : native,
+    signal,
+  };
+}
+
 /** Locks of one client, as `navigator.locks` has them for one origin. */
 class LockManager {
   #client;
+  #native;
 
-  /** @param {import('./client.mjs').Client} client */
-  constructor(client) {
+  /**
+   * @param {import('./client.mjs').Client} client
+   * @param {any} native what it calls
+   */
+  constructor(client, native) {
     this.#client = client;
+    this.#native = native;
   }
 
   /**
    * @param {string} name
-   * @param {any} options
-   * @param {any} [callback]
+   * @param {any[]} rest
    */
-  async request(name, options, callback) {
-    const [given, work] = callback === undefined ? [{}, options] : [options, callback];
-    mustBeText('the lock name', name);
-    mustBe('the callback', work, 'function');
-    mustBeObject('options', given);
-    onlyKnown(given, OPTIONS);
-    const { mode = 'exclusive', ifAvailable = false, steal = false, ...others } = given;
-    if (mode !== 'exclusive' && mode !== 'shared') {
-      throw wrongType(`mode must be 'exclusive' or 'shared', not ${JSON.stringify(mode)}`);
-    }
-    mustBe('ifAvailable', ifAvailable, 'boolean');
-    mustBe('steal', steal, 'boolean');
-    if (steal && (ifAvailable || mode !== 'exclusive' || others.signal !== undefined)) {
-      throw wrongType('steal goes with mode exclusive, and neither with ifAvailable nor with a signal');
-    }
-    const guard = await this.#acquire(name, mode, ifAvailable, steal, others);
-    if (guard === null) return work(null);
+  async request(name, ...rest) {
+    const { text, work, mode, waits, native, signal } = asked(name, rest);
+    const way = MODES[/** @type {'shared' | 'exclusive'} */ (mode)];
+    /** @type {any} */
+    const acquired = await call(
+      (number) => hub.acquire(number, this.#native, waits, stored(text), way, 0, 0, native),
+      signal,
+    );
+    if (acquired === null) return work(null);
+    const guard = new Guard(acquired);
     let result;
     const stolen = whenStolen(guard.signal);
     try {
-      result = await Promise.race([stolen, within(work, new HeldLock(guard))]);
+      result = await Promise.race([stolen, within(work, new HeldLock(text, guard))]);
     } catch (error) {
       // What the work says is what counts; a loss it has heard of, or it was not the reason.
       await guard.release().catch(() => {});
       throw error;
     }
-    // A lock that was lost meanwhile is told here at the latest.
-    await guard.release();
-    return result;
-  }
-
-  /**
-   * @param {string} name
-   * @param {string} mode
-   * @param {boolean} ifAvailable
-   * @param {boolean} steal
-   * @param {any} options
-   */
-  async #acquire(name, mode, ifAvailable, steal, options) {
-    const lock = this.#client.rwLock(name);
-    if (steal) return this.#steal(lock, options);
-    if (mode === 'shared') return ifAvailable ? lock.tryRead(options) : lock.read(options);
-    return ifAvailable ? lock.tryWrite(options) : lock.write(options);
-  }
-
-  /**
-   * Ends the leases of the holders, and goes before those who wait.
-   * @param {import('./client.mjs').RwLock} lock
-   * @param {any} options
-   */
-  async #steal(lock, options) {
-    const client = this.#client;
-    for (let round = 0; round < STEALS; round += 1) {
-      const guard = await lock.tryWrite({ ...options, fifo: false });
-      if (guard !== null) return guard;
-      const [view] = (await client.inspect({ name: lock.name })).locks;
-      for (const { fencingToken } of view?.holders ?? []) {
-        if (fencingToken === null) continue;
-        const order = {
-          name: lock.name,
-          expected: fencingToken,
-          by: client.id,
-          reason: 'locks.request steal',
-        };
-        await client.breakLease(order);
-      }
+    try {
+      await guard.release();
+    } catch (error) {
+      // A lock that was lost meanwhile is told here at the latest.
+      throw stolenBy(error) ?? error;
     }
-    // Others enter as fast as they are put out: stand in line.
-    return lock.write(options);
+    return result;
   }
 
   async query() {
@@ -147,7 +181,7 @@ class LockManager {
     const all = (which) =>
       locks.flatMap((/** @type {any} */ view) =>
         view[which].map((/** @type {any} */ one) => ({
-          name: view.name,
+          name: fromStored(view.name),
           mode: one.mode === 'read' || one.mode === 'permits' ? 'shared' : 'exclusive',
           clientId: one.client ?? '',
         })),

@@ -20,7 +20,7 @@ use crate::failure::fault;
 #[cfg(feature = "consul")]
 use crate::fetch::HostFetch;
 use crate::guard::{NativeClient, NativeGuard, NativeSet};
-use crate::options::{connect_options, lock_options, millis, way};
+use crate::options::{connect_options, lock_options, millis, steal_reason, way};
 #[cfg(feature = "redis")]
 use crate::redis::HostRedis;
 
@@ -130,10 +130,13 @@ impl Hub {
         let client = Rc::clone(&client.client);
         let spec = lock_options(&options)
             .and_then(|options| Ok(LockSpec { name, way: way(in_way, count, capacity)?, options }));
-        let lock = match spec {
+        let mut lock = match spec {
             Ok(spec) => spec.of(&client),
             Err(failure) => return fault(&failure),
         };
+        if let Some(reason) = steal_reason(&options) {
+            lock = lock.steal(reason);
+        }
         self.start(call, async move {
             let guard = if waits { Some(lock.acquire().await?) } else { lock.try_acquire().await? };
             Ok(guard.map_or(Value::NotHad, |guard| Value::Guard(guard, client)))

@@ -37,6 +37,11 @@ pub fn lock_options(given: &JsValue) -> Result<LockOptions, Failure> {
     })
 }
 
+/// Reads why the leases of the holders are to be ended, if they are. Only `locks.mjs` says so.
+pub fn steal_reason(given: &JsValue) -> Option<String> {
+    Reflect::get(given, &"steal".into()).ok()?.as_string()
+}
+
 /// In which way a lock is wanted, as one number and two more for permits; see `client.mjs`.
 pub fn way(way: u32, count: f64, capacity: f64) -> Result<Way, Failure> {
     Ok(match way {

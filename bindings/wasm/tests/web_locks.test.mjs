@@ -1,11 +1,15 @@
-// Locks in the shape of the browser's own.
+// Locks in the shape of the browser's own: what the specification says (`web_locks/`), and what is ours beside it.
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 
-import { connect, LeaseLostError } from 'polylatch-wasm';
+import { connect, LeaseLostError, UnsupportedError } from 'polylatch-wasm';
 
-import { eventually, unique } from './node-stores.mjs';
+import { startConsul } from './consul.mjs';
+import { respConnection } from './resp.mjs';
+import { stores, unique } from './stores.mjs';
+import { BEHAVIOURS, DIFFERENCES } from './web_locks/behaviours.mjs';
+import { failures } from './web_locks/checks.mjs';
 
 const store = `memory:${unique('web-locks')}`;
 const [one, other] = await Promise.all([connect(store), connect(store)]);
@@ -21,71 +25,6 @@ test('a callback runs under the lock, and its result comes back', async () => {
   });
   assert.equal(result, 'done');
   assert.equal(await other.locks.request(name, { ifAvailable: true }, (lock) => lock.mode), 'exclusive');
-});
-
-test('what a callback throws comes back, and the lock is free', async () => {
-  const name = unique('throws');
-  const thrown = new Error('on purpose');
-  await assert.rejects(
-    one.locks.request(name, () => {
-      throw thrown;
-    }),
-    (error) => error === thrown,
-  );
-  await other.locks.request(name, { ifAvailable: true }, (lock) => assert.ok(lock));
-});
-
-test('shared locks go together, and query tells who holds and who waits', async () => {
-  const name = unique('shared');
-  let letGo;
-  const open = new Promise((resolve) => {
-    letGo = resolve;
-  });
-  const readers = [one, other].map((client) => client.locks.request(name, { mode: 'shared' }, () => open));
-  const of = async () => {
-    const { held, pending } = await one.locks.query();
-    return {
-      held: held.filter((lock) => lock.name === name),
-      pending: pending.filter((lock) => lock.name === name),
-    };
-  };
-  await eventually('both read', async () => (await of()).held.length === 2);
-  const writer = other.locks.request(name, (lock) => lock.mode);
-  await eventually('one waits', async () => (await of()).pending.length === 1);
-  const { held, pending } = await of();
-  assert.deepEqual([...new Set(held.map((lock) => lock.mode))], ['shared']);
-  assert.deepEqual(pending, [{ name, mode: 'exclusive', clientId: other.id }]);
-  letGo();
-  await Promise.all(readers);
-  assert.equal(await writer, 'exclusive');
-});
-
-test('a signal ends the wait', async () => {
-  const name = unique('signal');
-  await one.locks.request(name, async () => {
-    const controller = new AbortController();
-    const waiting = other.locks.request(name, { signal: controller.signal }, () => assert.fail('it is held'));
-    const reason = new Error('enough');
-    controller.abort(reason);
-    await assert.rejects(waiting, (error) => error === reason);
-  });
-});
-
-test('a stolen lock is told to whom it was stolen from, and goes before those who wait', async () => {
-  const name = unique('steal');
-  const order = [];
-  let others;
-  const robbed = one.locks.request(name, async (lock) => {
-    const waiting = one.locks.request(name, () => order.push('waiter'));
-    await eventually('one waits', async () => (await one.inspect({ name })).locks[0].waiters.length === 1);
-    const thief = other.locks.request(name, { steal: true }, () => order.push('thief'));
-    others = Promise.all([waiting, thief]);
-    await new Promise((resolve) => lock.signal.addEventListener('abort', resolve));
-    assert.equal(lock.signal.reason.reason, 'broken');
-  });
-  await assert.rejects(robbed, { name: 'AbortError' });
-  await others;
-  assert.deepEqual(order.sort(), ['thief', 'waiter']);
 });
 
 test('whose lock is stolen is told while its callback still runs', async () => {
@@ -108,23 +47,77 @@ test('whose lock is stolen is told while its callback still runs', async () => {
   assert.equal(await thief, 'exclusive');
 });
 
-test('what does not go together is a TypeError', async () => {
+test('a mistake is a TypeError that names it, and nothing runs', async () => {
   for (const [options, message] of [
     [{ mode: 'both' }, /exclusive/],
-    [{ steal: true, ifAvailable: true }, /steal/],
-    [{ steal: true, mode: 'shared' }, /steal/],
-    [{ steal: true, signal: new AbortController().signal }, /signal/],
     [{ nope: 1 }, /no option "nope"/],
     [{ ifAvailable: 1 }, /boolean/],
+    [{ lease: '5s' }, /lease must be a number/],
   ]) {
     await assert.rejects(
       one.locks.request('a', options, () => assert.fail('it ran')),
       (error) => error instanceof TypeError && message.test(error.message),
     );
   }
-  await assert.rejects(one.locks.request('a', {}, 1), TypeError);
-  await assert.rejects(
-    one.locks.request(1, () => {}),
-    TypeError,
-  );
 });
+
+test('a store that cannot break and grant in one step says so, and nobody is robbed', async () => {
+  const agent = await startConsul();
+  try {
+    const client = await connect(agent.url, { sessionTtlMin: 100, lease: 5_000 });
+    await client.locks.request('a', async (lock) => {
+      const theft = client.locks.request('a', { steal: true }, () => assert.fail('it ran'));
+      await assert.rejects(
+        theft,
+        (error) => error instanceof UnsupportedError && /stolen/.test(error.message),
+      );
+      lock.guard.check();
+    });
+    await client.close();
+  } finally {
+    agent.stop();
+  }
+});
+
+test('a name that no lock can have is stored as JSON, and others reach it', async () => {
+  const other = await connect(store);
+  await one.locks.request('a\0b', async () => {
+    assert.equal(await other.tryLock('-"a\\u0000b"').catch((error) => error.code), 'name_conflict');
+    assert.deepEqual((await other.locks.query()).held, [
+      { name: 'a\0b', mode: 'exclusive', clientId: one.id },
+    ]);
+  });
+  await one.locks.request('\ud800', async () => {
+    assert.equal((await other.locks.query()).held[0].name, '\ud800');
+  });
+  // What others call their locks stays as it is.
+  for (const name of ['-a', '-"', '-"a"']) {
+    const guard = await other.lock(name);
+    assert.deepEqual(
+      (await one.locks.query()).held.map((lock) => lock.name),
+      [name],
+    );
+    await guard.release();
+  }
+  await other.close();
+});
+
+for (const [kind, url] of await stores()) {
+  test(`what the specification says holds on ${kind}`, async (t) => {
+    const prefix = unique('web-locks');
+    const open = {
+      memory: () => connect(`${url}-${prefix}`),
+      redis: () => connect({ redis: respConnection('127.0.0.1', Number(new URL(url).port)), prefix }),
+    }[kind];
+    const client = await open();
+    t.after(() => client.close());
+    const other = async () => {
+      const made = await open();
+      return { locks: made.locks, end: () => made.close() };
+    };
+    const adapter = { locks: client.locks, other, prefix: 'spec' };
+    assert.deepEqual(await failures(adapter, BEHAVIOURS), {});
+    const ours = DIFFERENCES.map(({ what, ours: run }) => ({ what, run }));
+    assert.deepEqual(await failures(adapter, ours), {});
+  });
+}
