@@ -64,6 +64,8 @@ mod clock;
 mod credential;
 mod driver;
 mod error;
+#[cfg(not(target_family = "wasm"))]
+pub mod fork;
 mod guard;
 pub mod host;
 pub mod inspect;

@@ -4,9 +4,12 @@
 //! handle would wait for ever, and whoever drops one would close or unregister what the parent still
 //! uses (an event queue is shared by both). So a handle knows the process that made it; in another
 //! one it answers no and is forgotten instead of dropped.
+//!
+//! A language that tells of forks calls [`before_fork`] and [`after_fork_in_parent`] around each.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How often this process's ancestors have forked since the first of them loaded this library.
 static FORKS: AtomicU64 = AtomicU64::new(0);
@@ -48,6 +51,20 @@ fn watch_for_forks() {
 #[cfg(not(unix))]
 fn watch_for_forks() {
     // There is no fork.
+}
+
+/// How long a fork is held up for files to be closed.
+const FORK_WITHIN: Duration = Duration::from_secs(1);
+
+/// Closes what a child must not inherit, as far as it is not in use; see [`polylatch::fork::before`]. At most a
+/// second, and nothing where no `sqlite:` store is connected to. The interpreter must be released meanwhile.
+pub fn before_fork() {
+    polylatch::fork::before(FORK_WITHIN);
+}
+
+/// Ends what [`before_fork`] began, in the process that has forked, also if the fork failed.
+pub fn after_fork_in_parent() {
+    polylatch::fork::after_in_parent();
 }
 
 /// Something that only the process that made it may use.

@@ -15,6 +15,7 @@ mod client;
 mod errors;
 mod events;
 mod exit;
+mod fork;
 mod guard;
 mod guard_set;
 mod lock;
@@ -30,6 +31,8 @@ mod _polylatch {
     use super::client::{Client, connect, start_connect};
     #[pymodule_export]
     use super::exit::close_all;
+    #[pymodule_export]
+    use super::fork::{after_fork_in_parent, before_fork};
     #[pymodule_export]
     use super::guard::Guard;
     #[pymodule_export]

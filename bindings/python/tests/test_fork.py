@@ -2,23 +2,19 @@
 
 import asyncio
 import multiprocessing
-import os
-import signal
-import socket
 import sys
 import time
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import PATIENCE, holders, wait_until
+from conftest import PATIENCE, holders
+from forking import answers_of_gunicorn, in_a_child
 
 import polylatch
 
 # Windows has no fork, so there is nothing to test. Everywhere else this runs, or fails for want of it.
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
 
-# SQLite itself forbids it; the error says so, see below.
+# What is held over the fork keeps SQLite from the child; see test_fork_sqlite.py.
 STORES = pytest.mark.parametrize("url", ["memory", "redis"], indirect=True)
 
 
@@ -27,32 +23,6 @@ def url(request):
     from conftest import url_of
 
     return url_of(getattr(request, "param", "redis"), request)
-
-
-def in_a_child(work):
-    """Runs a function in a forked child; what it raises is raised here."""
-    reads, writes = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(reads)
-            work()
-            os.write(writes, b"done")
-        except BaseException as error:
-            import traceback
-
-            trace = traceback.format_exception(type(error), error, error.__traceback__)
-            os.write(writes, "".join(trace).encode())
-        finally:
-            os._exit(0)
-    os.close(writes)
-    try:
-        wait_until(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT), "the child ends")
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    with os.fdopen(reads) as pipe:
-        assert pipe.read() == "done"
 
 
 @STORES
@@ -177,26 +147,6 @@ def test_a_client_closed_before_the_fork_stays_closed(url, name):
     in_a_child(child)
 
 
-def test_sqlite_says_that_it_cannot_go_on_in_a_child(tmp_path, name):
-    url = f"sqlite:{tmp_path / 'locks.sqlite'}"
-
-    def refused():
-        for use in (lambda: client.lock(name).acquire(), lambda: polylatch.connect(url)):
-            with pytest.raises(polylatch.Unsupported, match="connect only after the fork"):
-                use()
-
-    def works():
-        with polylatch.connect(url) as mine:
-            mine.lock(name, wait=PATIENCE).acquire().release()
-
-    with polylatch.connect(url) as client:
-        with client.lock(name) as guard:
-            in_a_child(refused)
-            guard.check()
-    # After the client was closed there is nothing to inherit.
-    in_a_child(works)
-
-
 def pool_worker(name):
     with CLIENT.lock(name, wait=PATIENCE) as guard:
         guard.check()
@@ -206,6 +156,7 @@ def pool_worker(name):
 CLIENT = None
 
 
+@pytest.mark.parametrize("url", ["redis", "sqlite"], indirect=True)
 @pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
 def test_worker_processes_of_every_kind_take_turns(url, name, method):
     global CLIENT
@@ -242,9 +193,7 @@ def test_a_worker_process_that_ends_gives_its_locks_back(client, url, name, meth
     assert holders(client, f"{name}/kept") == []
 
 
-def test_gunicorn_workers_that_were_forked_from_a_loaded_program(url, name, tmp_path, script):
-    (tmp_path / "program.py").write_text(
-        """
+PROGRAM = """
 import os
 import polylatch
 
@@ -258,48 +207,10 @@ def app(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [body.encode()]
 """
-    )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = script(
-        """
-        import os, sys
-        os.environ["TEST_URL"], os.environ["TEST_LOCK"] = sys.argv[1:3]
-        sys.path.insert(0, os.getcwd())
-        sys.argv = ["gunicorn", "--preload", "--workers", "3", "--bind", sys.argv[3], "--log-level", "error",
-                    "program:app"]
-        import warnings
-        warnings.simplefilter("ignore")
-        from gunicorn.app.wsgiapp import run
-        run()
-        """,
-        url,
-        name,
-        f"127.0.0.1:{port}",
-    )
 
-    def get():
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as reply:
-            return reply.read().decode().split()
 
-    def answers():
-        try:
-            return get()
-        except OSError:
-            assert server.process.poll() is None, server.end()
-            return None
-
-    wait_until(answers, "gunicorn answers")
-    replies = []
-
-    def several_workers_have_answered():
-        # At the same time: one after the other, the system may give all of them to one worker.
-        with ThreadPoolExecutor(max_workers=6) as together:
-            replies.extend(together.map(lambda _: get(), range(60)))
-        return len({pid for pid, _, _ in replies}) > 1
-
-    wait_until(several_workers_have_answered, "more than one worker answers")
+def test_gunicorn_workers_that_were_forked_from_a_loaded_program(url, name, tmp_path, script):
+    replies, server = answers_of_gunicorn(PROGRAM, url, name, tmp_path, script)
     assert len({int(token) for _, token, _ in replies}) == len(replies)
     # What the master holds is its own: lost in the workers, renewed beyond its lease in the master.
     assert {held for _, _, held in replies} == {"False"}

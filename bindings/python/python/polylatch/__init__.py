@@ -13,7 +13,7 @@ a :class:`polylatch.Error` with ``code``, ``retry``, ``effect``, ``hint`` and ``
 
 from importlib import import_module
 
-from . import _exit
+from . import _exit, _fork
 from ._errors import (
     BackendRejected,
     BackendUnavailable,
@@ -97,6 +97,7 @@ __all__ = [
 ]
 
 _exit.arrange()
+_fork.arrange()
 
 # Loaded when first used: asyncio takes ten times as long to import as everything else here.
 _LATER = {

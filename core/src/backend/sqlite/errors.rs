@@ -19,6 +19,11 @@ impl Failure {
         Self { kind, effect: Effect::None, message: message.into() }
     }
 
+    /// The same as an error that came of opening the file, for a job that was not started.
+    pub(super) fn of_error(error: &Error) -> Self {
+        Self::new(error.kind(), error.message())
+    }
+
     /// The job may have been carried out.
     pub(super) fn maybe(mut self) -> Self {
         self.effect = Effect::Maybe;

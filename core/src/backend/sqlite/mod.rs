@@ -9,6 +9,7 @@
 //!   the rights that they want; these stay.
 //! - One native thread per client owns the connection. Callers send it steps and await the answers,
 //!   so no caller's thread ever blocks on the disk; steps that queue up share one transaction.
+//! - While the process forks, clients that hold nothing and wait for nothing close the file ([`forked`]).
 //! - Grants by the same process are pushed after their commit; those by other processes are noticed
 //!   by looking at the file every 1 to 8 ms while somebody of this client waits.
 
@@ -36,7 +37,7 @@ mod blocker;
 mod ended;
 mod errors;
 mod examine;
-mod forked;
+pub(crate) mod forked;
 mod host;
 mod open;
 mod read;
@@ -50,7 +51,7 @@ mod units;
 mod watch;
 
 use store::{Sql, Store};
-use thread::{Asked, Database, Job, Message};
+use thread::{Asked, Job, Message, Opener};
 
 /// How far ahead of the numbers in use the synced reservation is kept: ten minutes, because numbers
 /// follow the wall clock in microseconds.
@@ -108,13 +109,14 @@ pub(crate) async fn open(
     let (queue, requests) = mpsc::channel();
     let (opened, is_open) = oneshot::channel();
     let timeout = context.timeout;
+    let opener = Opener { path, options, client: context.client, wakeups: context.wakeups };
     std::thread::Builder::new()
         .name("polylatch-sqlite".into())
-        .spawn(move || match Database::open(path, &options, &context.client, context.wakeups) {
+        .spawn(move || match opener.open() {
             // If nobody waits for it any more, the queue is closed and the thread ends.
             Ok(database) => {
                 let _ = opened.send(Ok(()));
-                database.serve(requests);
+                opener.serve(database, &requests);
             }
             Err(error) => {
                 let _ = opened.send(Err(error));
@@ -127,6 +129,9 @@ pub(crate) async fn open(
             )
             .with_source(error)
         })?;
+    let queue = Arc::new(queue);
+    // Before it is open: a fork that is prepared meanwhile waits for the answer.
+    forked::remember(&queue);
     is_open.await.unwrap_or_else(|_| Err(thread_ended()))?;
     Ok(Arc::new(SqliteBackend {
         queue,
@@ -164,7 +169,7 @@ pub(crate) fn make_state_directory(directory: &Path) -> Result<()> {
 
 /// A client's end of its database thread. Dropping it lets the thread finish what was asked and end.
 struct SqliteBackend {
-    queue: mpsc::Sender<Message>,
+    queue: Arc<mpsc::Sender<Message>>,
     /// Set before the thread is told to end: what is answered by nobody afterwards was not started.
     closed: Arc<AtomicBool>,
     timeout: Duration,

@@ -1,9 +1,9 @@
 //! The database thread: one per client. It owns the connection, runs the requests in the order in
-//! which they came, and looks for what other processes did.
+//! which they came, and looks for what other processes did. While the process forks it has no connection.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
@@ -36,6 +36,16 @@ const MOST_COUNTED: i64 = (1 << 53) - 1;
 pub(super) enum Message {
     Job(Job),
     Close(oneshot::Sender<()>),
+    /// Close the file until the next request, unless this client holds or waits for a lock; answer whether it is
+    /// closed.
+    Rest(SyncSender<bool>),
+}
+
+/// Why the thread lets go of its connection.
+pub(super) enum Stop {
+    Close(oneshot::Sender<()>),
+    Rest(SyncSender<bool>),
+    NobodyAsks,
 }
 
 /// One request.
@@ -79,7 +89,59 @@ impl<T: Send, F: FnMut(&mut Store<'_>) -> Sql<T> + Send> Work for Asked<T, F> {
     }
 }
 
-/// Everything that the thread owns.
+/// What a file is opened with, at first and after a fork.
+pub(super) struct Opener {
+    pub path: PathBuf,
+    pub options: SqliteOptions,
+    pub client: ClientId,
+    pub wakeups: Arc<Wakeups>,
+}
+
+impl Opener {
+    /// Serves until asked to stop, or until nobody can ask any more. Whoever asked to stop may have gone.
+    pub(super) fn serve(&self, first: Database, queue: &Receiver<Message>) {
+        let (mut database, mut message) = (first, None);
+        loop {
+            match database.serve(message.take(), queue) {
+                Stop::Close(closed) => {
+                    let _ = closed.send(());
+                    return;
+                }
+                Stop::NobodyAsks => return,
+                Stop::Rest(rests) => {
+                    let _ = rests.send(true);
+                }
+            }
+            let Some((job, reopened)) = self.rest(queue) else { return };
+            (message, database) = (Some(Message::Job(job)), reopened);
+        }
+    }
+
+    /// Waits without a connection for the next request, and opens the file for it; `None` if there is none.
+    fn rest(&self, queue: &Receiver<Message>) -> Option<(Job, Database)> {
+        loop {
+            match queue.recv().ok()? {
+                Message::Job(job) => match self.open() {
+                    Ok(database) => return Some((job, database)),
+                    Err(error) => job.work.finish(Some(&Failure::of_error(&error))),
+                },
+                Message::Rest(rests) => {
+                    let _ = rests.send(true);
+                }
+                Message::Close(closed) => {
+                    let _ = closed.send(());
+                    return None;
+                }
+            }
+        }
+    }
+
+    pub(super) fn open(&self) -> Result<Database> {
+        Database::open(self)
+    }
+}
+
+/// Everything that the thread owns while its file is open.
 pub(super) struct Database {
     conn: Connection,
     /// Behind the connection, because it must be dropped after it.
@@ -88,53 +150,51 @@ pub(super) struct Database {
     busy_until: BusyUntil,
     busy_timeout: Duration,
     host: Host,
+    client: String,
     watch: Watch,
     sweep_mark: SweepMark,
 }
 
 impl Database {
-    pub(super) fn open(
-        path: PathBuf,
-        options: &SqliteOptions,
-        client: &ClientId,
-        wakeups: Arc<Wakeups>,
-    ) -> Result<Self> {
+    fn open(opener: &Opener) -> Result<Self> {
         let in_use = InUse::begin()?;
         let host = Host::of_this_process()?;
         let Opened { conn, file, busy_until } =
-            open::open(&path, options, &host).map_err(|failure| failure.to_error())?;
-        let watch = Watch::start(&conn, client.as_str().to_owned(), wakeups)
-            .map_err(|error| Failure::of_sqlite(&error, &path).to_error())?;
+            open::open(&opener.path, &opener.options, &host).map_err(|failure| failure.to_error())?;
+        let client = opener.client.as_str().to_owned();
+        let watch = Watch::start(&conn, client.clone(), Arc::clone(&opener.wakeups))
+            .map_err(|error| Failure::of_sqlite(&error, &opener.path).to_error())?;
         Ok(Self {
             conn,
             _in_use: in_use,
             file,
             busy_until,
-            busy_timeout: options.busy_timeout,
+            busy_timeout: opener.options.busy_timeout,
             host,
+            client,
             watch,
             sweep_mark: SweepMark::default(),
         })
     }
 
-    /// Serves until asked to stop, or until nobody can ask any more.
-    pub(super) fn serve(mut self, queue: Receiver<Message>) {
+    /// Serves until there is a reason to stop; the connection is closed then.
+    fn serve(mut self, first: Option<Message>, queue: &Receiver<Message>) -> Stop {
+        let mut first = first;
         loop {
-            let message = match self.watch.pause() {
-                None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(pause) => queue.recv_timeout(pause),
+            let message = match (first.take(), self.watch.pause()) {
+                (Some(message), _) => Ok(message),
+                (None, None) => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                (None, Some(pause)) => queue.recv_timeout(pause),
             };
             match message {
                 Ok(message) => {
-                    if let Some(closed) = self.serve_batch(message, &queue) {
-                        drop(self);
-                        let _ = closed.send(());
-                        return;
+                    if let Some(stop) = self.serve_batch(message, queue) {
+                        return stop;
                     }
                     self.watch.asked();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return Stop::NobodyAsks,
             }
             self.busy_until.set(SystemClock.now());
             self.watch.look_if_due(&self.conn, &self.host);
@@ -143,10 +203,10 @@ impl Database {
 
     /// Serves one message and what has queued up behind it. Writes that follow each other share a
     /// transaction.
-    fn serve_batch(&mut self, first: Message, queue: &Receiver<Message>) -> Option<oneshot::Sender<()>> {
+    fn serve_batch(&mut self, first: Message, queue: &Receiver<Message>) -> Option<Stop> {
         let mut writes = Vec::new();
         let mut next = Ok(first);
-        let mut closed = None;
+        let mut stop = None;
         while let Ok(message) = next {
             match message {
                 Message::Job(job) if job.writes => writes.push(job),
@@ -154,15 +214,37 @@ impl Database {
                     self.write(std::mem::take(&mut writes));
                     self.read(job);
                 }
-                Message::Close(reply) => closed = Some(reply),
+                Message::Close(reply) => stop = Some(Stop::Close(reply)),
+                Message::Rest(reply) => stop = Some(Stop::Rest(reply)),
             }
-            if closed.is_some() || writes.len() == BATCH {
+            if stop.is_some() || writes.len() == BATCH {
                 break;
             }
             next = queue.try_recv();
         }
         self.write(writes);
-        closed
+        match stop {
+            Some(Stop::Rest(reply)) if self.is_needed() => {
+                // Whoever asked may have stopped waiting.
+                let _ = reply.send(false);
+                None
+            }
+            stop => stop,
+        }
+    }
+
+    /// Whether this client holds or waits for a lock, as far as can be told.
+    fn is_needed(&self) -> bool {
+        let needed = self
+            .conn
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM lease WHERE client = ?1 AND ends_ms > ?2) \
+                 OR EXISTS (SELECT 1 FROM waiter WHERE client = ?1)",
+            )
+            .and_then(|mut statement| {
+                statement.query_row(params![self.client, self.host.now().boot_ms], |row| row.get(0))
+            });
+        needed.unwrap_or(true)
     }
 
     fn write(&mut self, mut jobs: Vec<Job>) {
