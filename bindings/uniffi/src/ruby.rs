@@ -1,9 +1,11 @@
-//! How Ruby is told that a call may go on: by a byte in a pipe.
+//! What only Ruby needs: it is notified that a call may go on by a byte in a pipe, and it tells of its forks.
 //!
 //! A callback into Ruby from a thread of ours would wait for Ruby's interpreter lock, and in a forked child
 //! nobody would carry it out. `ruby/lib/polylatch/waiting.rb` hands this function over in its place.
 
 use std::io;
+
+use polylatch_bridge::process;
 
 /// Writes one byte, how the call stands, into a pipe. Ruby reads it before it closes the pipe, and every
 /// poll is answered once, so the number is that of an open pipe.
@@ -19,4 +21,17 @@ pub extern "C" fn polylatch_tell_ruby(pipe: u64, code: i8) {
             return;
         }
     }
+}
+
+/// Closes the files of `sqlite:` stores whose clients hold nothing; at most a second. `ruby/lib/polylatch/forks.rb`
+/// calls it before each fork.
+#[unsafe(no_mangle)]
+pub extern "C" fn polylatch_before_fork() {
+    process::before_fork();
+}
+
+/// Ends what [`polylatch_before_fork`] began, in the parent.
+#[unsafe(no_mangle)]
+pub extern "C" fn polylatch_after_fork_in_parent() {
+    process::after_fork_in_parent();
 }

@@ -43,7 +43,10 @@ end
 
 require_relative "polylatch/version"
 require_relative "polylatch/native"
-require_relative "polylatch/waiting" unless FFI::Platform.windows?
+unless FFI::Platform.windows?
+  require_relative "polylatch/waiting"
+  require_relative "polylatch/forks"
+end
 require_relative "polylatch/errors"
 require_relative "polylatch/words"
 require_relative "polylatch/guard"
