@@ -36,7 +36,7 @@ pub fn a_thief_enters_before_all_waiters(store: &impl Store) {
             })
             .collect();
 
-        let stolen = block_on(lock(&thief).steal("the page reloads").acquire()).unwrap();
+        let stolen = block_on(lock(&thief).steal("the page reloads").wait(millis(10_000)).acquire()).unwrap();
         assert!(stolen.fencing_token() > guard.fencing_token());
         let reason = block_on(guard.lost());
         assert!(matches!(reason, LostReason::Broken | LostReason::Superseded), "{reason}");
