@@ -20,7 +20,7 @@ const folder = dirname(manifest);
  */
 const BUDGETS = { memory: 127_000, redis: 198_000, consul: 243_000 };
 /** The JavaScript of all kinds together. */
-const SCRIPTS = 40_000;
+const SCRIPTS = 41_000;
 
 test('every error code has its class, and no other class is there', () => {
   const { errors } = JSON.parse(readFileSync(process.env.POLYLATCH_ERRORS_JSON, 'utf8'));
