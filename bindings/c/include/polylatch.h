@@ -215,7 +215,7 @@ enum PlStatus pl_connect(const char *url,
  * pl_client_close waits, at most 5 s, until `on_event` has had all events. After pl_client_free it is neither called
  * nor running, unless pl_client_free was called from there. `drop` is NULL, or is called once with `user` when
  * `on_event` will not be called any more, on any thread; also if connecting fails. In a forked child, `on_event` hears
- * the client that connects anew there; the child does not call `drop`.
+ * the client that connects again there; the child does not call `drop`.
  *
  * Errors: as pl_connect.
  */
@@ -414,7 +414,7 @@ enum PlStatus pl_client_stats(const struct PlClient *client,
                               struct PlError **error);
 
 /**
- * Writes the same numbers as text that Prometheus reads; give it back with pl_text_free. `labels` is NULL, or a list of
+ * Writes the same numbers as text that Prometheus reads; free it with pl_text_free. `labels` is NULL, or a list of
  * names and values in turn that ends with NULL: {"service", "shop", NULL}. The label `backend` is there already.
  *
  * Errors: "invalid_argument" for a label that Prometheus does not accept or that is there already.

@@ -67,7 +67,7 @@ pub unsafe extern "C" fn pl_connect(
 /// pl_client_close waits, at most 5 s, until `on_event` has had all events. After pl_client_free it is neither called
 /// nor running, unless pl_client_free was called from there. `drop` is NULL, or is called once with `user` when
 /// `on_event` will not be called any more, on any thread; also if connecting fails. In a forked child, `on_event` hears
-/// the client that connects anew there; the child does not call `drop`.
+/// the client that connects again there; the child does not call `drop`.
 ///
 /// Errors: as pl_connect.
 #[unsafe(no_mangle)]

@@ -91,7 +91,7 @@ struct Stage {
     is_calling: bool,
     /// No further call begins.
     is_stopped: bool,
-    /// All was told.
+    /// All events were handed over.
     is_over: bool,
 }
 
@@ -100,7 +100,7 @@ impl Telling {
         Arc::new(Self { inbox: Inbox::new(), callback, teller: PerProcess::default() })
     }
 
-    /// How a client is connected so that this hears it, also when a forked child connects it anew.
+    /// How a client is connected so that this hears it, also when a forked child connects it again.
     pub(crate) fn listener(self: &Arc<Self>) -> Listener {
         let telling = Arc::clone(self);
         let events = Arc::new(move || {
@@ -132,7 +132,7 @@ impl Telling {
         teller.changed.notify_all();
     }
 
-    /// Waits until all was told of a client that was closed, for a limited time; not in the callback itself.
+    /// Waits until all events of a closed client were handed over, for a limited time; not in the callback itself.
     pub(crate) fn drain(&self) {
         let Some(teller) = self.teller.get() else { return };
         let goes_on = |stage: &mut Stage| !stage.is_over && stage.thread != Some(thread::current().id());

@@ -45,7 +45,7 @@ pub unsafe extern "C" fn pl_client_stats(
     }
 }
 
-/// Writes the same numbers as text that Prometheus reads; give it back with pl_text_free. `labels` is NULL, or a list of
+/// Writes the same numbers as text that Prometheus reads; free it with pl_text_free. `labels` is NULL, or a list of
 /// names and values in turn that ends with NULL: {"service", "shop", NULL}. The label `backend` is there already.
 ///
 /// Errors: "invalid_argument" for a label that Prometheus does not accept or that is there already.

@@ -21,7 +21,7 @@ module Polylatch
       @thread.name = "polylatch-events"
     end
 
-    # Returns when all was told. In the callback itself, at once: it gets what came before.
+    # Returns when all events were handed over. In the callback itself, at once: it still receives the rest.
     def finish
       return if @process != Process.pid || @thread == Thread.current
 

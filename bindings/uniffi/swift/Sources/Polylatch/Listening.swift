@@ -20,7 +20,7 @@ final class Listening: Sendable {
         }
     }
 
-    /// Returns when all was told, also in a cancelled task.
+    /// Returns when all events were handed over, also in a cancelled task.
     func finish() async {
         let (task, stopped, isOver) = (task, stopped, Flag())
         await withCheckedContinuation { continuation in

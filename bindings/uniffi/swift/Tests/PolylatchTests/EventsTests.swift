@@ -100,7 +100,7 @@ final class EventsTests: XCTestCase {
 }
 
 #if os(Linux)
-/// Has the tests' Redis answer nobody for a while.
+/// Pauses the tests' Redis for a while.
 private func pauseRedis(milliseconds: Int) throws {
     let url = try XCTUnwrap(ProcessInfo.processInfo.environment["POLYLATCH_TEST_REDIS"])
     let path = String(url.dropFirst("redis+unix:".count))

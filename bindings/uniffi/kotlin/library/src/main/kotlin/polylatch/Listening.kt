@@ -30,7 +30,7 @@ internal class Listening(private val events: NativeEvents, private val listener:
         }
     }
 
-    /** Returns when all was told; at once in the listener itself, which gets what came before. */
+    /** Returns when all events were handed over; at once in the listener itself, which still receives the rest. */
     suspend fun finish() {
         if (Thread.currentThread() === thread) return
         withTimeoutOrNull(LAST_CALLS) { done.await() } ?: run { stopped = true }

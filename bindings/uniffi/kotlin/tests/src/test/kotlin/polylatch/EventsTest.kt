@@ -32,7 +32,7 @@ private class Heard : (LockEvent) -> Unit {
 
 class EventsTest {
     @Test
-    fun `a listener is told of the life of its own client, up to a loss`() = onEveryStore { url ->
+    fun `a listener receives the events of its own client, up to a loss`() = onEveryStore { url ->
         val heard = Heard()
         Client.connect(url).use { other ->
             val holder = other.lock("a").acquire()
@@ -92,7 +92,7 @@ class EventsTest {
     }
 
     @Test
-    fun `a store that goes away is told once, and that it is back`() = onOwnRedis { url, server ->
+    fun `an unreachable store is reported once, and once when it answers again`() = onOwnRedis { url, server ->
         val heard = Heard()
         val options = mapOf("timeout" to 300.milliseconds, "poll" to 100.milliseconds)
         Client.connect(url, options = options, onEvent = heard).use { client ->
