@@ -1,10 +1,16 @@
-//! Where a server is, and with which secret: parts of URLs that several stores share.
+//! Where a store is, and with which secret: parts of URLs that several stores share.
+#![cfg_attr(
+    not(any(feature = "redis", feature = "consul")),
+    allow(dead_code, reason = "a file needs a path, and no host or secret")
+)]
 
 use std::fmt;
 use std::path::PathBuf;
 
+use percent_encoding::percent_decode_str;
+
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::Params;
+use crate::params::Params;
 
 /// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,6 +45,21 @@ impl TlsFiles {
         }
         Ok(files)
     }
+}
+
+/// The path in `sqlite:PATH`, `sqlite:///PATH` or `redis+unix:///PATH`, percent-decoded.
+pub(crate) fn file_path(target: &str) -> Result<PathBuf> {
+    let path = target.strip_prefix("//").unwrap_or(target);
+    let path = percent_decode_str(path).decode_utf8().map_err(|_| {
+        Error::new(ErrorKind::InvalidConfig, "the path in the URL is not UTF-8 after percent-decoding")
+    })?;
+    if path.is_empty() {
+        return Err(Error::new(
+            ErrorKind::InvalidConfig,
+            "the URL has no path; write for example sqlite:/var/lib/myapp/locks.db",
+        ));
+    }
+    Ok(PathBuf::from(path.into_owned()))
 }
 
 /// A host as it stands in a URL.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Capability, Purpose};
+use crate::backend::Purpose;
+use crate::capability::Capability;
 use crate::client_info::ClientInfo;
-use crate::clock::SystemClock;
+use crate::clock::{Clock, SystemClock};
 use crate::driver::{Core, Handle};
 use crate::error::Result;
 use crate::host::{Hosted, HttpClient, RedisConnection};
@@ -121,6 +122,7 @@ pub struct ClientBuilder {
     binding: Option<(String, String)>,
     hosted: Hosted,
     on_id: Option<OnId>,
+    clock: Option<Arc<dyn Clock>>,
     #[cfg(target_family = "wasm")]
     machine: Option<(String, u32)>,
 }
@@ -170,6 +172,17 @@ impl ClientBuilder {
     #[must_use]
     pub fn on_id(mut self, known: impl Fn(&ClientId) + Send + Sync + 'static) -> Self {
         self.on_id = Some(Arc::new(known));
+        self
+    }
+
+    /// Counts time by this clock instead of [`SystemClock`]: leases, waits, renewals and time limits. For tests of code
+    /// that holds locks: with a [`ManualClock`](crate::ManualClock) a lease of a day ends at once.
+    ///
+    /// Connecting fails with `unsupported` for a clock that is moved by hand and a store other than `memory:`, because
+    /// servers have clocks of their own. Clients that share `memory:NAME` should share the clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
         self
     }
 
@@ -246,11 +259,12 @@ impl ClientBuilder {
         }
         // What is host-provided may be carried out by the very thread that would wait.
         let lingers = !self.hosted.is_any();
-        let service = Service::start()?;
+        let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock));
+        let service = Service::start(Arc::clone(&clock))?;
         let wakeups = Arc::<Wakeups>::default();
         let Opened { backend, settings, display } =
-            registry::open(&url, &service, &wakeups, &client.id, purpose, self.hosted).await?;
-        let core = Core::start(backend, Arc::new(SystemClock), service, wakeups, client, settings, purpose);
+            registry::open(&url, &service, &wakeups, &client.id, purpose, self.hosted, &clock).await?;
+        let core = Core::start(backend, clock, service, wakeups, client, settings, purpose);
         Ok(Polylatch { core: Handle::new(core, lingers), url: display.into() })
     }
 }

@@ -4,9 +4,13 @@
 //! would believe in a lease that ended long ago. [`SystemClock`] reads the clock that goes on.
 
 use std::fmt;
+use std::future::Future;
 use std::ops::{Add, Sub};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 pub(crate) mod joined;
 #[cfg(target_family = "wasm")]
@@ -67,6 +71,24 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1000).saturating_add(u64::from(duration.subsec_millis()))
 }
 
+/// The wall clock, in milliseconds since the Unix epoch. It may be set and step back, so nothing that excludes is
+/// decided by it.
+pub(crate) fn wall_ms() -> u64 {
+    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// As [`wall_ms`], in microseconds.
+#[cfg(all(feature = "redis", not(target_family = "wasm")))]
+pub(crate) fn wall_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Writes a duration as a whole number of milliseconds.
+pub(crate) fn as_millis<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(millis(*duration))
+}
+
 /// Shows a duration as seconds with one digit after the point.
 ///
 /// In whole numbers, as `parse_duration` reads it, for the same reason.
@@ -79,7 +101,17 @@ pub(crate) fn seconds(duration: Duration) -> String {
 pub trait Clock: Send + Sync + fmt::Debug + 'static {
     /// Returns the present instant. It never goes back.
     fn now(&self) -> BootInstant;
+
+    /// Completes when the clock has reached `at`. `None` for a clock that runs with real time, which is the
+    /// default: then timers do.
+    fn reached(&self, at: BootInstant) -> Option<Reached<'_>> {
+        let _ = at;
+        None
+    }
 }
+
+/// Waits for a clock; see [`Clock::reached`].
+pub type Reached<'c> = Pin<Box<dyn Future<Output = ()> + Send + 'c>>;
 
 /// The operating system's suspend-aware clock.
 ///
@@ -116,25 +148,43 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that only moves when told to, for tests of what depends on time.
+/// A clock that only moves when told to, for tests of what depends on time; see
+/// [`ClientBuilder::clock`](crate::ClientBuilder::clock).
 #[derive(Debug, Default)]
-pub struct ManualClock(AtomicU64);
+pub struct ManualClock {
+    nanos: AtomicU64,
+    moved: Notify,
+}
 
 impl ManualClock {
     /// Makes a clock that stands at `start`.
     pub fn starting_at(start: BootInstant) -> Self {
-        Self(AtomicU64::new(start.0))
+        Self { nanos: AtomicU64::new(start.0), moved: Notify::new() }
     }
 
-    /// Moves the clock forward.
+    /// Moves the clock forward, and ends the sleeps that are over by then.
     pub fn advance(&self, by: Duration) {
-        self.0.fetch_add(nanos(by), Ordering::SeqCst);
+        self.nanos.fetch_add(nanos(by), Ordering::SeqCst);
+        self.moved.notify_waiters();
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> BootInstant {
-        BootInstant(self.0.load(Ordering::SeqCst))
+        BootInstant(self.nanos.load(Ordering::SeqCst))
+    }
+
+    fn reached(&self, at: BootInstant) -> Option<Reached<'_>> {
+        Some(Box::pin(async move {
+            loop {
+                // Before the look at the clock, so that no move comes in between.
+                let moved = self.moved.notified();
+                if self.now() >= at {
+                    return;
+                }
+                moved.await;
+            }
+        }))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::address::Secret;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::Params;
+use crate::params::Params;
 use crate::wakeups::unpoisoned;
 
 /// A secret, and where it is read again: a store that refuses the old one is reached with the new one,

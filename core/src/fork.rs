@@ -19,7 +19,7 @@ use std::time::Duration;
 /// which calls [`after_in_parent`].
 pub fn before(limit: Duration) {
     #[cfg(feature = "sqlite")]
-    crate::backend::sqlite::forked::before(limit);
+    crate::backend::sqlite::transport::forked::before(limit);
     #[cfg(not(feature = "sqlite"))]
     let _ = limit;
 }
@@ -27,5 +27,5 @@ pub fn before(limit: Duration) {
 /// Ends what [`before`] began, in the process that has forked; also if the fork failed. The child calls nothing.
 pub fn after_in_parent() {
     #[cfg(feature = "sqlite")]
-    crate::backend::sqlite::forked::after_in_parent();
+    crate::backend::sqlite::transport::forked::after_in_parent();
 }

@@ -52,11 +52,11 @@ extern crate polylatch_web_runtime as tokio;
 #[cfg(target_family = "wasm")]
 extern crate polylatch_web_runtime as tracing;
 
-#[cfg(any(feature = "redis", feature = "consul"))]
 mod address;
 mod backend;
 #[cfg(not(target_family = "wasm"))]
 pub mod blocking;
+mod capability;
 mod client;
 mod client_info;
 mod clock;
@@ -69,18 +69,22 @@ pub mod fork;
 mod guard;
 pub mod host;
 pub mod inspect;
+mod limits;
 mod lock;
 mod lock_all;
 mod mode;
 mod name;
 pub mod observe;
 mod options;
+mod params;
 #[cfg(not(target_family = "wasm"))]
 mod patience;
 mod policy;
+mod prometheus;
 mod registry;
 pub mod resource;
 mod service;
+mod snapshot;
 #[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
 mod socket;
 mod stats;
@@ -90,19 +94,35 @@ mod token;
 mod url_check;
 mod wakeups;
 
-pub use backend::Capability;
+pub use capability::Capability;
 pub use client::{ClientBuilder, Polylatch};
-pub use clock::{BootInstant, Clock, ManualClock, SystemClock};
+pub use clock::{BootInstant, Clock, ManualClock, Reached, SystemClock};
 pub use error::{Effect, Error, ErrorContext, ErrorKind, LostReason, Result, Retry};
 pub use guard::{Converted, Guard};
+pub use limits::{DEFAULT_LEASE, MAX_LEASE, MIN_LEASE};
 pub use lock::{Lock, RwLock, Semaphore};
 pub use lock_all::{GuardSet, LockAll, MAX_LOCKS};
 pub use mode::{Kind, MAX_PERMITS, Mode};
 pub use name::{LockName, MAX_LABEL_BYTES, MAX_NAME_BYTES};
-pub use options::{DEFAULT_LEASE, MAX_LEASE, MIN_LEASE, parse_duration};
+pub use params::parse_duration;
 pub use policy::fencing::{FenceQuality, FencingToken, TokenGate};
 pub use stats::{Histogram, Stats};
 pub use token::ClientId;
+
+/// What each store promises, and its options. There is no code here.
+#[cfg(doc)]
+pub mod stores {
+    #[doc = include_str!("backend/consul/docs.md")]
+    pub mod consul {}
+    #[doc = include_str!("backend/memory/docs.md")]
+    pub mod memory {}
+    #[doc = include_str!("backend/redis/docs.md")]
+    pub mod redis {}
+    #[doc = include_str!("backend/redlock/docs.md")]
+    pub mod redlock {}
+    #[doc = include_str!("backend/sqlite/docs.md")]
+    pub mod sqlite {}
+}
 
 /// Compiles and runs the README's code.
 #[cfg(doctest)]

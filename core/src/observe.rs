@@ -49,20 +49,8 @@ use crate::error::{ErrorKind, LostReason, Result};
 use crate::stats::Stats;
 use crate::stats::counters::Counters;
 
-mod prometheus;
-
-pub(crate) use prometheus::check_labels;
-pub use prometheus::{MetricType, PrometheusText};
-
-/// What became of an acquisition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WaitOutcome {
-    Acquired,
-    Refused,
-    TimedOut,
-    Failed,
-    Cancelled,
-}
+pub use crate::prometheus::{MetricType, PrometheusText};
+pub(crate) use crate::stats::counters::WaitOutcome;
 
 #[cfg(feature = "metrics")]
 mod export {

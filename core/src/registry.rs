@@ -1,16 +1,17 @@
 //! From a URL to a store: schemes, options, and what a person may see of a URL.
 
+#[cfg(feature = "sqlite")]
 use std::path::PathBuf;
 use std::sync::Arc;
-
-use percent_encoding::percent_decode_str;
 
 #[cfg(any(not(target_family = "wasm"), feature = "memory"))]
 use crate::backend::memory;
 use crate::backend::{Backend, OpenContext, Purpose};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::Hosted;
-use crate::options::{Params, Settings};
+use crate::options::Settings;
+use crate::params::take_apart;
 use crate::service::Service;
 use crate::token::ClientId;
 use crate::url_check;
@@ -36,8 +37,9 @@ pub(crate) async fn open(
     client: &ClientId,
     purpose: Purpose,
     hosted: Hosted,
+    clock: &Arc<dyn Clock>,
 ) -> Result<Opened> {
-    let (scheme, target, mut params) = take_apart(url)?;
+    let Some((scheme, target, mut params)) = take_apart(url)? else { return Err(unknown_scheme(url)) };
     #[cfg(feature = "consul")]
     let own_provisional = params.has("provisional");
     let settings = Settings::from_params(&mut params)?;
@@ -46,7 +48,17 @@ pub(crate) async fn open(
         runtime: service.handle().clone(),
         client: client.clone(),
         timeout: settings.timeout,
+        clock: Arc::clone(clock),
     };
+    // The clocks of servers and of other processes go on.
+    if scheme != "memory" && clock.reached(clock.now()).is_some() {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the store {scheme}: has a clock of its own, which goes on; a clock that is moved by hand is for memory:"
+            ),
+        ));
+    }
     match scheme {
         #[cfg(any(not(target_family = "wasm"), feature = "memory"))]
         "memory" => {
@@ -56,6 +68,7 @@ pub(crate) async fn open(
         }
         #[cfg(feature = "sqlite")]
         "sqlite" => {
+            use crate::address::file_path;
             use crate::backend::sqlite;
             let options = sqlite::SqliteOptions::from_params(&mut params)?;
             params.finish()?;
@@ -124,47 +137,6 @@ pub(crate) async fn open(
     }
 }
 
-/// A URL's scheme, what it leads to, and its options.
-fn take_apart(url: &str) -> Result<(&str, &str, Params)> {
-    let Some((scheme, rest)) = url_check::split_scheme(url) else {
-        return Err(unknown_scheme(url));
-    };
-    // A URL may hold a password, so no message repeats more of it than its scheme.
-    let invalid = |message: String| Error::new(ErrorKind::InvalidConfig, message);
-    if url.chars().any(char::is_control) {
-        return Err(invalid(format!("the {scheme}: URL has a control character (a line break?); remove it")));
-    }
-    url_check::refuse_misplaced_at(scheme, rest).map_err(invalid)?;
-    let (target, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let pairs = url::form_urlencoded::parse(query.as_bytes())
-        .map(|(key, value)| (key.into_owned(), value.into_owned()));
-    Ok((scheme, target, Params::new(scheme, pairs)?))
-}
-
-/// Reads a URL by the rules of one store alone, without opening it.
-#[cfg(all(test, any(feature = "redis", feature = "consul")))]
-pub(crate) fn read<C>(
-    url: &str,
-    from_url: impl FnOnce(&str, &str, &mut Params, &Settings) -> Result<C>,
-) -> Result<C> {
-    let (scheme, target, mut params) = take_apart(url)?;
-    let settings = Settings::from_params(&mut params)?;
-    let config = from_url(scheme, target, &mut params, &settings)?;
-    params.finish()?;
-    Ok(config)
-}
-
-/// Each URL is refused with a message that says this.
-#[cfg(all(test, any(feature = "redis", feature = "consul")))]
-#[track_caller]
-pub(crate) fn assert_refused<C: std::fmt::Debug>(read: fn(&str) -> Result<C>, cases: &[(&str, &str)]) {
-    for (url, part) in cases {
-        let error = read(url).expect_err(url);
-        assert_eq!(error.code(), "invalid_config", "{url}");
-        assert!(error.to_string().contains(part), "{url}: {error}");
-    }
-}
-
 fn unknown_scheme(url: &str) -> Error {
     let mut known = vec!["memory:NAME"];
     if cfg!(feature = "sqlite") {
@@ -190,21 +162,6 @@ fn unknown_scheme(url: &str) -> Error {
         None => "the URL has no scheme".to_owned(),
     };
     Error::new(ErrorKind::InvalidConfig, format!("{scheme}; use one of {}", known.join(", ")))
-}
-
-/// The path in `sqlite:PATH`, `sqlite:///PATH` or `redis+unix:///PATH`, percent-decoded.
-pub(crate) fn file_path(target: &str) -> Result<PathBuf> {
-    let path = target.strip_prefix("//").unwrap_or(target);
-    let path = percent_decode_str(path).decode_utf8().map_err(|_| {
-        Error::new(ErrorKind::InvalidConfig, "the path in the URL is not UTF-8 after percent-decoding")
-    })?;
-    if path.is_empty() {
-        return Err(Error::new(
-            ErrorKind::InvalidConfig,
-            "the URL has no path; write for example sqlite:/var/lib/myapp/locks.db",
-        ));
-    }
-    Ok(PathBuf::from(path.into_owned()))
 }
 
 /// `POLYLATCH_URL`, or the embedded SQLite file in the user's state directory.

@@ -14,6 +14,7 @@ use tokio::runtime::Builder;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::clock::{BootInstant, Clock};
 use crate::error::{Effect, Error, ErrorKind, Result};
 
 /// How long the thread goes on with unfinished background work after its client was dropped.
@@ -62,9 +63,51 @@ impl Drop for Running {
     }
 }
 
+/// The timers of a client: those of its own thread, or its clock, if that one is moved by hand. May be awaited on any
+/// executor.
+#[derive(Clone)]
+pub(crate) struct Timers {
+    handle: Handle,
+    clock: Arc<dyn Clock>,
+}
+
+impl Timers {
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        self.sleep_until(self.clock.now() + duration).await;
+    }
+
+    /// Sleeps until an instant of the clock. What the clock moves between the caller's decision and this call counts.
+    pub(crate) async fn sleep_until(&self, at: BootInstant) {
+        if let Some(reached) = self.clock.reached(at) {
+            return reached.await;
+        }
+        let sleep = {
+            let _context = self.handle.enter();
+            tokio::time::sleep(at.since(self.clock.now()))
+        };
+        sleep.await;
+    }
+
+    /// Awaits `work` for at most `limit`; `None` if it is not done by then.
+    pub(crate) async fn timeout<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        if let Some(reached) = self.clock.reached(self.clock.now() + limit) {
+            tokio::select! {
+                biased;
+                done = work => return Some(done),
+                () = reached => return None,
+            }
+        }
+        let timeout = {
+            let _context = self.handle.enter();
+            tokio::time::timeout(limit, work)
+        };
+        timeout.await.ok()
+    }
+}
+
 /// A running service thread. Dropping it lets the thread finish its jobs (at most 5 s) and end.
 pub(crate) struct Service {
-    handle: Handle,
+    timers: Timers,
     jobs: Arc<Jobs>,
     #[cfg(not(target_family = "wasm"))]
     thread: ThreadId,
@@ -79,12 +122,12 @@ impl fmt::Debug for Service {
 impl Service {
     /// In a JavaScript host there is no thread to have: its event loop carries out everything.
     #[cfg(target_family = "wasm")]
-    pub(crate) fn start() -> Result<Self> {
-        Ok(Self { handle: Handle::current(), jobs: Arc::default() })
+    pub(crate) fn start(clock: Arc<dyn Clock>) -> Result<Self> {
+        Ok(Self { timers: Timers { handle: Handle::current(), clock }, jobs: Arc::default() })
     }
 
     #[cfg(not(target_family = "wasm"))]
-    pub(crate) fn start() -> Result<Self> {
+    pub(crate) fn start(clock: Arc<dyn Clock>) -> Result<Self> {
         let failed = |error: std::io::Error| {
             Error::new(
                 ErrorKind::BackendUnavailable,
@@ -107,25 +150,29 @@ impl Service {
                 runtime.shutdown_background();
             })
             .map_err(failed)?;
-        Ok(Self { handle, jobs, thread: thread.thread().id() })
+        Ok(Self { timers: Timers { handle, clock }, jobs, thread: thread.thread().id() })
     }
 
     /// A service without a thread of its own, for tests that decide how time passes.
     #[cfg(all(test, not(target_family = "wasm")))]
-    pub(crate) fn of_this_runtime() -> Self {
+    pub(crate) fn of_this_runtime(clock: Arc<dyn Clock>) -> Self {
         let thread = std::thread::current().id();
-        Self { handle: Handle::current(), jobs: Arc::default(), thread }
+        Self { timers: Timers { handle: Handle::current(), clock }, jobs: Arc::default(), thread }
     }
 
     pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
+        &self.timers.handle
+    }
+
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.timers
     }
 
     /// Returns what makes the end of the client's use wait for its background work.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn linger(&self) -> Linger {
         Linger {
-            handle: self.handle.clone(),
+            handle: self.timers.handle.clone(),
             jobs: Arc::clone(&self.jobs),
             thread: self.thread,
             process: crate::client_info::process_id(),
@@ -134,13 +181,13 @@ impl Service {
 
     /// Starts work that ends with the client.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.handle.spawn(work);
+        self.timers.handle.spawn(work);
     }
 
     /// Starts work that closing the client waits for.
     pub(crate) fn spawn_job(&self, work: impl Future<Output = ()> + Send + 'static) {
         let running = self.jobs.begin();
-        self.handle.spawn(async move {
+        self.timers.handle.spawn(async move {
             work.await;
             drop(running);
         });
@@ -151,13 +198,9 @@ impl Service {
         self.jobs.idle().await;
     }
 
-    /// Sleeps on this thread's timers; may be awaited on any executor.
+    /// Sleeps; may be awaited on any executor.
     pub(crate) async fn sleep(&self, duration: Duration) {
-        let sleep = {
-            let _context = self.handle.enter();
-            tokio::time::sleep(duration)
-        };
-        sleep.await;
+        self.timers.sleep(duration).await;
     }
 
     /// Awaits `work` for at most `limit`; may be awaited on any executor.
@@ -168,11 +211,7 @@ impl Service {
         limit: Duration,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let timeout = {
-            let _context = self.handle.enter();
-            tokio::time::timeout(limit, work)
-        };
-        timeout.await.unwrap_or_else(|_| {
+        self.timers.timeout(limit, work).await.unwrap_or_else(|| {
             Err(Error::new(
                 ErrorKind::BackendUnavailable,
                 format!("the store did not answer within {limit:?}"),
@@ -222,10 +261,11 @@ impl Drop for Linger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SystemClock;
 
     #[test]
     fn sleeping_and_time_limits_work_without_a_runtime_of_the_caller() {
-        let service = Service::start().unwrap();
+        let service = Service::start(Arc::new(SystemClock)).unwrap();
         pollster::block_on(service.sleep(Duration::from_millis(5)));
         let late = pollster::block_on(
             service.within(Duration::from_millis(5), std::future::pending::<Result<()>>()),
@@ -235,7 +275,7 @@ mod tests {
 
     #[test]
     fn idle_waits_for_jobs_only() {
-        let service = Service::start().unwrap();
+        let service = Service::start(Arc::new(SystemClock)).unwrap();
         service.spawn(std::future::pending());
         let (tell, told) = std::sync::mpsc::channel();
         service.spawn_job(async move {

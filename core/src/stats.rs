@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{ErrorKind, LostReason, Result};
-use crate::observe::{MetricType, PrometheusText, check_labels};
+use crate::prometheus::{MetricType, PrometheusText, check_labels};
 
 pub(crate) mod counters;
 

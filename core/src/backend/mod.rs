@@ -10,14 +10,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::capability::Capability;
 use crate::client_info::ClientInfo;
-use crate::clock::{millis, seconds};
+use crate::clock::{Clock, seconds};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, Examination, Look, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::name::LockName;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::waiting::WaitAnswer;
+use crate::snapshot::{BreakOutcome, BreakRequest, Examination, Followed, Query, Snapshot};
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::Wakeups;
 
@@ -37,37 +38,6 @@ pub(crate) mod sqlite;
 /// It borrows nothing, so an acquisition whose caller went away can hand the request in flight to
 /// the background and learn there what came of it. It may be polled on any thread and any executor.
 pub(crate) type Reply<T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'static>>;
-
-/// What a backend can do; shown by inspection and in the README's matrix.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Capability {
-    /// Kind of store, such as `redis`.
-    pub backend: &'static str,
-    /// Waiters are served in the order in which they came.
-    pub fifo: bool,
-    /// A release wakes the next waiter by a message instead of by its next poll.
-    pub push: bool,
-    /// A lease ends by itself when its holder is gone.
-    pub expiry: bool,
-    /// Locks can be shared: read-write locks and semaphores.
-    pub sharing: bool,
-    /// Several locks can be taken in one step: all of them, or none and nobody sees a part. Consul takes
-    /// as many as fit into one of its transactions: 9 of any kind, 31 mutexes that nobody waits for.
-    pub atomic_sets: bool,
-    /// How far the order of fencing tokens can be relied on, as the store was found when this client connected.
-    /// What holds for one lease, [`crate::Guard::fence_quality`] says.
-    pub fencing: FenceQuality,
-    /// Shortest lease that this store can keep.
-    #[serde(serialize_with = "as_millis")]
-    pub min_lease: Duration,
-    /// Longest lease that this store, as configured, can keep.
-    #[serde(serialize_with = "as_millis")]
-    pub max_lease: Duration,
-}
-
-pub(crate) fn as_millis<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(millis(*duration))
-}
 
 /// Whether a lease's client renews it, as far as a store can tell: a first lease that is shorter than
 /// the lease is provisional. One of full length is either fixed or as short as a provisional one.
@@ -308,12 +278,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Reads locks, waiters, clients and recent breaks. Changes nothing, and pages through large stores.
     fn snapshot(&self, query: &Query) -> Reply<Snapshot>;
 
-    /// As `snapshot`, for a reader that looks again and again: what has not changed since the look before
-    /// need not be read again, only its ages go on. The look before is of the same query.
-    fn look(&self, query: &Query, before: Option<Look>) -> Reply<Look> {
+    /// As `snapshot`, for a reader that asks again and again: what has not changed since the snapshot before
+    /// need not be read again, only its ages go on. The one before was of the same query.
+    fn follow(&self, query: &Query, before: Option<Followed>) -> Reply<Followed> {
         let _ = before;
-        let reading = self.snapshot(query);
-        Box::pin(async move { Ok(Look::of(reading.await?)) })
+        let snapshot = self.snapshot(query);
+        Box::pin(async move { Ok(Followed::new(snapshot.await?)) })
     }
 
     /// Ends somebody's lease if it still has the expected fence, grants the next waiter, and leaves
@@ -368,6 +338,8 @@ pub(crate) struct OpenContext {
     /// The client's own runtime: one native thread with timers and I/O. Blocking calls do not belong on it.
     pub runtime: tokio::runtime::Handle,
     pub client: ClientId,
+    /// The clock by which holders count.
+    pub clock: Arc<dyn Clock>,
     /// Time limit of one request to the store.
     pub timeout: Duration,
 }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::clock::BootInstant;
-use crate::options::MAX_LEASE;
+use crate::limits::MAX_LEASE;
 
 /// How far the wall clock may run ahead within one [`WINDOW`] without a sleep: both clocks are rounded, in
 /// some browsers to 100 ms, and time services slew the wall clock by up to half a millisecond a second.

@@ -239,12 +239,11 @@ impl Acquisition {
                     return Ok(Some(self.held(FencingToken::new(fence), anchor, now, true)));
                 }
                 Next::Sleep(until) => {
-                    let left = until.since(self.core.clock.now());
                     if let Some(place) = &place {
                         tokio::select! {
                             biased;
                             () = place.changed() => {}
-                            () = self.core.service.sleep(left) => {}
+                            () = self.core.service.timers().sleep_until(until) => {}
                         }
                     }
                 }

@@ -9,7 +9,7 @@ use crate::backend::{RenewItem, Renewal};
 use crate::clock::BootInstant;
 use crate::driver::HeldLease;
 use crate::error::{Effect, Error, ErrorKind, Result, Retry};
-use crate::options::in_range;
+use crate::limits::in_range;
 use crate::policy::backoff::Backoff;
 use crate::policy::lease::RenewalOutcome;
 use crate::wakeups::unpoisoned;

@@ -76,7 +76,7 @@ impl Core {
         let watchdog = Arc::new(Watchdog::new(
             Arc::clone(&backend),
             Arc::clone(&clock),
-            service.handle().clone(),
+            &service,
             Arc::clone(&wakeups),
             Arc::clone(&client),
             Arc::clone(&observer),

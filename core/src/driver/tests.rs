@@ -183,7 +183,7 @@ fn a_release_whose_answer_was_lost_is_asked_again_and_is_no_loss() {
         client.goes("release", Way::default());
         assert_eq!(guard.release().await.unwrap_err().lost_reason(), Some(LostReason::Superseded));
         let guard = client.lock("b").acquire().await.unwrap();
-        let request = crate::inspect::BreakRequest {
+        let request = crate::snapshot::BreakRequest {
             name: "b".into(),
             expected: guard.fencing_token(),
             by: "ann@desk".into(),

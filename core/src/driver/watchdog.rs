@@ -16,6 +16,7 @@ use crate::error::{ErrorKind, LostReason};
 use crate::observe::Observer;
 use crate::policy::lease::{Due, RenewalOutcome};
 use crate::policy::watchdog::{BATCH_SIZE, Schedule};
+use crate::service::{Service, Timers};
 use crate::token::OwnerToken;
 use crate::wakeups::{Wakeups, unpoisoned};
 
@@ -33,6 +34,7 @@ pub(super) struct Watchdog {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     handle: Handle,
+    timers: Timers,
     wakeups: Arc<Wakeups>,
     client: Arc<ClientInfo>,
     observer: Arc<Observer>,
@@ -48,7 +50,7 @@ impl Watchdog {
     pub(super) fn new(
         backend: Arc<dyn Backend>,
         clock: Arc<dyn Clock>,
-        handle: Handle,
+        service: &Service,
         wakeups: Arc<Wakeups>,
         client: Arc<ClientInfo>,
         observer: Arc<Observer>,
@@ -57,7 +59,8 @@ impl Watchdog {
         Self {
             backend,
             clock,
-            handle,
+            handle: service.handle().clone(),
+            timers: service.timers().clone(),
             wakeups,
             client,
             observer,
@@ -134,8 +137,8 @@ impl Watchdog {
         }
     }
 
-    /// Does what is due and returns how long to sleep.
-    fn turn(self: &Arc<Self>) -> Duration {
+    /// Does what is due and returns until when to sleep.
+    fn turn(self: &Arc<Self>) -> BootInstant {
         let now = self.clock.now();
         let due: Vec<_> = {
             let mut state = unpoisoned(&self.state);
@@ -177,7 +180,7 @@ impl Watchdog {
             self.announced_at.store(now.as_nanos(), Ordering::Relaxed);
             self.handle.spawn(announce(Arc::clone(self)));
         }
-        until.since(now)
+        until
     }
 }
 
@@ -194,10 +197,10 @@ pub(super) async fn run(watchdog: Arc<Watchdog>) {
     }
     let watched = FailClosed(watchdog);
     while !watched.0.stopped.load(Ordering::SeqCst) {
-        let pause = watched.0.turn();
+        let until = watched.0.turn();
         tokio::select! {
             () = watched.0.wake.notified() => {}
-            () = tokio::time::sleep(pause) => {}
+            () = watched.0.timers.sleep_until(until) => {}
         }
     }
 }
@@ -222,13 +225,13 @@ async fn renew(watchdog: Arc<Watchdog>, batch: Vec<(Arc<HeldLease>, Duration)>, 
     // Three tries have to fit between the first at a third of the lease and its end.
     let limit = watchdog.timeout.min(shortest / 5).max(Duration::from_millis(20));
     let mut reply = watchdog.backend.renew(items);
-    let first = tokio::time::timeout(limit, &mut reply).await;
-    let late = first.is_err();
-    settle(&watchdog, &batch, sent_at, first.ok());
+    let first = watchdog.timers.timeout(limit, &mut reply).await;
+    let late = first.is_none();
+    settle(&watchdog, &batch, sent_at, first);
     if late {
         // Tries go on, but an answer that comes late still counts from when its request left.
-        let answer = tokio::time::timeout(watchdog.timeout, reply).await;
-        if let Ok(answer @ Ok(_)) = answer {
+        let answer = watchdog.timers.timeout(watchdog.timeout, reply).await;
+        if let Some(answer @ Ok(_)) = answer {
             settle(&watchdog, &batch, sent_at, Some(answer));
         }
     }
@@ -277,8 +280,9 @@ fn settle(
 }
 
 async fn announce(watchdog: Arc<Watchdog>) {
-    let announced = tokio::time::timeout(watchdog.timeout, watchdog.backend.announce(&watchdog.client)).await;
-    if let Ok(Err(error)) = announced {
+    let announced =
+        watchdog.timers.timeout(watchdog.timeout, watchdog.backend.announce(&watchdog.client)).await;
+    if let Some(Err(error)) = announced {
         // Only people miss it; the locks do not depend on it.
         tracing::debug!(%error, "could not record who this client is");
     }

@@ -6,7 +6,7 @@
 
 use serde::Deserialize;
 
-use crate::backend::consul::keys::Keys;
+use crate::backend::consul::protocol::keys::Keys;
 use crate::backend::consul::write_if_unchanged;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;

@@ -6,8 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::error::{ErrorKind, LostReason};
-use crate::observe::WaitOutcome;
 use crate::stats::{Histogram, Stats, nanos};
+
+/// What became of an acquisition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitOutcome {
+    Acquired,
+    Refused,
+    TimedOut,
+    Failed,
+    Cancelled,
+}
 
 /// The numbers of one client.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::counters::Counters;
 use super::*;
-use crate::observe::WaitOutcome;
+use crate::stats::counters::WaitOutcome;
 
 #[test]
 fn a_duration_falls_into_the_first_range_that_reaches_to_it() {

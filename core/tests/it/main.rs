@@ -45,4 +45,6 @@ mod redlock_recovery;
 mod redlock_tls;
 mod resource_guards;
 mod stats;
+mod tests_readme;
 mod url_secrets;
+mod virtual_time;

@@ -13,7 +13,7 @@ use polylatch_test_services::proxy::{Hold, Proxy};
 use polylatch_test_services::redis::{RedisServer, Tls};
 use polylatch_test_services::{Reply, wait_until};
 
-/// Every command that locking and looking needs; the list in `docs/backends/redis.md`.
+/// Every command that locking and looking needs; the list in the page of the store.
 const COMMANDS: [&str; 30] = [
     "eval",
     "evalsha",
@@ -114,7 +114,7 @@ fn a_user_with_the_documented_permissions_can_do_everything() {
     });
     let denied = server.command(&["ACL", "LOG"]);
     assert_eq!(denied.items(), [], "nothing was denied on the way");
-    let documented = include_str!("../../docs/backends/redis.md");
+    let documented = include_str!("../../src/backend/redis/docs.md");
     for command in COMMANDS {
         assert!(documented.contains(&format!("+{command}")), "{command} is missing from the documentation");
     }

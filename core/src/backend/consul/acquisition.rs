@@ -8,7 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::task::AbortHandle;
 
 use crate::backend::Contender;
-use crate::backend::consul::records::Follower;
+use crate::backend::consul::protocol::records::Follower;
 use crate::backend::consul::sessions::{Permit, Session};
 use crate::clock::{BootInstant, Clock, SystemClock};
 use crate::mode::Mode;

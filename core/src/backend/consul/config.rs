@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::address::file_path;
 use crate::address::{TlsFiles, bracketed, host_and_port};
-use crate::backend::consul::keys::Keys;
+use crate::backend::consul::protocol::keys::Keys;
 use crate::credential::Credential;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{MAX_LEASE, Params, Settings};
-use crate::registry::file_path;
+use crate::limits::MAX_LEASE;
+use crate::options::Settings;
+use crate::params::Params;
 
 /// Shortest session TTL that servers accept unless they are told otherwise (`session_ttl_min`).
 const SESSION_TTL_MIN: Duration = Duration::from_secs(10);
@@ -220,10 +222,10 @@ pub(crate) fn is_token(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry;
+    use crate::options;
 
     fn read(url: &str) -> Result<ConsulConfig> {
-        registry::read(url, ConsulConfig::from_url)
+        options::read(url, ConsulConfig::from_url)
     }
 
     #[test]
@@ -278,6 +280,6 @@ mod tests {
             ("consul://h?dc=", "dc is empty"),
             ("consul://h?leader=1", "knows no option \"leader\""),
         ];
-        registry::assert_refused(read, &cases);
+        options::assert_refused(read, &cases);
     }
 }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::backend::consul::records::{Delayed, wall_ms};
+use crate::backend::consul::protocol::records::Delayed;
+use crate::clock::wall_ms;
 use crate::clock::{BootInstant, Clock, SystemClock, millis};
 use crate::name::LockName;
 use crate::wakeups::unpoisoned;

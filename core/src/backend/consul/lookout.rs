@@ -28,11 +28,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use crate::backend::consul::Inner;
 use crate::backend::consul::acquisition::{Acquisition, Place};
-use crate::backend::consul::api::{MOST_OPERATIONS, Op};
-use crate::backend::consul::pace::Pace;
-use crate::backend::consul::view::View;
+use crate::backend::consul::backend::Inner;
+use crate::backend::consul::protocol::view::View;
+use crate::backend::consul::transport::api::{MOST_OPERATIONS, Op};
+use crate::backend::consul::transport::pace::Pace;
 use crate::mode::Mode;
 use crate::wakeups::unpoisoned;
 

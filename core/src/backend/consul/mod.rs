@@ -1,301 +1,31 @@
-//! Consul: locks hang on sessions, waiters stand in line as keys, and a hand-off is one transaction.
+//! Consul: locks hang on sessions, waiters are keys in a queue, and a hand-off is one transaction.
 //!
 //! The held key has the form that `consul lock` and Consul's own client library use, so programs with
 //! those are excluded and exclude us. What stands in the store is in `core/docs/wire-format.md`.
 //!
-//! - [`view`]: one lock at one moment, and the transaction from there to the next; no I/O
-//! - `line`: acquiring; `sets`: several at once; `ending`: releasing, giving up, converting, renewing
-//! - [`lookout`]: what a holder knows of the line behind it, and why that is enough to hand on
-//! - [`sessions`]: the sessions of a client; `keeping`: what goes on in the background
-//! - `errand`: whose thread does all that; [`api`] over [`port`]: the HTTP calls
+//! - `protocol`: keys, values, and [`protocol::view`]: one lock at one moment, and the transaction from there to the
+//!   next; no I/O
+//! - `acquire`, `renew`, `release`, `sets`: the verbs; `push`: messages of other clients, and the background
+//! - [`lookout`]: what a holder knows of the queue behind it, and why that is enough to hand on
+//! - [`sessions`]: the sessions of a client
+//! - `transport`: HTTP, and whose thread does the work
 
-use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use crate::backend::{
-    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
-    RenewItem, Renewal, Reply,
-};
-use crate::client_info::ClientInfo;
-use crate::clock::Instant;
-use crate::error::{ErrorKind, Result};
-use crate::host::HttpClient;
-use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
-#[cfg(not(target_family = "wasm"))]
-use crate::inspect::{Examination, Look};
-use crate::mode::Mode;
-use crate::policy::fencing::{FenceQuality, FencingToken};
-use crate::token::ClientId;
-use crate::wakeups::Wakeups;
-
+mod acquire;
 mod acquisition;
-mod api;
+mod backend;
 mod config;
 mod delays;
-mod ending;
-mod errand;
-mod errors;
 #[cfg(not(target_family = "wasm"))]
-mod examine;
-#[cfg(not(target_family = "wasm"))]
-mod following;
-mod hosted;
-mod keeping;
-pub(crate) mod keys;
-mod line;
+mod doctor;
+mod inspect;
 mod lookout;
-#[cfg(not(target_family = "wasm"))]
-mod native;
-mod pace;
-mod port;
-mod reading;
-pub(crate) mod records;
+pub(crate) mod protocol;
+mod push;
+mod release;
+mod renew;
 mod sessions;
 mod sets;
-mod view;
+mod transport;
 
-use acquisition::Acquisitions;
-use api::Api;
+pub(crate) use backend::{open, write_if_unchanged};
 pub(crate) use config::{ConsulConfig, half_of_the_lease};
-use delays::Delays;
-use errand::Errands;
-#[cfg(not(target_family = "wasm"))]
-pub(crate) use following::Following;
-use keeping::Inbox;
-use keys::Keys;
-use lookout::{Lookouts, OldLetters};
-#[cfg(not(target_family = "wasm"))]
-use native::NativePort;
-use sessions::Sessions;
-
-/// One client's view of one Consul datacenter.
-pub(crate) struct ConsulBackend {
-    inner: Arc<Inner>,
-    capability: Capability,
-}
-
-struct Inner {
-    api: Arc<Api>,
-    keys: Keys,
-    sessions: Arc<Sessions>,
-    acquisitions: Acquisitions,
-    delays: Delays,
-    inbox: Inbox,
-    old_letters: OldLetters,
-    lookouts: Lookouts,
-    errands: Arc<Errands>,
-    wakeups: Arc<Wakeups>,
-    client: ClientId,
-    runtime: tokio::runtime::Handle,
-    closed: AtomicBool,
-    announced: reading::Announced,
-    config: ConsulConfig,
-}
-
-/// Reads what the configuration names, and asks the agent once.
-pub(crate) async fn open(
-    config: ConsulConfig,
-    context: OpenContext,
-    purpose: Purpose,
-    hosted: Option<Arc<dyn HttpClient>>,
-) -> Result<Arc<dyn Backend>> {
-    let port = port_to(&config, hosted)?;
-    let api = Arc::new(Api::new(port, config.token.clone(), config.scope.clone(), config.timeout));
-    let backend = ConsulBackend::new(config, context, api);
-    let first = backend.verb(|inner| async move { inner.first_question().await }).await;
-    match first {
-        // Somebody who looks for what is wrong wants to be told all of it.
-        Err(error) if purpose == Purpose::Examine && error.kind() == ErrorKind::BackendRejected => {
-            tracing::debug!(%error, "opened for examination only");
-            Ok(Arc::new(backend))
-        }
-        Err(error) => Err(error),
-        Ok(()) => Ok(Arc::new(backend)),
-    }
-}
-
-/// Connections of our own, or what the program brings along.
-fn port_to(config: &ConsulConfig, hosted: Option<Arc<dyn HttpClient>>) -> Result<Box<dyn port::Port>> {
-    match hosted {
-        Some(client) => Ok(Box::new(hosted::HostedPort::new(client, &config.address)?)),
-        #[cfg(not(target_family = "wasm"))]
-        None => Ok(Box::new(NativePort::new(&config.address)?)),
-        #[cfg(target_family = "wasm")]
-        None => Err(crate::error::Error::new(
-            ErrorKind::InvalidConfig,
-            "there is no `fetch` here; give one as `fetch`",
-        )),
-    }
-}
-
-impl ConsulBackend {
-    fn new(config: ConsulConfig, context: OpenContext, api: Arc<Api>) -> Self {
-        let capability = Capability {
-            backend: "consul",
-            fifo: true,
-            push: true,
-            expiry: true,
-            sharing: true,
-            atomic_sets: true,
-            fencing: FenceQuality::Strict,
-            min_lease: config.min_lease,
-            max_lease: config.max_lease(),
-        };
-        let sessions = Arc::new(Sessions::new(
-            Arc::clone(&api),
-            config.keys.clone(),
-            context.client.clone(),
-            config.sessions.clone(),
-        ));
-        let inner = Inner {
-            api,
-            keys: config.keys.clone(),
-            sessions,
-            acquisitions: Acquisitions::default(),
-            delays: Delays::default(),
-            inbox: Inbox::default(),
-            old_letters: OldLetters::default(),
-            lookouts: Lookouts::default(),
-            errands: Arc::default(),
-            wakeups: context.wakeups,
-            client: context.client,
-            runtime: context.runtime,
-            closed: AtomicBool::new(false),
-            announced: reading::Announced::default(),
-            config,
-        };
-        Self { inner: Arc::new(inner), capability }
-    }
-
-    /// One verb, carried out to its end whether or not its caller waits for it: one of several requests
-    /// must not stop between two of them.
-    fn verb<T, F>(&self, verb: impl FnOnce(Arc<Inner>) -> F) -> Reply<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T>> + Send + 'static,
-    {
-        let inner = Arc::clone(&self.inner);
-        let work = Box::pin(verb(Arc::clone(&inner)));
-        carried_out(inner, work)
-    }
-}
-
-/// Generic by what comes of the work and not by the work, of which there are many more kinds.
-fn carried_out<T: Send + 'static>(inner: Arc<Inner>, work: Reply<T>) -> Reply<T> {
-    Box::pin(async move { inner.errands.run(&inner.runtime, work).await })
-}
-
-impl Inner {
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
-    }
-
-    /// Whether an agent with a leader answers, knows the token, and lets it read below the prefix.
-    async fn first_question(&self) -> Result<()> {
-        let path = format!("/v1/kv/{}", self.keys.audit());
-        let response = self.api.ask("GET", &path, "consistent", Vec::new(), self.api.timeout).await?;
-        match response.status {
-            200 | 404 if response.index.is_some() => Ok(()),
-            200 => Err(errors::unreadable(&response, &self.api.place())),
-            // Transactions take such keys; only what waits for changes does not.
-            _ if errors::refuses_key(&response, &self.keys.audit()) => {
-                self.api.warn_of_key(&self.keys.audit());
-                self.api.look(&[api::Op::Tree(self.keys.audit())]).await.map(drop)
-            }
-            _ => Err(errors::refusal(&response, &self.keys.audit(), &self.api.place())),
-        }
-    }
-
-    async fn close(self: Arc<Self>) -> Result<()> {
-        self.closed.store(true, Ordering::SeqCst);
-        let mut ending = tokio::task::JoinSet::new();
-        for session in self.sessions.all() {
-            let inner = Arc::clone(&self);
-            ending.spawn(async move { inner.sessions.destroy(&session).await });
-        }
-        while ending.join_next().await.is_some() {}
-        for acquisition in self.acquisitions.all() {
-            acquisition.stop_asking();
-        }
-        self.inbox.close();
-        self.api.close();
-        Ok(())
-    }
-}
-
-impl Backend for ConsulBackend {
-    fn capability(&self) -> &Capability {
-        &self.capability
-    }
-
-    fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
-        self.verb(|inner| inner.poll(Arc::clone(contender), ask))
-    }
-
-    fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
-        let contenders = contenders.to_vec();
-        self.verb(|inner| inner.take_all(contenders))
-    }
-
-    fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
-        self.verb(|inner| inner.renew(items))
-    }
-
-    /// A lease is the TTL of a session, which is fixed when the session is created.
-    fn can_change_lease(&self) -> bool {
-        false
-    }
-
-    fn convert(&self, contender: &Arc<Contender>, fence: FencingToken, to: Mode) -> Reply<Conversion> {
-        self.verb(|inner| inner.convert(Arc::clone(contender), fence, to))
-    }
-
-    fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {
-        self.verb(|inner| inner.release(Arc::clone(contender), fence))
-    }
-
-    fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {
-        self.verb(|inner| inner.cancel(Arc::clone(contender)))
-    }
-
-    fn announce(&self, client: &Arc<ClientInfo>) -> Reply<()> {
-        self.verb(|inner| inner.announce(Arc::clone(client)))
-    }
-
-    fn snapshot(&self, query: &Query) -> Reply<Snapshot> {
-        let query = query.clone();
-        self.verb(|inner| async move {
-            let started = Instant::now();
-            let mut snapshot = inner.snapshot(&query).await?;
-            snapshot.round_trip = started.elapsed();
-            Ok(snapshot)
-        })
-    }
-
-    #[cfg(not(target_family = "wasm"))]
-    fn look(&self, query: &Query, before: Option<Look>) -> Reply<Look> {
-        let query = query.clone();
-        self.verb(|inner| inner.follow(query, before))
-    }
-
-    fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {
-        self.verb(|inner| inner.break_lease(request.clone()))
-    }
-
-    #[cfg(not(target_family = "wasm"))]
-    fn examine(&self) -> Reply<Examination> {
-        self.verb(|inner| async move { examine::examine(&inner).await })
-    }
-
-    fn close(&self) -> Reply<()> {
-        self.verb(Inner::close)
-    }
-}
-
-/// The transaction that writes a key unless another one has changed since `index`.
-pub(crate) fn write_if_unchanged(guard: &str, index: u64, key: &str, value: &[u8]) -> String {
-    let check = api::Op::CheckIndex(guard.to_owned(), index);
-    let write = api::Op::Set { key: key.to_owned(), value: value.to_vec(), flags: 0 };
-    serde_json::to_string(&[check, write]).unwrap_or_default()
-}

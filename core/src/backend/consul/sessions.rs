@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::backend::consul::api::{Api, NewSession, Op, Outcome};
 use crate::backend::consul::config::SessionOptions;
-use crate::backend::consul::keys::Keys;
-use crate::backend::consul::records::{OWN_FLAGS, never_written};
-use crate::backend::consul::view::lock_op;
+use crate::backend::consul::protocol::keys::Keys;
+use crate::backend::consul::protocol::records::{OWN_FLAGS, never_written};
+use crate::backend::consul::protocol::view::lock_op;
+use crate::backend::consul::transport::api::{Api, NewSession, Op, Outcome};
 use crate::clock::{BootInstant, Clock, SystemClock, millis};
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::name::LockName;

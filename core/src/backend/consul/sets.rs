@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::consul::Inner;
+use crate::backend::consul::acquire::{TRIES, index_of, is_session_gone, other_use};
 use crate::backend::consul::acquisition::Acquisition;
-use crate::backend::consul::api::{MOST_OPERATIONS, Op, Outcome};
-use crate::backend::consul::line::{TRIES, index_of, is_session_gone, other_use};
+use crate::backend::consul::backend::Inner;
+use crate::backend::consul::protocol::view::{Change, Entrant, View};
 use crate::backend::consul::sessions::{Session, busy};
-use crate::backend::consul::view::{Change, Entrant, View};
+use crate::backend::consul::transport::api::{MOST_OPERATIONS, Op, Outcome};
 use crate::backend::{Answer, AnswerAll, Contender};
+use crate::clock::wall_ms;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::mode::Mode;
@@ -181,7 +182,8 @@ impl Inner {
             }
             for turn in turns {
                 let enter = turn.enter.iter().take(if with_others { usize::MAX } else { 1 });
-                let change = Change { enter: enter.cloned().collect(), ..Change::default() };
+                let change =
+                    Change { enter: enter.cloned().collect(), at_ms: wall_ms(), ..Change::default() };
                 ops.extend(turn.view.transaction(&self.keys, &change));
             }
             ops

@@ -12,11 +12,11 @@ use crate::backend::{
 };
 use crate::client_info::ClientInfo;
 use crate::clock::{BootInstant, millis};
-use crate::inspect::{AuditEntry, ClientView, Query, Snapshot};
 use crate::mode::{Kind, Mode};
 use crate::policy::fencing::FencingToken;
 use crate::policy::sharing::admits;
 use crate::policy::waiting::WaitAnswer;
+use crate::snapshot::{AuditEntry, ClientView, Query, Snapshot};
 use crate::token::OwnerToken;
 
 mod breaking;

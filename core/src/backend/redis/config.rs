@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
+use crate::address::file_path;
 use crate::address::{TlsFiles, bracketed, host_and_port};
-use crate::backend::redis::port::{AckRule, Acknowledge};
-use crate::backend::redis::records::Keys;
+use crate::backend::redis::protocol::Guarantee;
+use crate::backend::redis::protocol::keys::Keys;
 use crate::credential::Credential;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{MAX_LEASE, MIN_LEASE, Params, Settings};
-use crate::registry::file_path;
+use crate::limits::{MAX_LEASE, MIN_LEASE};
+use crate::options::Settings;
+use crate::params::Params;
 
 /// What a service's name cannot keep as it is in the path of a URL.
 const IN_A_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'?').add(b'#').add(b'%').add(b'@');
@@ -69,30 +71,6 @@ pub(crate) struct Service {
 pub(crate) enum Place {
     At(Address),
     MasterOf(Service),
-}
-
-/// What the user declares to need.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Guarantee {
-    /// For efficiency: doing work twice is a nuisance.
-    BestEffort,
-    /// For correctness: what cannot keep the promise is refused.
-    Strict,
-}
-
-impl Guarantee {
-    pub(crate) fn from_params(params: &mut Params) -> Result<Self> {
-        let choices = [("best-effort", Self::BestEffort), ("strict", Self::Strict)];
-        params.choice("guarantee", &choices, Self::BestEffort)
-    }
-
-    /// As it is written in a URL and in the record of a client.
-    pub(crate) fn code(self) -> &'static str {
-        match self {
-            Self::BestEffort => "best-effort",
-            Self::Strict => "strict",
-        }
-    }
 }
 
 /// Everything that a URL says about a Redis store.
@@ -336,13 +314,44 @@ fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
 }
 
+/// How many replicas have to confirm what a call wrote, and within which time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Acknowledge {
+    pub rule: AckRule,
+    pub within: Duration,
+}
+
+/// Which share of the replicas has to confirm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AckRule {
+    /// One replica.
+    Any,
+    /// So many that, with the master, more than half of the servers have it.
+    Majority,
+    /// Every replica that the server has had since this client knows it.
+    All,
+    /// This many.
+    Count(u32),
+}
+
+impl AckRule {
+    pub(crate) fn needed(self, replicas: u32) -> u32 {
+        match self {
+            Self::Any => 1,
+            Self::Majority => replicas.div_ceil(2).max(1),
+            Self::All => replicas.max(1),
+            Self::Count(count) => count,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry;
+    use crate::options;
 
     fn read(url: &str) -> Result<RedisConfig> {
-        registry::read(url, RedisConfig::from_url)
+        options::read(url, RedisConfig::from_url)
     }
 
     #[test]
@@ -403,6 +412,22 @@ mod tests {
             ("redis+sentinel://a/m?sentinel_password=x&sentinel_password_env=HOME", "not several"),
             ("redis://h?sentinel_user=eve", "knows no option \"sentinel_user\""),
         ];
-        registry::assert_refused(read, &cases);
+        options::assert_refused(read, &cases);
+    }
+
+    #[test]
+    fn an_acknowledgement_rule_counts_replicas_and_never_zero() {
+        for (rule, replicas, needed) in [
+            (AckRule::Any, 3, 1),
+            (AckRule::Majority, 2, 1),
+            (AckRule::Majority, 3, 2),
+            (AckRule::Majority, 4, 2),
+            (AckRule::All, 3, 3),
+            (AckRule::All, 0, 1),
+            (AckRule::Majority, 0, 1),
+            (AckRule::Count(2), 5, 2),
+        ] {
+            assert_eq!(rule.needed(replicas), needed, "{rule:?} of {replicas}");
+        }
     }
 }

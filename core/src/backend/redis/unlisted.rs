@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::verbs::lists_at_once;
+use super::protocol::lists_at_once;
 use crate::backend::Contender;
 use crate::clock::Instant;
 use crate::mode::Mode;

@@ -3,13 +3,15 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use super::fanout::Fanout;
-use super::{Inner, Waited, scripts};
-use crate::backend::redis::port::{Call, Data, no_answer};
-use crate::backend::redis::records::{LockValue, value_tail, waiter_record};
+use super::backend::{Inner, Waited};
+use super::protocol::scripts;
+use crate::backend::redis::protocol::call::{Call, Data, no_answer};
+use crate::backend::redis::protocol::records::{LockValue, value_tail, waiter_record};
+use crate::backend::redlock::transport::fanout::Fanout;
 use crate::backend::{Answer, Ask, Contender, HolderHint};
+use crate::clock::wall_us;
 use crate::error::{Effect, Error, ErrorKind, Result, Retry};
 use crate::mode::Mode;
 use crate::policy::backoff::Jitter;
@@ -171,7 +173,7 @@ impl Inner {
         }
         unpoisoned(&self.proposals).learn(fence.token());
         self.is_won(contender, fence.token(), &election);
-        self.follow_late_votes(contender, votes);
+        self.settle_late_votes(contender, votes);
         Ok(Attempt::Won(FencingToken::new(fence.token())))
     }
 
@@ -271,7 +273,7 @@ impl Inner {
             };
             fence.told(at, matches!(answer.and_then(|data| data.int()), Ok(1)));
         }
-        self.follow(answers, |_, _, _| {});
+        self.settle_late(answers, |_, _, _| {});
     }
 
     /// Takes back every yes of a failed attempt: at once where it was heard, otherwise when it comes.
@@ -287,9 +289,9 @@ impl Inner {
             .map(|(at, number)| (at, self.nodes[at].run(self.withdrawal(contender, ask, number))));
         let mut answers = self.ask(requests.collect());
         while answers.next().await.is_some() {}
-        self.follow(answers, |_, _, _| {});
+        self.settle_late(answers, |_, _, _| {});
         let contender = Arc::clone(contender);
-        self.follow(votes, move |inner, at, answer| {
+        self.settle_late(votes, move |inner, at, answer| {
             // By the time of a late yes it may have given up, or have held the lock and given it back.
             let waits = unpoisoned(&inner.waiting).get(&contender.owner).is_some_and(|waited| !waited.leaves);
             inner.withdraw_late(&contender, if waits { ask } else { Ask::Try }, at, answer);
@@ -298,9 +300,9 @@ impl Inner {
 
     /// A yes that comes after the decision widens the lease, unless it was released meanwhile. A node that says
     /// anything else is offered the lease a moment later.
-    fn follow_late_votes(self: &Arc<Self>, contender: &Arc<Contender>, votes: Fanout<Data>) {
+    fn settle_late_votes(self: &Arc<Self>, contender: &Arc<Contender>, votes: Fanout<Data>) {
         let contender = Arc::clone(contender);
-        self.follow(votes, move |inner, at, answer| {
+        self.settle_late(votes, move |inner, at, answer| {
             if !inner.is_live(contender.owner) {
                 inner.withdraw_late(&contender, Ask::Try, at, answer);
                 return;
@@ -325,7 +327,7 @@ impl Inner {
     /// Takes back one yes, in the background.
     pub(super) fn withdraw(self: &Arc<Self>, contender: &Contender, ask: Ask, at: usize, number: u64) {
         let answers = self.ask(vec![(at, self.nodes[at].run(self.withdrawal(contender, ask, number)))]);
-        self.follow(answers, |_, _, _| {});
+        self.settle_late(answers, |_, _, _| {});
     }
 
     /// The call that takes a yes back, from a contender that goes on waiting or does not.
@@ -446,10 +448,4 @@ fn tag_of(holder: &str) -> u64 {
 fn middle(mut places: Vec<u32>) -> Option<u32> {
     places.sort_unstable();
     places.get(places.len() / 2).copied()
-}
-
-/// The wall clock in µs: where proposals come from, and in which order waiters are told.
-pub(super) fn wall_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

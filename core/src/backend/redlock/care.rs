@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::Inner;
+use super::backend::Inner;
 use super::gate::{Look, now};
-use super::node::Node;
 use crate::backend::Reply;
-use crate::backend::redis::port::Call;
+use crate::backend::redis::protocol::call::Call;
+use crate::backend::redlock::transport::node::Node;
 use crate::clock::BootInstant;
 use crate::error::Result;
 use crate::policy::admission::{Opening, Standing, openable, stepped};
@@ -168,7 +168,7 @@ impl Inner {
                 Err(error) => tracing::debug!(node = place, %error, "the node could not be opened"),
             }
         }
-        self.follow(answers, |_, _, _| {});
+        self.settle_late(answers, |_, _, _| {});
     }
 
     /// What may be opened; with a time, only counters that were read after it count.
@@ -272,7 +272,7 @@ impl Inner {
         };
         for (at, until, call) in owed {
             let answers = self.ask(vec![(at, self.nodes[at].run(call.clone()))]);
-            self.follow_release(answers, until, call);
+            self.settle_release(answers, until, call);
         }
     }
 

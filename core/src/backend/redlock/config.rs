@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use crate::backend::redis::RedisConfig;
-use crate::backend::redis::config::Guarantee;
-use crate::backend::redis::records::Keys;
+use crate::backend::redis::protocol::Guarantee;
+use crate::backend::redis::protocol::keys::Keys;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{MAX_LEASE, MIN_LEASE, Params, Settings};
+use crate::limits::{MAX_LEASE, MIN_LEASE};
+use crate::options::Settings;
+use crate::params::Params;
 use crate::policy::quorum::MAX_NODES;
 
 /// The longest lease unless the URL says otherwise: so long a restarted node sits out.
@@ -175,10 +177,10 @@ pub(super) fn place_of(config: &RedisConfig) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry;
+    use crate::options;
 
     fn read(url: &str) -> Result<RedlockConfig> {
-        registry::read(url, RedlockConfig::from_url)
+        options::read(url, RedlockConfig::from_url)
     }
 
     #[test]
@@ -220,6 +222,6 @@ mod tests {
             ("redlock://a,b:0", "must be a number from 1 to 65535"),
             ("redlock://a,b?prefixx=a", "knows no option \"prefixx\""),
         ];
-        registry::assert_refused(read, &cases);
+        options::assert_refused(read, &cases);
     }
 }

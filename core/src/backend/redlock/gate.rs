@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::backend::redis::port::{Data, no_answer};
+use crate::backend::redis::protocol::call::{Data, no_answer};
 use crate::clock::{BootInstant, Clock, SystemClock, millis};
 use crate::error::Result;
 use crate::policy::admission::{ClockReading, Terms, quarantine_of};
@@ -104,7 +104,7 @@ impl Shape {
             flag(self.strict),
             millis(self.max_lease).to_string(),
             flag(self.used.load(Ordering::SeqCst)),
-            (super::acquire::wall_us() / 1000).to_string(),
+            (crate::clock::wall_us() / 1000).to_string(),
             close.to_owned(),
         ]
     }
@@ -132,7 +132,7 @@ pub(super) struct Look {
     pub counter: u64,
     /// The node's wall clock, and when it was read.
     pub clock: ClockReading,
-    /// The connections it rests on; see [`crate::backend::redis::port::Port::latest_connection`].
+    /// The connections it rests on; see [`crate::backend::redis::transport::port::Port::latest_connection`].
     pub opened: Option<u64>,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Inner;
+use super::backend::Inner;
 use crate::backend::{Contender, RenewItem};
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::quorum::Election;

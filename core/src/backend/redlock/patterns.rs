@@ -9,12 +9,16 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
+use super::backend::Inner;
 use super::config::RedlockConfig;
-use super::{Inner, Node};
+use super::transport::node::Node;
 use crate::backend::redis::RedisConfig;
-use crate::backend::redis::config::{Address, Guarantee, Place};
-use crate::backend::redis::port::{Acknowledge, Call, Data, Listener, Port, ServerFacts};
-use crate::backend::redis::records::Keys;
+use crate::backend::redis::config::Acknowledge;
+use crate::backend::redis::config::{Address, Place};
+use crate::backend::redis::protocol::Guarantee;
+use crate::backend::redis::protocol::call::{Call, Data};
+use crate::backend::redis::protocol::keys::Keys;
+use crate::backend::redis::transport::port::{Listener, Port, ServerFacts};
 use crate::backend::{Answer, Ask, Contender, OpenContext, Reply};
 use crate::error::{ErrorKind, Result};
 use crate::mode::Mode;
@@ -66,7 +70,7 @@ impl Simulated {
                 let epoch = format!("{:x}:b", self.server.load(Ordering::SeqCst));
                 let gate = format!("{epoch}|open|{}|0|0|60000|0", self.nodes);
                 let nodes = self.nodes.to_string();
-                let now_ms = super::acquire::wall_us() / 1000;
+                let now_ms = crate::clock::wall_us() / 1000;
                 let (counter, now_ms) = (self.counter, now_ms.to_string());
                 let fields =
                     [epoch.as_str(), &gate, "open", &nodes, "0", "0", "60000", "0", counter, &now_ms];
@@ -143,6 +147,7 @@ async fn play(pattern: &[Way]) -> (Result<Answer>, Duration) {
 /// A client that has looked at nodes with this counter.
 async fn joined(pattern: &[Way], counter: &'static str) -> (Arc<Inner>, Vec<Arc<Simulated>>) {
     let context = OpenContext {
+        clock: std::sync::Arc::new(crate::clock::SystemClock),
         wakeups: Arc::<Wakeups>::default(),
         runtime: tokio::runtime::Handle::current(),
         client: client(),

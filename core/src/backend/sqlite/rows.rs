@@ -10,7 +10,7 @@ use crate::policy::fencing::FencingToken;
 use crate::token::ClientId;
 
 /// Who gets a lock: a contender that asks, or a waiter as it was written down.
-pub(super) struct Candidate {
+pub(crate) struct Candidate {
     pub owner: String,
     pub client: String,
     label: String,
@@ -20,7 +20,7 @@ pub(super) struct Candidate {
 }
 
 /// One live lease.
-pub(super) struct Holder {
+pub(crate) struct Holder {
     pub owner: String,
     pub fence: i64,
     pub client: String,
@@ -37,7 +37,7 @@ const EXCLUSIVE: Mode = Mode::Permits { count: u32::MAX, capacity: u32::MAX };
 
 impl Store<'_> {
     /// Reads the live leases of a name, oldest first, and deletes those whose time has passed.
-    pub(super) fn holders(&mut self, name: &str) -> Sql<Vec<Holder>> {
+    pub(crate) fn holders(&mut self, name: &str) -> Sql<Vec<Holder>> {
         let mut holders = self
             .conn
             .prepare_cached(
@@ -55,7 +55,7 @@ impl Store<'_> {
     }
 
     /// Makes a candidate one of the holders.
-    pub(super) fn grant(&mut self, name: &str, holders: &mut Vec<Holder>, to: Candidate) -> Sql<i64> {
+    pub(crate) fn grant(&mut self, name: &str, holders: &mut Vec<Holder>, to: Candidate) -> Sql<i64> {
         let fence = self.next_number();
         let held = Holder {
             owner: to.owner,
@@ -92,13 +92,13 @@ impl Store<'_> {
     }
 
     /// Ends the lease of this holder.
-    pub(super) fn end(&mut self, name: &str, holder: &Holder) -> Sql<usize> {
+    pub(crate) fn end(&mut self, name: &str, holder: &Holder) -> Sql<usize> {
         self.run("DELETE FROM lease WHERE name = ?1 AND owner = ?2", params![name, holder.owner])
     }
 
     /// Returns the first waiter, and until when it counts as alive. Those whose mode is of another version
     /// are passed over, and swept when they have expired.
-    pub(super) fn front(&self, name: &str) -> Sql<Option<(Candidate, i64)>> {
+    pub(crate) fn front(&self, name: &str) -> Sql<Option<(Candidate, i64)>> {
         self.conn
             .prepare_cached(
                 "SELECT owner, client, label, lease_ms, first_ms, mode, permits, capacity, silent_ms FROM waiter \
@@ -109,12 +109,12 @@ impl Store<'_> {
     }
 
     /// Says whether a waiter counts as alive: its heartbeat has not lapsed, and its process has not ended.
-    pub(super) fn lives(&self, client: &str, silent_ms: i64) -> Sql<bool> {
+    pub(crate) fn lives(&self, client: &str, silent_ms: i64) -> Sql<bool> {
         Ok(self.now.boot_ms < silent_ms && !self.has_ended(client)?)
     }
 
     /// Deletes the silent waiters before the first live one, so many at most.
-    pub(super) fn drop_silent(&mut self, name: &str, most: usize) -> Sql<()> {
+    pub(crate) fn drop_silent(&mut self, name: &str, most: usize) -> Sql<()> {
         let mut last = None;
         let mut select = self.conn.prepare_cached(
             "SELECT ticket, client, silent_ms FROM waiter WHERE name = ?1 ORDER BY ticket LIMIT ?2",
@@ -141,7 +141,7 @@ impl Store<'_> {
     }
 
     /// Stands in line as the last.
-    pub(super) fn queue(&mut self, name: &str, me: &Candidate, ticket: i64, silent_ms: i64) -> Sql<usize> {
+    pub(crate) fn queue(&mut self, name: &str, me: &Candidate, ticket: i64, silent_ms: i64) -> Sql<usize> {
         self.run(
             "INSERT INTO waiter (owner, name, ticket, client, label, lease_ms, first_ms, since_wall_ms, \
              since_ms, silent_ms, mode, permits, capacity) \
@@ -164,24 +164,24 @@ impl Store<'_> {
         )
     }
 
-    pub(super) fn ticket(&self, name: &str, owner: &str) -> Sql<Option<i64>> {
+    pub(crate) fn ticket(&self, name: &str, owner: &str) -> Sql<Option<i64>> {
         self.conn
             .prepare_cached("SELECT ticket FROM waiter WHERE owner = ?1 AND name = ?2")?
             .query_row(params![owner, name], |row| row.get(0))
             .optional()
     }
 
-    pub(super) fn standing_before(&self, name: &str, ticket: i64) -> Sql<u32> {
+    pub(crate) fn standing_before(&self, name: &str, ticket: i64) -> Sql<u32> {
         self.conn
             .prepare_cached("SELECT count(*) FROM waiter WHERE name = ?1 AND ticket < ?2")?
             .query_row(params![name, ticket], |row| row.get(0))
     }
 
-    pub(super) fn leave_line(&mut self, name: &str, owner: &str) -> Sql<usize> {
+    pub(crate) fn leave_line(&mut self, name: &str, owner: &str) -> Sql<usize> {
         self.run("DELETE FROM waiter WHERE owner = ?1 AND name = ?2", params![owner, name])
     }
 
-    pub(super) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Sql<usize> {
+    pub(crate) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Sql<usize> {
         self.conn.prepare_cached(sql)?.execute(params)
     }
 }
@@ -227,11 +227,11 @@ impl Holder {
         })
     }
 
-    pub(super) fn is(&self, owner: &str, fence: FencingToken) -> bool {
+    pub(crate) fn is(&self, owner: &str, fence: FencingToken) -> bool {
         self.owner == owner && unsigned(self.fence) == fence.get()
     }
 
-    pub(super) fn hint(&self, boot_ms: i64) -> HolderHint {
+    pub(crate) fn hint(&self, boot_ms: i64) -> HolderHint {
         HolderHint {
             client: Some(ClientId::from_stored(&self.client)),
             label: self.label.clone(),

@@ -7,35 +7,35 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
-use super::host::Now;
 use super::rows::{Candidate, Holder};
 use super::tidy::SweepMark;
 use super::units::{ceil_ms, millis, signed, token, unsigned};
+use crate::backend::sqlite::transport::host::Now;
 use crate::backend::{
     AUDIT_LENGTH, Answer, AnswerAll, Ask, Contender, Conversion, REAPED_PER_STEP, Released, RenewItem,
     Renewal,
 };
-use crate::inspect::{BreakOutcome, BreakRequest};
 use crate::mode::{Kind, Mode};
 use crate::policy::fencing::FencingToken;
 use crate::policy::sharing::admits;
 use crate::policy::waiting::{WaitAnswer, WaitTimes};
+use crate::snapshot::{BreakOutcome, BreakRequest};
 use crate::token::{ClientId, OwnerToken};
 
-pub(super) type Sql<T> = rusqlite::Result<T>;
+pub(crate) type Sql<T> = rusqlite::Result<T>;
 
 /// How many waiters one step lets in together at most; the next ones enter by their own polls.
 const GRANTED_PER_STEP: usize = 64;
 
 /// What a step tells this client without being asked. Owners of other clients are ignored there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Push {
+pub(crate) enum Push {
     Granted { owner: OwnerToken, fence: u64 },
     Revoked { owner: OwnerToken, fence: u64 },
 }
 
 /// The store inside one transaction.
-pub(super) struct Store<'c> {
+pub(crate) struct Store<'c> {
     pub conn: &'c Connection,
     pub now: Now,
     /// The largest number given out; the caller writes it back before it commits.
@@ -48,7 +48,7 @@ pub(super) struct Store<'c> {
 
 impl Store<'_> {
     /// Acquires, confirms, gives a sign of life and polls: see `Backend::poll`.
-    pub(super) fn poll(&mut self, contender: &Contender, ask: Ask) -> Sql<Answer> {
+    pub(crate) fn poll(&mut self, contender: &Contender, ask: Ask) -> Sql<Answer> {
         let name = contender.name.as_str();
         let me = Candidate::from(contender);
         let mut holders = self.holders(name)?;
@@ -96,7 +96,7 @@ impl Store<'_> {
     }
 
     /// Extends a lease that is still exactly (owner, fence). Never creates one.
-    pub(super) fn renew(&mut self, item: &RenewItem) -> Sql<Renewal> {
+    pub(crate) fn renew(&mut self, item: &RenewItem) -> Sql<Renewal> {
         let owner = item.contender.owner.to_hex();
         let fence = signed(item.fence.get());
         // max() never shortens: a renewal that arrives late must not undo a later one.
@@ -132,7 +132,7 @@ impl Store<'_> {
     }
 
     /// Takes several locks of different names, or none: see `Backend::take_all`.
-    pub(super) fn take_all(&mut self, contenders: &[Arc<Contender>]) -> Sql<AnswerAll> {
+    pub(crate) fn take_all(&mut self, contenders: &[Arc<Contender>]) -> Sql<AnswerAll> {
         let mut locks = Vec::with_capacity(contenders.len());
         // All are looked at before the first one is touched.
         for (at, contender) in contenders.iter().enumerate() {
@@ -203,7 +203,7 @@ impl Store<'_> {
     }
 
     /// Changes the way in which a lease is held, between reading and writing.
-    pub(super) fn convert(
+    pub(crate) fn convert(
         &mut self,
         contender: &Contender,
         fence: FencingToken,
@@ -243,14 +243,14 @@ impl Store<'_> {
     }
 
     /// Frees a lock that is still exactly (owner, fence), and grants it to the next.
-    pub(super) fn release(&mut self, contender: &Contender, fence: FencingToken) -> Sql<Released> {
+    pub(crate) fn release(&mut self, contender: &Contender, fence: FencingToken) -> Sql<Released> {
         let owner = contender.owner.to_hex();
         let ended = self.end_first(contender.name.as_str(), |holder| holder.is(&owner, fence))?;
         Ok(if ended { Released::Released } else { Released::NotHeld })
     }
 
     /// Leaves the line, and releases what the contender owns after all.
-    pub(super) fn cancel(&mut self, contender: &Contender) -> Sql<()> {
+    pub(crate) fn cancel(&mut self, contender: &Contender) -> Sql<()> {
         let name = contender.name.as_str();
         let owner = contender.owner.to_hex();
         let waited = self.leave_line(name, &owner)? > 0;
@@ -264,7 +264,7 @@ impl Store<'_> {
     }
 
     /// Ends a lease that still has the expected fence.
-    pub(super) fn break_lease(&mut self, request: &BreakRequest) -> Sql<BreakOutcome> {
+    pub(crate) fn break_lease(&mut self, request: &BreakRequest) -> Sql<BreakOutcome> {
         let mut holders = self.holders(&request.name)?;
         let Some(at) = holders.iter().position(|holder| unsigned(holder.fence) == request.expected.get())
         else {
@@ -284,7 +284,7 @@ impl Store<'_> {
     }
 
     /// Ends every lease of a lock and grants it to the contender, before all waiters: see `Backend::steal`.
-    pub(super) fn steal(&mut self, contender: &Contender, reason: &str) -> Sql<Answer> {
+    pub(crate) fn steal(&mut self, contender: &Contender, reason: &str) -> Sql<Answer> {
         let name = contender.name.as_str();
         let me = Candidate::from(contender);
         let mut holders = self.holders(name)?;
@@ -378,7 +378,7 @@ impl Store<'_> {
 
     /// Gives out the next number: never one that was given out before, and at least the wall clock in
     /// microseconds, so that numbers go on growing if the file is lost.
-    pub(super) fn next_number(&mut self) -> i64 {
+    pub(crate) fn next_number(&mut self) -> i64 {
         self.counter = (self.counter + 1).max(self.now.wall_us);
         self.counter
     }

@@ -17,14 +17,14 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
 /// Where the next sweep goes on; kept between transactions.
 #[derive(Debug, Default)]
-pub(super) struct SweepMark {
+pub(crate) struct SweepMark {
     lease: String,
     waiter: String,
 }
 
 impl Store<'_> {
     /// Records who a client is, and tidies up a little.
-    pub(super) fn announce(&mut self, client: &ClientInfo) -> Sql<()> {
+    pub(crate) fn announce(&mut self, client: &ClientInfo) -> Sql<()> {
         self.run(
             "DELETE FROM client WHERE seen_ms <= ?1",
             params![self.now.boot_ms - ceil_ms(ANNOUNCE_TTL)],

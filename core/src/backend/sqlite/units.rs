@@ -9,29 +9,29 @@ use crate::mode::Mode;
 use crate::policy::fencing::FencingToken;
 
 /// Rounds up, so that a lease in the file never ends before the holder's own reckoning.
-pub(super) fn ceil_ms(duration: Duration) -> i64 {
+pub(crate) fn ceil_ms(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX / 4)
 }
 
-pub(super) fn millis(ms: i64) -> Duration {
+pub(crate) fn millis(ms: i64) -> Duration {
     Duration::from_millis(unsigned(ms))
 }
 
-pub(super) fn token(fence: i64) -> FencingToken {
+pub(crate) fn token(fence: i64) -> FencingToken {
     FencingToken::new(unsigned(fence))
 }
 
-pub(super) fn unsigned(value: i64) -> u64 {
+pub(crate) fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-pub(super) fn signed(value: u64) -> i64 {
+pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// Reads a mode from the columns `mode, permits, capacity`, of which the first is number `at`; `None` for one
 /// of another version of Polylatch.
-pub(super) fn mode(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Mode>> {
+pub(crate) fn mode(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Mode>> {
     Ok(Some(match row.get_ref(at)?.as_str()? {
         "mutex" => Mode::Mutex,
         "read" => Mode::Read,

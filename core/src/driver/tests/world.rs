@@ -10,19 +10,20 @@ use tokio::time::{Instant, sleep};
 
 use crate::backend::memory::store::{Now, Push, Store};
 use crate::backend::{
-    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, Purpose, Released, RenewItem,
-    Renewal, Reply,
+    Answer, AnswerAll, Ask, Backend, Contender, Conversion, Purpose, Released, RenewItem, Renewal, Reply,
 };
+use crate::capability::Capability;
 use crate::client_info::ClientInfo;
 use crate::clock::{BootInstant, Clock, ManualClock};
 use crate::driver::{Core, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, LockView, Query, Snapshot};
+use crate::limits::{MAX_LEASE, MIN_LEASE};
 use crate::lock::{Lock, RwLock};
 use crate::mode::Mode;
-use crate::options::{MAX_LEASE, MIN_LEASE, Settings};
+use crate::options::Settings;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::service::Service;
+use crate::snapshot::{BreakOutcome, BreakRequest, LockView, Query, Snapshot};
 use crate::wakeups::{Wakeups, unpoisoned};
 
 /// Goes with the runtime's timers, and can be moved while those stand still, as in a suspend.
@@ -253,7 +254,7 @@ impl World {
         let core = Core::start(
             Arc::new(line.clone()),
             Arc::clone(&self.shared.clock) as Arc<dyn Clock>,
-            Service::of_this_runtime(),
+            Service::of_this_runtime(Arc::clone(&self.shared.clock) as Arc<dyn Clock>),
             wakeups,
             ClientInfo::of_this_process(None, "rust", "0").unwrap(),
             settings,

@@ -5,7 +5,7 @@
 //!
 //! The decisions are the core's own, included from `core/src/policy`: `openable`, `Quarantine`,
 //! `ClockReading::moved_since` and `stepped`. Restated are the scripts of a node (`look`, `open`, `acquire`,
-//! `raise`, `renew`, `heal`, `release`) and what a client remembers of a node (`redlock/node.rs`, `gate.rs`,
+//! `raise`, `renew`, `heal`, `release`) and what a client remembers of a node (`redlock/transport/node.rs`, `redlock/gate.rs`,
 //! `care.rs`).
 //!
 //! # What is modelled

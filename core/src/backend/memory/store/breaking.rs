@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Holder, Now, Push, Store};
 use crate::backend::{AUDIT_LENGTH, Answer, Contender};
-use crate::inspect::{AuditEntry, BreakOutcome, BreakRequest};
 use crate::policy::fencing::FencingToken;
+use crate::snapshot::{AuditEntry, BreakOutcome, BreakRequest};
 
 impl Store {
     /// Ends a lease that still has the expected fence.

@@ -3,9 +3,9 @@
 use super::{Holder, Lock, Now, Waiter};
 use crate::backend::{HolderHint, is_renewed};
 use crate::clock::millis;
-use crate::inspect::{HolderView, LockView, WaiterView};
 use crate::mode::Kind;
 use crate::policy::fencing::FencingToken;
+use crate::snapshot::{HolderView, LockView, WaiterView};
 
 impl Lock {
     pub(super) fn view(&self, name: &str, now: Now) -> LockView {

@@ -2,7 +2,8 @@
 
 use crate::backend::redis::config::{Address, Place, RedisConfig};
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{Params, Settings};
+use crate::options::Settings;
+use crate::params::Params;
 
 /// Everything that a URL says about a cluster.
 #[derive(Debug, Clone)]
@@ -71,10 +72,10 @@ impl ClusterConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry;
+    use crate::options;
 
     fn read(url: &str) -> Result<ClusterConfig> {
-        registry::read(url, ClusterConfig::from_url)
+        options::read(url, ClusterConfig::from_url)
     }
 
     #[test]
@@ -97,6 +98,6 @@ mod tests {
             ("redis+cluster://a?prefixx=a", "knows no option \"prefixx\""),
             ("redis+cluster://a:0", "must be a number from 1 to 65535"),
         ];
-        registry::assert_refused(read, &cases);
+        options::assert_refused(read, &cases);
     }
 }

@@ -12,14 +12,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::nodes::Nodes;
 use super::spoken::{Said, take};
 use crate::backend::redis::config::Address;
-use crate::backend::redis::native::NativePort;
-use crate::backend::redis::native::timers::pause;
-use crate::backend::redis::port::{ChannelEvent, Listener};
-use crate::backend::redis::replies::{Redirect, refusal};
-use crate::backend::redis::stream::Stream;
+use crate::backend::redis::transport::native::NativePort;
+use crate::backend::redis::transport::native::timers::pause;
+use crate::backend::redis::transport::port::{ChannelEvent, Listener};
+use crate::backend::redis::transport::replies::{Redirect, refusal};
+use crate::backend::redis::transport::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 use crate::policy::backoff::Backoff;
 
@@ -59,9 +58,30 @@ impl Asked {
     }
 }
 
+/// The map of the cluster, as far as a connection that listens needs it.
+pub(super) trait Map: Send + Sync + 'static {
+    /// The runtime of the client, whose timers count.
+    fn runtime(&self) -> &Handle;
+
+    /// The node that has a slot, as far as is known.
+    fn known_owner(&self, slot: u16) -> Option<Address>;
+
+    /// The map may be old.
+    fn doubt(self: Arc<Self>);
+
+    /// A node says that a slot is at another one.
+    fn has_moved(self: Arc<Self>, slot: u16, host: &str, port: u16);
+
+    /// Hears a channel on the node that has its slot.
+    fn hear_in_slot(self: Arc<Self>, runtime: Handle, one: Listening);
+
+    /// Forgets a connection that has nothing to hear. Says whether it is forgotten.
+    fn retires(&self, at: &Address, runtime: tokio::runtime::Id, orders: &UnboundedReceiver<Order>) -> bool;
+}
+
 /// One connection, while there is something to hear.
 pub(super) struct Ear {
-    pub nodes: Weak<Nodes>,
+    pub map: Weak<dyn Map>,
     pub port: Arc<NativePort>,
     pub at: Address,
     /// Where it listens.
@@ -96,8 +116,8 @@ impl Ear {
             match error {
                 Ok(End::Closed) => return,
                 Ok(End::Unused) => {
-                    let Some(nodes) = self.nodes.upgrade() else { return };
-                    if nodes.in_slots.retires(&self.at, self.runtime.id(), &self.orders) {
+                    let Some(map) = self.map.upgrade() else { return };
+                    if map.retires(&self.at, self.runtime.id(), &self.orders) {
                         return;
                     }
                     continue;
@@ -111,10 +131,10 @@ impl Ear {
                 Err(error) => tracing::debug!(%error, at = %self.at, "subscriptions interrupted"),
             }
             self.heard.values().for_each(|one| (one.listener)(ChannelEvent::Interrupted));
-            let Some(nodes) = self.nodes.upgrade() else { return };
-            nodes.doubt();
-            let pause = pause(&nodes.runtime, backoff.delay());
-            drop(nodes);
+            let Some(map) = self.map.upgrade() else { return };
+            Arc::clone(&map).doubt();
+            let pause = pause(map.runtime(), backoff.delay());
+            drop(map);
             tokio::pin!(pause);
             loop {
                 tokio::select! {
@@ -166,13 +186,13 @@ impl Ear {
                 Some(Asked::of(&one, false))
             }
             Order::Look => {
-                let nodes = self.nodes.upgrade()?;
+                let map = self.map.upgrade()?;
                 let astray = self
                     .heard
-                    .extract_if(|_, one| nodes.known_owner(one.slot).is_some_and(|owner| owner != self.at));
+                    .extract_if(|_, one| map.known_owner(one.slot).is_some_and(|owner| owner != self.at));
                 // A node that has lost a slot ends what was heard there by itself.
                 let astray: Vec<_> = astray.map(|(_, one)| one).collect();
-                astray.into_iter().for_each(|one| nodes.hear_in_slot(self.runtime.clone(), one));
+                astray.into_iter().for_each(|one| Arc::clone(&map).hear_in_slot(self.runtime.clone(), one));
                 None
             }
         }
@@ -289,24 +309,24 @@ impl Ear {
         };
         let refused = at.map(|at| asked.remove(at));
         let Some(Asked { channel, slot, .. }) = refused.filter(|one| one.subscribes) else { return Ok(()) };
-        match (moved, self.nodes.upgrade()) {
-            (Some((host, port)), Some(nodes)) => {
+        match (moved, self.map.upgrade()) {
+            (Some((host, port)), Some(map)) => {
                 let host = if host.is_empty() { self.at.host().to_owned() } else { host };
-                nodes.has_moved(slot, nodes.address(&host, port));
+                map.has_moved(slot, &host, port);
                 self.goes_on(&channel);
                 Ok(())
             }
-            (_, nodes) => {
+            (_, map) => {
                 let error = refusal(Some(code), Some(detail));
-                match nodes {
+                match map {
                     _ if error.kind() == ErrorKind::BackendRejected => {
                         if let Some(one) = self.heard.remove(&channel) {
                             (one.listener)(ChannelEvent::Refused(error.to_string()));
                         }
                     }
                     // Such as a slot that nobody serves. The others are heard on.
-                    Some(nodes) => {
-                        nodes.doubt();
+                    Some(map) => {
+                        map.doubt();
                         self.goes_on(&channel);
                     }
                     None => return Err(error),
@@ -318,8 +338,8 @@ impl Ear {
 
     /// Lets a channel be heard where its slot is now.
     fn goes_on(&mut self, channel: &str) {
-        if let (Some(one), Some(nodes)) = (self.heard.remove(channel), self.nodes.upgrade()) {
-            nodes.hear_in_slot(self.runtime.clone(), one);
+        if let (Some(one), Some(map)) = (self.heard.remove(channel), self.map.upgrade()) {
+            map.hear_in_slot(self.runtime.clone(), one);
         }
     }
 }

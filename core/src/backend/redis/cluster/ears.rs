@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime;
 
 use crate::backend::redis::config::Address;
-use crate::backend::redis::native::NativePort;
-use crate::backend::redis::port::{ChannelEvent, Listener, Port};
+use crate::backend::redis::transport::native::NativePort;
+use crate::backend::redis::transport::port::{ChannelEvent, Listener, Port};
 use crate::wakeups::unpoisoned;
 
 /// Who listens where.

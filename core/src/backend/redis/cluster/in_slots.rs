@@ -2,16 +2,16 @@
 //! channel for every shard in which somebody waits.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, error::SendError, unbounded_channel};
 
-use super::ear::{Ear, Listening, Order};
+use super::ear::{Ear, Listening, Map, Order};
 use super::nodes::Nodes;
 use crate::backend::redis::config::Address;
-use crate::backend::redis::native::timers::pause;
+use crate::backend::redis::transport::native::timers::pause;
 use crate::wakeups::unpoisoned;
 
 /// The ears of one client.
@@ -67,9 +67,35 @@ impl Nodes {
         ears.known.push(Known { at: at.clone(), runtime: runtime.id(), orders });
         drop(ears);
         let heard = HashMap::from([(one.channel.clone(), one)]);
-        let nodes = Arc::downgrade(self);
-        let ear = Ear { nodes, port, at, runtime: runtime.clone(), orders: taken, heard, confirmed: false };
+        let map: Weak<dyn Map> = Arc::downgrade(self) as Weak<dyn Map>;
+        let ear = Ear { map, port, at, runtime: runtime.clone(), orders: taken, heard, confirmed: false };
         runtime.spawn(ear.run());
+    }
+}
+
+impl Map for Nodes {
+    fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    fn known_owner(&self, slot: u16) -> Option<Address> {
+        Self::known_owner(self, slot)
+    }
+
+    fn doubt(self: Arc<Self>) {
+        Self::doubt(&self);
+    }
+
+    fn has_moved(self: Arc<Self>, slot: u16, host: &str, port: u16) {
+        Self::has_moved(&self, slot, self.address(host, port));
+    }
+
+    fn hear_in_slot(self: Arc<Self>, runtime: Handle, one: Listening) {
+        Self::hear_in_slot(&self, runtime, one);
+    }
+
+    fn retires(&self, at: &Address, runtime: runtime::Id, orders: &UnboundedReceiver<Order>) -> bool {
+        self.in_slots.retires(at, runtime, orders)
     }
 }
 

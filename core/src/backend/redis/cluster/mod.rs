@@ -13,23 +13,24 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::iter;
 
+use super::backend::{RedisBackend, check_guarantee};
 use super::config::RedisConfig;
-use super::{RedisBackend, check_guarantee};
+use crate::backend::redis::protocol::spelling::key_name;
 use crate::backend::{
     Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released, RenewItem,
     Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{BreakOutcome, BreakRequest, ClientView, Examination, Query, Snapshot, Trouble};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
+use crate::snapshot::{BreakOutcome, BreakRequest, ClientView, Examination, Query, Snapshot, Trouble};
 
 mod config;
+mod doctor;
 mod ear;
 mod ears;
-mod examine;
 mod in_slots;
 mod nodes;
 mod port;
@@ -104,14 +105,14 @@ impl Inner {
     }
 
     fn of(&self, name: &LockName) -> &Arc<RedisBackend> {
-        self.shard(slots::shard_of(&name.escaped_for_redis()))
+        self.shard(slots::shard_of(&key_name(name)))
     }
 
     /// One batch per shard, at the same time; a shard that cannot be reached keeps no other from being renewed.
     async fn renew(self: Arc<Self>, items: Vec<RenewItem>) -> Result<Vec<Renewal>> {
         let mut of_each: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (at, item) in items.iter().enumerate() {
-            of_each.entry(slots::shard_of(&item.contender.name.escaped_for_redis())).or_default().push(at);
+            of_each.entry(slots::shard_of(&key_name(&item.contender.name))).or_default().push(at);
         }
         let renewing = of_each.iter().map(|(shard, which)| {
             self.shard(*shard).renew(which.iter().map(|at| items[*at].clone()).collect())
@@ -148,7 +149,7 @@ impl Inner {
             ));
         }
         let mut which: Vec<usize> = match &query.name {
-            Some(name) => vec![slots::shard_of(&LockName::new(name)?.escaped_for_redis())],
+            Some(name) => vec![slots::shard_of(&key_name(&LockName::new(name)?))],
             None => (0..SHARDS).collect(),
         };
         if query.name.is_some() && which[0] != 0 {
@@ -228,7 +229,7 @@ impl Backend for ClusterBackend {
 
     /// The master of a lock's slot, as far as known.
     fn part_of(&self, name: &LockName) -> u64 {
-        self.inner.nodes.part_of(slots::slot(slots::shard_of(&name.escaped_for_redis())))
+        self.inner.nodes.part_of(slots::slot(slots::shard_of(&key_name(name))))
     }
 
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
@@ -267,7 +268,7 @@ impl Backend for ClusterBackend {
     }
 
     fn examine(&self) -> Reply<Examination> {
-        Box::pin(examine::examine(Arc::clone(&self.inner)))
+        Box::pin(doctor::examine(Arc::clone(&self.inner)))
     }
 
     fn close(&self) -> Reply<()> {

@@ -15,9 +15,10 @@ use super::ears::Ears;
 use super::in_slots::InSlots;
 use super::slots::SLOTS;
 use crate::backend::redis::config::{Address, Place, RedisConfig};
-use crate::backend::redis::native::NativePort;
-use crate::backend::redis::native::timers::pause;
-use crate::backend::redis::port::{Data, Port, ServerFacts};
+use crate::backend::redis::protocol::call::Data;
+use crate::backend::redis::transport::native::NativePort;
+use crate::backend::redis::transport::native::timers::pause;
+use crate::backend::redis::transport::port::{Port, ServerFacts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wakeups::unpoisoned;
 

@@ -11,13 +11,13 @@ use tokio::runtime::{self, Handle};
 use super::ear::Listening;
 use super::nodes::Nodes;
 use crate::backend::Reply;
-use crate::backend::redis::native::NativePort;
-use crate::backend::redis::native::timers::pause;
-use crate::backend::redis::port::{
-    Acknowledge, Call, ChannelEvent, Data, Listener, Port, Pushes, Refusal, ServerFacts, no_answer,
-};
-use crate::backend::redis::replies::Redirect;
-use crate::backend::redis::scripts;
+use crate::backend::redis::config::Acknowledge;
+use crate::backend::redis::protocol::call::{Call, Data, no_answer};
+use crate::backend::redis::protocol::scripts;
+use crate::backend::redis::transport::native::NativePort;
+use crate::backend::redis::transport::native::timers::pause;
+use crate::backend::redis::transport::port::{ChannelEvent, Listener, Port, Pushes, Refusal, ServerFacts};
+use crate::backend::redis::transport::replies::Redirect;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::policy::backoff::Backoff;
 

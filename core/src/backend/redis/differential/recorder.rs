@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::redis::RedisBackend;
-use crate::backend::redis::config::{Address, Guarantee, Place, RedisConfig};
-use crate::backend::redis::port::{Acknowledge, Call, ChannelEvent, Data, Listener, Port, ServerFacts};
-use crate::backend::redis::records::Keys;
+use crate::backend::redis::backend::RedisBackend;
+use crate::backend::redis::config::Acknowledge;
+use crate::backend::redis::config::{Address, Place, RedisConfig};
+use crate::backend::redis::protocol::Guarantee;
+use crate::backend::redis::protocol::call::{Call, Data};
+use crate::backend::redis::protocol::keys::Keys;
+use crate::backend::redis::transport::port::{ChannelEvent, Listener, Port, ServerFacts};
 use crate::backend::{OpenContext, Reply};
 use crate::error::Result;
 use crate::token::ClientId;
@@ -91,6 +94,7 @@ impl Party {
             timeout: Duration::from_secs(1),
         };
         let context = OpenContext {
+            clock: std::sync::Arc::new(crate::clock::SystemClock),
             wakeups: Arc::<Wakeups>::default(),
             runtime: runtime.clone(),
             client: id.clone(),

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use super::{Client, contender, held, refused};
 use crate::backend::{Answer, Ask};
 use crate::error::{Effect, Retry};
-use crate::inspect::Query;
+use crate::snapshot::Query;
 
 #[test]
 fn a_path_that_cannot_name_a_lock_file_is_told_with_the_way_out() {

@@ -6,17 +6,17 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use crate::backend::memory::store::{Now as SpecNow, Push as SpecPush, Store as Spec};
-use crate::backend::sqlite::host::Now;
-use crate::backend::sqlite::read;
+use crate::backend::sqlite::inspect::snapshot;
 use crate::backend::sqlite::store::{Push, Sql, Store};
 use crate::backend::sqlite::tidy::SweepMark;
+use crate::backend::sqlite::transport::host::Now;
 use crate::backend::{Answer, AnswerAll, Ask, Contender, Conversion, RenewItem, Renewal};
 use crate::client_info::ClientInfo;
 use crate::clock::BootInstant;
-use crate::inspect::{BreakRequest, Query};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
+use crate::snapshot::{BreakRequest, Query};
 use crate::token::{ClientId, OwnerToken};
 
 /// A file and its counter, as the database thread keeps them.
@@ -29,7 +29,8 @@ struct File {
 impl File {
     fn new() -> Self {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(concat!(include_str!("../schema.sql"), include_str!("../schema_2.sql"))).unwrap();
+        conn.execute_batch(concat!(include_str!("../schema/1.sql"), include_str!("../schema/2.sql")))
+            .unwrap();
         // As the file is taken over for this boot.
         conn.execute("UPDATE store SET boot = ?1", [crate::client_info::boot()]).unwrap();
         Self { conn, counter: 0, sweep_mark: SweepMark::default() }
@@ -202,7 +203,7 @@ fn compare(seed: u64) {
             2 => Query { limit: Some(2), ..Query::default() },
             _ => Query::default(),
         };
-        let mut ours = read::snapshot(&file.conn, now, &query).unwrap();
+        let mut ours = snapshot::snapshot(&file.conn, now, &query).unwrap();
         let theirs = spec.snapshot(spec_now, &query);
         (ours.backend, ours.requests) = (theirs.backend.clone(), theirs.requests);
         assert_eq!(ours, theirs, "{told}: {query:?}");
@@ -282,7 +283,7 @@ fn a_long_line_is_let_in_and_dropped_in_the_same_parts() {
         poll(boot_ms, &last, Ask::Try);
     }
     let (now, spec_now) = at(9_990);
-    let mut ours = read::snapshot(&file.conn, now, &Query::default()).unwrap();
+    let mut ours = snapshot::snapshot(&file.conn, now, &Query::default()).unwrap();
     let theirs = spec.snapshot(spec_now, &Query::default());
     (ours.backend, ours.requests) = (theirs.backend.clone(), theirs.requests);
     assert_eq!(ours, theirs);
@@ -309,7 +310,7 @@ fn a_shorter_renewal_that_arrives_late_leaves_the_longer_lease_as_it_is() {
         }
         let left = |boot_ms| {
             let (now, spec_now) = at(boot_ms);
-            let ours = read::snapshot(&file.conn, now, &Query::default()).unwrap();
+            let ours = snapshot::snapshot(&file.conn, now, &Query::default()).unwrap();
             let seen = [ours, spec.snapshot(spec_now, &Query::default())];
             seen.map(|seen| seen.locks.first().and_then(|lock| lock.holders[0].remaining_ms))
         };
@@ -375,7 +376,7 @@ fn waiters_of_an_ended_process_are_passed_over_before_their_heartbeats_lapse() {
                     other => panic!("{other:?}"),
                 }
             }
-            let seen = read::snapshot(&file.conn, now, &Query::default()).unwrap().locks.remove(0);
+            let seen = snapshot::snapshot(&file.conn, now, &Query::default()).unwrap().locks.remove(0);
             let is_live = seen.holders[0].label == "job 1";
             assert_eq!((is_live, seen.waiters.is_empty()), (is_known, is_known), "{namespace:?}, {count}");
         }

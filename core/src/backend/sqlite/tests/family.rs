@@ -3,9 +3,9 @@
 use super::sharing::within;
 use super::{Client, SOON, WAIT, held};
 use crate::backend::{Answer, Ask, Conversion, Released, RenewItem, Renewal};
-use crate::inspect::{BreakOutcome, BreakRequest, Query};
 use crate::mode::{Kind, Mode};
 use crate::policy::fencing::FencingToken;
+use crate::snapshot::{BreakOutcome, BreakRequest, Query};
 
 #[test]
 fn readers_let_in_together_by_another_client_are_all_told() {

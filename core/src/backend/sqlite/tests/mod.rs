@@ -51,12 +51,13 @@ impl Client {
         let id = ClientId::new("test", std::process::id())?;
         let wakeups = Arc::<Wakeups>::default();
         let context = OpenContext {
+            clock: std::sync::Arc::new(crate::clock::SystemClock),
             wakeups: Arc::clone(&wakeups),
             runtime: runtime().handle().clone(),
             client: id.clone(),
             timeout,
         };
-        let backend = pollster::block_on(super::open(path.to_owned(), options, context))?;
+        let backend = pollster::block_on(crate::backend::sqlite::open(path.to_owned(), options, context))?;
         Ok(Self { backend, wakeups, id })
     }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::{Client, SOON, WAIT, contender, held, refused};
 use crate::backend::{Answer, Ask, Released, RenewItem, Renewal};
 use crate::error::Effect;
-use crate::inspect::{BreakOutcome, BreakRequest, Query};
 use crate::policy::fencing::FencingToken;
+use crate::snapshot::{BreakOutcome, BreakRequest, Query};
 
 #[test]
 fn two_clients_of_one_file_exclude_each_other() {

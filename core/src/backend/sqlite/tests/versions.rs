@@ -6,9 +6,9 @@ use rusqlite::Connection;
 
 use super::{Client, WAIT, held, refused};
 use crate::backend::{Answer, Ask, Released};
-use crate::inspect::{BreakOutcome, BreakRequest, Query};
 use crate::mode::Mode;
 use crate::policy::fencing::FencingToken;
+use crate::snapshot::{BreakOutcome, BreakRequest, Query};
 
 const MODES: [Mode; 4] = [Mode::Mutex, Mode::Read, Mode::Write, Mode::Permits { count: 1, capacity: 5 }];
 

@@ -1,0 +1,228 @@
+//! Work that is done by whoever waits for it.
+//!
+//! Handing every verb to the client's own thread would cost two hops between threads, which take longer
+//! than a request to an agent on the same host. So the caller does the work itself; the client's thread
+//! goes on with it if the caller went away, or does not get to run.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::backend::Reply;
+use crate::clock::Instant;
+use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::wakeups::unpoisoned;
+
+/// How long work is left to its caller. What takes longer no longer gains by it.
+const STEP_IN_AFTER: Duration = Duration::from_millis(25);
+
+/// How often the client's thread looks in vain before it stops until the next errand.
+const LOOKS_IN_VAIN: u32 = 40;
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How work ended.
+enum End {
+    Done,
+    Panicked,
+}
+
+/// One piece of work; empty once it is done or the client's thread has taken it over.
+struct Errand {
+    work: Mutex<Option<Work>>,
+    began: Instant,
+}
+
+impl Errand {
+    fn poll(&self, runtime: &Handle, context: &mut Context<'_>) {
+        let mut work = unpoisoned(&self.work);
+        // Timers and sockets are those of the client's own thread.
+        let _context = runtime.enter();
+        if let Some(going_on) = work.as_mut()
+            && going_on.as_mut().poll(context).is_ready()
+        {
+            *work = None;
+        }
+    }
+}
+
+/// Leaves what the caller does not finish to the client's thread.
+struct Caller<'a>(Arc<Errand>, &'a Handle);
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        if let Some(rest) = unpoisoned(&self.0.work).take() {
+            self.1.spawn(rest);
+        }
+    }
+}
+
+/// The errands of one client.
+#[derive(Default)]
+pub(crate) struct Errands(Mutex<Open>);
+
+#[derive(Default)]
+struct Open {
+    errands: Vec<Weak<Errand>>,
+    /// A task looks after them.
+    watched: bool,
+}
+
+impl Errands {
+    /// Does `work` to its end, whoever has to.
+    ///
+    /// Errors: `canceled` with effect `maybe` if the client was closed meanwhile.
+    pub(crate) async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        work: Reply<T>,
+    ) -> Result<T> {
+        // What comes of it goes by here, so that all else is there once and not for every kind of answer.
+        let answer = Arc::new(Mutex::new(None));
+        let answered = Arc::clone(&answer);
+        self.see_to(runtime, Box::pin(async move { *unpoisoned(&answered) = Some(work.await) })).await?;
+        let answer = unpoisoned(&answer).take();
+        answer.unwrap_or_else(|| Err(closed()))
+    }
+
+    async fn see_to(self: &Arc<Self>, runtime: &Handle, work: Work) -> Result<()> {
+        let (tell, told) = oneshot::channel();
+        let work = Box::pin(async move { drop(tell.send(caught(work).await)) });
+        let errand = Arc::new(Errand { work: Mutex::new(Some(work)), began: Instant::now() });
+        self.look_after(&errand, runtime);
+        let caller = Caller(errand, runtime);
+        let mut told = pin!(told);
+        let end = poll_fn(|context| {
+            caller.0.poll(runtime, context);
+            told.as_mut().poll(context)
+        });
+        match end.await {
+            Ok(End::Done) => Ok(()),
+            Ok(End::Panicked) => {
+                let error = Error::new(ErrorKind::Internal, "a step at Consul panicked; please report this");
+                Err(error.with_effect(Effect::Maybe))
+            }
+            Err(_) => Err(closed()),
+        }
+    }
+
+    fn look_after(self: &Arc<Self>, errand: &Arc<Errand>, runtime: &Handle) {
+        let mut open = unpoisoned(&self.0);
+        open.errands.push(Arc::downgrade(errand));
+        if !std::mem::replace(&mut open.watched, true) {
+            runtime.spawn(step_in(Arc::clone(self)));
+        }
+    }
+
+    /// Takes over what its caller has had long enough. Returns whether anything is open.
+    fn take_over(&self) -> bool {
+        let mut open = unpoisoned(&self.0);
+        open.errands.retain(|errand| {
+            let Some(errand) = errand.upgrade() else { return false };
+            if errand.began.elapsed() < STEP_IN_AFTER {
+                return true;
+            }
+            let mut work = match errand.work.try_lock() {
+                Ok(work) => work,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // Its caller is at it.
+                Err(TryLockError::WouldBlock) => return true,
+            };
+            if let Some(rest) = work.take() {
+                tokio::spawn(rest);
+            }
+            false
+        });
+        !open.errands.is_empty()
+    }
+}
+
+/// Looks after the errands of a client until there have been none for a while.
+async fn step_in(errands: Arc<Errands>) {
+    let mut in_vain = 0;
+    loop {
+        tokio::time::sleep(STEP_IN_AFTER).await;
+        in_vain = if errands.take_over() { 0 } else { in_vain + 1 };
+        let mut open = unpoisoned(&errands.0);
+        if in_vain >= LOOKS_IN_VAIN && open.errands.is_empty() {
+            open.watched = false;
+            return;
+        }
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Canceled, "this client was closed").with_effect(Effect::Maybe)
+}
+
+/// A panic is told, and does not unwind through whoever happens to do the work.
+async fn caught(mut work: Work) -> End {
+    poll_fn(|context| {
+        let step = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+        step.map_or(Poll::Ready(End::Panicked), |step| step.map(|()| End::Done))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::Service;
+
+    fn stalled_after_one_poll(errands: &Arc<Errands>, service: &Service) -> (bool, oneshot::Receiver<()>) {
+        let (tell, told) = oneshot::channel();
+        let work = async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let _ = tell.send(());
+            Ok(())
+        };
+        let mut errand = Box::pin(errands.run(service.handle(), Box::pin(work)));
+        let first = errand.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_ready();
+        // A caller that does not get to run: never polled again, never dropped.
+        std::mem::forget(errand);
+        (first, told)
+    }
+
+    #[test]
+    fn the_background_finishes_what_a_stalled_caller_does_not() {
+        let (errands, service) =
+            (Arc::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
+        let (done_at_once, told) = stalled_after_one_poll(&errands, &service);
+        assert!(!done_at_once);
+        pollster::block_on(told).expect("somebody finished it");
+    }
+
+    #[test]
+    fn the_background_finishes_what_was_dropped() {
+        let (errands, service) =
+            (Arc::<Errands>::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
+        let (tell, told) = oneshot::channel();
+        let work = async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let _ = tell.send(());
+            Ok(())
+        };
+        let mut errand = Box::pin(errands.run(service.handle(), Box::pin(work)));
+        assert!(errand.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
+        drop(errand);
+        pollster::block_on(told).expect("somebody finished it");
+    }
+
+    #[test]
+    fn what_is_done_at_once_needs_no_other_thread_and_a_panic_becomes_an_error() {
+        let (errands, service) =
+            (Arc::<Errands>::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
+        let here = std::thread::current().id();
+        let work = async move { Ok(std::thread::current().id() == here) };
+        assert!(pollster::block_on(errands.run(service.handle(), Box::pin(work))).unwrap());
+        let work = async { if true { panic!("on purpose") } else { Ok(()) } };
+        let error = pollster::block_on(errands.run(service.handle(), Box::pin(work))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal);
+    }
+}

@@ -1,0 +1,10 @@
+//! How requests reach a Consul agent: HTTP, whose thread does the work, and what refusals mean.
+
+pub(crate) mod api;
+pub(crate) mod caller_driven;
+pub(crate) mod errors;
+pub(crate) mod hosted;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) mod native;
+pub(crate) mod pace;
+pub(crate) mod port;

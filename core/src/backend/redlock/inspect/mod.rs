@@ -1,0 +1,3 @@
+//! Reading all nodes for people.
+
+mod snapshot;

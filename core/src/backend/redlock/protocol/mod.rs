@@ -1,0 +1,3 @@
+//! What is said to one node.
+
+pub(crate) mod scripts;

@@ -1,0 +1,3 @@
+//! Reading the file for people.
+
+pub(crate) mod snapshot;

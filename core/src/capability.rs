@@ -1,0 +1,33 @@
+//! What a store can do.
+
+use std::time::Duration;
+
+use crate::clock::as_millis;
+use crate::policy::fencing::FenceQuality;
+
+/// What a backend can do; shown by inspection and in the README's matrix.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Capability {
+    /// Kind of store, such as `redis`.
+    pub backend: &'static str,
+    /// Waiters are served in the order in which they came.
+    pub fifo: bool,
+    /// A release wakes the next waiter by a message instead of by its next poll.
+    pub push: bool,
+    /// A lease ends by itself when its holder is gone.
+    pub expiry: bool,
+    /// Locks can be shared: read-write locks and semaphores.
+    pub sharing: bool,
+    /// Several locks can be taken in one step: all of them, or none and nobody sees a part. Consul takes
+    /// as many as fit into one of its transactions: 9 of any kind, 31 mutexes that nobody waits for.
+    pub atomic_sets: bool,
+    /// How far the order of fencing tokens can be relied on, as the store was found when this client connected.
+    /// What holds for one lease, [`crate::Guard::fence_quality`] says.
+    pub fencing: FenceQuality,
+    /// Shortest lease that this store can keep.
+    #[serde(serialize_with = "as_millis")]
+    pub min_lease: Duration,
+    /// Longest lease that this store, as configured, can keep.
+    #[serde(serialize_with = "as_millis")]
+    pub max_lease: Duration,
+}
