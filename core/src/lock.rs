@@ -134,6 +134,8 @@ impl Lock {
     /// entry is left for each, as for [`crate::inspect::Inspector::break_lease`]. The fencing token is larger than
     /// theirs, but a holder may go on until it is notified, so what the lock protects must check tokens.
     ///
+    /// Cancellation: leaves no lease of the thief, but a request that has left may still end those that it finds.
+    ///
     /// For plain locks and for writing; not in a set, and not with [`Lock::owner`] (`invalid_argument`). On memory,
     /// SQLite and Redis stores; `unsupported` on RedLock and Consul.
     pub fn steal(mut self, reason: impl Into<String>) -> Self {

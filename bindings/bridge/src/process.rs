@@ -9,7 +9,6 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 /// How often this process's ancestors have forked since the first of them loaded this library.
 static FORKS: AtomicU64 = AtomicU64::new(0);
@@ -54,15 +53,18 @@ fn watch_for_forks() {
 }
 
 /// How long a fork is held up for files to be closed.
-const FORK_WITHIN: Duration = Duration::from_secs(1);
+#[cfg(not(target_family = "wasm"))]
+const FORK_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Closes what a child must not inherit, as far as it is not in use; see [`polylatch::fork::before`]. At most a
 /// second, and nothing where no `sqlite:` store is connected to. The interpreter must be released meanwhile.
+#[cfg(not(target_family = "wasm"))]
 pub fn before_fork() {
     polylatch::fork::before(FORK_WITHIN);
 }
 
 /// Ends what [`before_fork`] began, in the process that has forked, also if the fork failed.
+#[cfg(not(target_family = "wasm"))]
 pub fn after_fork_in_parent() {
     polylatch::fork::after_in_parent();
 }

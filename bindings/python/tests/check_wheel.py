@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 MODULE = ("polylatch/_polylatch.abi3.so", "polylatch/_polylatch.pyd")
-PYTHON = {"__init__", "_aio", "_aio_held", "_decorate", "_errors", "_events", "_exit"}
+PYTHON = {"__init__", "_aio", "_aio_held", "_decorate", "_errors", "_events", "_exit", "_fork", "metrics"}
 
 wheel, most, cargo = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 version = re.search(r'^version = "(.*)"', cargo.read_text(), re.MULTILINE).group(1)
