@@ -180,6 +180,7 @@ impl ClientBuilder {
     ///
     /// Connecting fails with `unsupported` for a clock that is moved by hand and a store other than `memory:`, because
     /// servers have clocks of their own. Clients that share `memory:NAME` should share the clock.
+    #[cfg(not(target_family = "wasm"))]
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);

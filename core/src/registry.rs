@@ -51,6 +51,7 @@ pub(crate) async fn open(
         clock: Arc::clone(clock),
     };
     // The clocks of servers and of other processes go on.
+    #[cfg(not(target_family = "wasm"))]
     if scheme != "memory" && clock.reached(clock.now()).is_some() {
         return Err(Error::new(
             ErrorKind::Unsupported,
