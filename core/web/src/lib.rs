@@ -2,7 +2,7 @@
 //! (browser, worker, Node, Deno, edge runtime). Tasks are microtasks, timers are `setTimeout`.
 //!
 //! For `wasm32-unknown-unknown` the core's manifest puts this crate in the place of tokio, under its
-//! name, so that the core is written once. The macros of `tracing` come from here too ([`events`]). Synchronisation
+//! name, so that the core is written once. The macros of `tracing` come from here too (`events`). Synchronisation
 //! and `select!` are tokio's own. What is missing here (sockets, threads, blocking) does not compile, instead of
 //! panicking at run time.
 //!
