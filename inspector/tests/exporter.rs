@@ -309,7 +309,7 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
 
 /// What a scrape costs with 10 000 held locks on Redis. Run it with `--release --ignored --nocapture`.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement, which takes a quiet machine and a release build"]
 fn ten_thousand_locks() {
     let server = RedisServer::start();
     let (runtime, url) = (runtime(), server.url());

@@ -382,14 +382,15 @@ pub(super) fn withheld(left: Duration) -> Error {
 }
 
 pub(super) fn lock_delay(left: Option<Duration>) -> Error {
-    let left = match left {
-        Some(left) => format!("for at most another {}", seconds(left)),
-        None => "for a while".to_owned(),
+    let retry = match left {
+        Some(left) => format!("in up to {}", seconds(left)),
+        None => "in a while".to_owned(),
     };
     Error::new(
         ErrorKind::BackendUnavailable,
         format!(
-            "nobody holds the lock, but the session of its last holder has ended without releasing it, so the store              lets nobody in {left} (lock-delay), in case that holder does not know yet; wait that long"
+            "the lock is free but in lock-delay: the session of the previous holder ended without releasing it, and \
+             that holder may not know yet; retry {retry}"
         ),
     )
 }

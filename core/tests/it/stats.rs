@@ -167,7 +167,7 @@ fn same_in_prometheus(stats: &Stats) {
 
 /// What the counting costs, against the fastest pair there is. Run it alone, with `--release --ignored --nocapture`.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement, which takes a quiet machine and a release build"]
 fn a_pair_on_memory_and_a_reading() {
     let client = polylatch::blocking::Polylatch::connect("memory:").unwrap();
     let lock = client.lock("a");

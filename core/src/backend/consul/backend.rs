@@ -15,7 +15,7 @@ use super::protocol::keys::Keys;
 use super::push::Inbox;
 use super::sessions::Sessions;
 use super::transport::api::{self, Api};
-use super::transport::caller_driven::Errands;
+use super::transport::caller_driven::CallerDriven;
 #[cfg(not(target_family = "wasm"))]
 use super::transport::native::NativePort;
 use super::transport::port;
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     pub inbox: Inbox,
     pub old_letters: OldLetters,
     pub lookouts: Lookouts,
-    pub errands: Arc<Errands>,
+    pub caller_driven: Arc<CallerDriven>,
     pub wakeups: Arc<Wakeups>,
     pub client: ClientId,
     pub runtime: tokio::runtime::Handle,
@@ -72,7 +72,7 @@ pub(crate) async fn open(
     let backend = ConsulBackend::new(config, context, api);
     let first = backend.verb(|inner| async move { inner.first_question().await }).await;
     match first {
-        // Somebody who looks for what is wrong wants to be told all of it.
+        // An examination reports everything that is wrong, not only the first refusal.
         Err(error) if purpose == Purpose::Examine && error.kind() == ErrorKind::BackendRejected => {
             tracing::debug!(%error, "opened for examination only");
             Ok(Arc::new(backend))
@@ -124,7 +124,7 @@ impl ConsulBackend {
             inbox: Inbox::default(),
             old_letters: OldLetters::default(),
             lookouts: Lookouts::default(),
-            errands: Arc::default(),
+            caller_driven: Arc::default(),
             wakeups: context.wakeups,
             client: context.client,
             runtime: context.runtime,
@@ -150,7 +150,7 @@ impl ConsulBackend {
 
 /// Generic by what comes of the work and not by the work, of which there are many more kinds.
 fn carried_out<T: Send + 'static>(inner: Arc<Inner>, work: Reply<T>) -> Reply<T> {
-    Box::pin(async move { inner.errands.run(&inner.runtime, work).await })
+    Box::pin(async move { inner.caller_driven.run(&inner.runtime, work).await })
 }
 
 impl Inner {

@@ -1,4 +1,4 @@
-//! Work that is done by whoever waits for it.
+//! Caller-driven work: it is done on the thread that waits for it.
 //!
 //! Handing every verb to the client's own thread would cost two hops between threads, which take longer
 //! than a request to an agent on the same host. So the caller does the work itself; the client's thread
@@ -22,7 +22,7 @@ use crate::wakeups::unpoisoned;
 /// How long work is left to its caller. What takes longer no longer gains by it.
 const STEP_IN_AFTER: Duration = Duration::from_millis(25);
 
-/// How often the client's thread looks in vain before it stops until the next errand.
+/// How often the client's thread looks in vain before it stops until the next work.
 const LOOKS_IN_VAIN: u32 = 40;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -34,12 +34,12 @@ enum End {
 }
 
 /// One piece of work; empty once it is done or the client's thread has taken it over.
-struct Errand {
+struct Piece {
     work: Mutex<Option<Work>>,
     began: Instant,
 }
 
-impl Errand {
+impl Piece {
     fn poll(&self, runtime: &Handle, context: &mut Context<'_>) {
         let mut work = unpoisoned(&self.work);
         // Timers and sockets are those of the client's own thread.
@@ -53,7 +53,7 @@ impl Errand {
 }
 
 /// Leaves what the caller does not finish to the client's thread.
-struct Caller<'a>(Arc<Errand>, &'a Handle);
+struct Caller<'a>(Arc<Piece>, &'a Handle);
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
@@ -63,18 +63,18 @@ impl Drop for Caller<'_> {
     }
 }
 
-/// The errands of one client.
+/// The work of one client that its callers do.
 #[derive(Default)]
-pub(crate) struct Errands(Mutex<Open>);
+pub(crate) struct CallerDriven(Mutex<Open>);
 
 #[derive(Default)]
 struct Open {
-    errands: Vec<Weak<Errand>>,
+    pieces: Vec<Weak<Piece>>,
     /// A task looks after them.
     watched: bool,
 }
 
-impl Errands {
+impl CallerDriven {
     /// Does `work` to its end, whoever has to.
     ///
     /// Errors: `canceled` with effect `maybe` if the client was closed meanwhile.
@@ -94,9 +94,9 @@ impl Errands {
     async fn see_to(self: &Arc<Self>, runtime: &Handle, work: Work) -> Result<()> {
         let (tell, told) = oneshot::channel();
         let work = Box::pin(async move { drop(tell.send(caught(work).await)) });
-        let errand = Arc::new(Errand { work: Mutex::new(Some(work)), began: Instant::now() });
-        self.look_after(&errand, runtime);
-        let caller = Caller(errand, runtime);
+        let piece = Arc::new(Piece { work: Mutex::new(Some(work)), began: Instant::now() });
+        self.look_after(&piece, runtime);
+        let caller = Caller(piece, runtime);
         let mut told = pin!(told);
         let end = poll_fn(|context| {
             caller.0.poll(runtime, context);
@@ -112,9 +112,9 @@ impl Errands {
         }
     }
 
-    fn look_after(self: &Arc<Self>, errand: &Arc<Errand>, runtime: &Handle) {
+    fn look_after(self: &Arc<Self>, piece: &Arc<Piece>, runtime: &Handle) {
         let mut open = unpoisoned(&self.0);
-        open.errands.push(Arc::downgrade(errand));
+        open.pieces.push(Arc::downgrade(piece));
         if !std::mem::replace(&mut open.watched, true) {
             runtime.spawn(step_in(Arc::clone(self)));
         }
@@ -123,12 +123,12 @@ impl Errands {
     /// Takes over what its caller has had long enough. Returns whether anything is open.
     fn take_over(&self) -> bool {
         let mut open = unpoisoned(&self.0);
-        open.errands.retain(|errand| {
-            let Some(errand) = errand.upgrade() else { return false };
-            if errand.began.elapsed() < STEP_IN_AFTER {
+        open.pieces.retain(|piece| {
+            let Some(piece) = piece.upgrade() else { return false };
+            if piece.began.elapsed() < STEP_IN_AFTER {
                 return true;
             }
-            let mut work = match errand.work.try_lock() {
+            let mut work = match piece.work.try_lock() {
                 Ok(work) => work,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 // Its caller is at it.
@@ -139,18 +139,18 @@ impl Errands {
             }
             false
         });
-        !open.errands.is_empty()
+        !open.pieces.is_empty()
     }
 }
 
-/// Looks after the errands of a client until there have been none for a while.
-async fn step_in(errands: Arc<Errands>) {
+/// Looks after the work of a client until there have been none for a while.
+async fn step_in(pieces: Arc<CallerDriven>) {
     let mut in_vain = 0;
     loop {
         tokio::time::sleep(STEP_IN_AFTER).await;
-        in_vain = if errands.take_over() { 0 } else { in_vain + 1 };
-        let mut open = unpoisoned(&errands.0);
-        if in_vain >= LOOKS_IN_VAIN && open.errands.is_empty() {
+        in_vain = if pieces.take_over() { 0 } else { in_vain + 1 };
+        let mut open = unpoisoned(&pieces.0);
+        if in_vain >= LOOKS_IN_VAIN && open.pieces.is_empty() {
             open.watched = false;
             return;
         }
@@ -175,54 +175,57 @@ mod tests {
     use super::*;
     use crate::service::Service;
 
-    fn stalled_after_one_poll(errands: &Arc<Errands>, service: &Service) -> (bool, oneshot::Receiver<()>) {
+    fn stalled_after_one_poll(
+        pieces: &Arc<CallerDriven>,
+        service: &Service,
+    ) -> (bool, oneshot::Receiver<()>) {
         let (tell, told) = oneshot::channel();
         let work = async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
             let _ = tell.send(());
             Ok(())
         };
-        let mut errand = Box::pin(errands.run(service.handle(), Box::pin(work)));
-        let first = errand.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_ready();
+        let mut piece = Box::pin(pieces.run(service.handle(), Box::pin(work)));
+        let first = piece.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_ready();
         // A caller that does not get to run: never polled again, never dropped.
-        std::mem::forget(errand);
+        std::mem::forget(piece);
         (first, told)
     }
 
     #[test]
     fn the_background_finishes_what_a_stalled_caller_does_not() {
-        let (errands, service) =
+        let (pieces, service) =
             (Arc::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
-        let (done_at_once, told) = stalled_after_one_poll(&errands, &service);
+        let (done_at_once, told) = stalled_after_one_poll(&pieces, &service);
         assert!(!done_at_once);
         pollster::block_on(told).expect("somebody finished it");
     }
 
     #[test]
     fn the_background_finishes_what_was_dropped() {
-        let (errands, service) =
-            (Arc::<Errands>::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
+        let (pieces, service) =
+            (Arc::<CallerDriven>::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
         let (tell, told) = oneshot::channel();
         let work = async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
             let _ = tell.send(());
             Ok(())
         };
-        let mut errand = Box::pin(errands.run(service.handle(), Box::pin(work)));
-        assert!(errand.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
-        drop(errand);
+        let mut piece = Box::pin(pieces.run(service.handle(), Box::pin(work)));
+        assert!(piece.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
+        drop(piece);
         pollster::block_on(told).expect("somebody finished it");
     }
 
     #[test]
     fn what_is_done_at_once_needs_no_other_thread_and_a_panic_becomes_an_error() {
-        let (errands, service) =
-            (Arc::<Errands>::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
+        let (pieces, service) =
+            (Arc::<CallerDriven>::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
         let here = std::thread::current().id();
         let work = async move { Ok(std::thread::current().id() == here) };
-        assert!(pollster::block_on(errands.run(service.handle(), Box::pin(work))).unwrap());
+        assert!(pollster::block_on(pieces.run(service.handle(), Box::pin(work))).unwrap());
         let work = async { if true { panic!("on purpose") } else { Ok(()) } };
-        let error = pollster::block_on(errands.run(service.handle(), Box::pin(work))).unwrap_err();
+        let error = pollster::block_on(pieces.run(service.handle(), Box::pin(work))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal);
     }
 }
