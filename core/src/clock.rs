@@ -5,13 +5,16 @@
 
 use std::fmt;
 use std::future::Future;
-use std::ops::{Add, Sub};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
+pub use instant::BootInstant;
+
+mod instant;
+use instant::nanos;
 pub(crate) mod joined;
 #[cfg(target_family = "wasm")]
 mod web;
@@ -20,51 +23,6 @@ mod web;
 pub(crate) use std::time::{Instant, SystemTime, UNIX_EPOCH};
 #[cfg(target_family = "wasm")]
 pub(crate) use web_time::{Instant, SystemTime, UNIX_EPOCH};
-
-/// A point on a suspend-aware monotonic clock, counted from an arbitrary start (usually the boot).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BootInstant(u64);
-
-impl BootInstant {
-    /// Makes an instant from nanoseconds since the clock's start.
-    pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
-    /// Returns the nanoseconds since the clock's start.
-    pub const fn as_nanos(self) -> u64 {
-        self.0
-    }
-
-    /// Returns the time from `earlier` to here, zero if `earlier` is later.
-    pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl Add<Duration> for BootInstant {
-    type Output = Self;
-    fn add(self, by: Duration) -> Self {
-        Self(self.0.saturating_add(nanos(by)))
-    }
-}
-
-impl Sub<Duration> for BootInstant {
-    type Output = Self;
-    fn sub(self, by: Duration) -> Self {
-        Self(self.0.saturating_sub(nanos(by)))
-    }
-}
-
-impl fmt::Debug for BootInstant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "boot+{:?}", Duration::from_nanos(self.0))
-    }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// Returns the whole milliseconds of a duration.
 pub(crate) fn millis(duration: Duration) -> u64 {
@@ -132,7 +90,7 @@ impl Clock for SystemClock {
         let time = rustix::time::clock_gettime(CLOCK);
         let secs = u64::try_from(time.tv_sec).unwrap_or(0);
         let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-        BootInstant(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
+        BootInstant::from_nanos(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
     }
 
     #[cfg(target_family = "wasm")]
@@ -144,7 +102,7 @@ impl Clock for SystemClock {
     fn now(&self) -> BootInstant {
         use std::sync::OnceLock;
         static START: OnceLock<Instant> = OnceLock::new();
-        BootInstant(nanos(START.get_or_init(Instant::now).elapsed()))
+        BootInstant::from_nanos(nanos(START.get_or_init(Instant::now).elapsed()))
     }
 }
 
@@ -159,7 +117,7 @@ pub struct ManualClock {
 impl ManualClock {
     /// Makes a clock that stands at `start`.
     pub fn starting_at(start: BootInstant) -> Self {
-        Self { nanos: AtomicU64::new(start.0), moved: Notify::new() }
+        Self { nanos: AtomicU64::new(start.as_nanos()), moved: Notify::new() }
     }
 
     /// Moves the clock forward, and ends the sleeps that are over by then.
@@ -171,7 +129,7 @@ impl ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> BootInstant {
-        BootInstant(self.nanos.load(Ordering::SeqCst))
+        BootInstant::from_nanos(self.nanos.load(Ordering::SeqCst))
     }
 
     fn reached(&self, at: BootInstant) -> Option<Reached<'_>> {

@@ -10,17 +10,10 @@ use crate::name::{LockName, check_label};
 use crate::params::Params;
 #[cfg(all(test, any(feature = "redis", feature = "consul")))]
 use crate::params::take_apart;
+pub(crate) use crate::policy::acquisition::Wait;
 use crate::policy::lease::LeasePlan;
 use crate::policy::waiting::WaitTimes;
 use crate::snapshot::check_words;
-
-/// How long an acquisition waits for a held lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    No,
-    For(Duration),
-    Forever,
-}
 
 /// What a caller asked for, as it was given.
 #[derive(Debug, Clone)]

@@ -1,20 +1,20 @@
-//! The waiting loop: asks the store, sleeps, enters on a push, gives up.
+//! Carries out what [`crate::policy::acquisition`] decides: sends requests, sleeps, hands out the lease or the error.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Answer, Ask, Contender, HolderHint, LIST_WITHIN};
-use crate::clock::{BootInstant, seconds};
+use crate::backend::{Answer, Ask, Contender, LIST_WITHIN};
+use crate::clock::BootInstant;
+use crate::driver::refusals::{Last, closed, lock_delay, too_slow, withheld};
 use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::{Error, ErrorKind, Result, Retry};
-use crate::mode::{Mode, other_kind};
+use crate::mode::Mode;
 use crate::observe::WaitOutcome;
-use crate::options::{AcquireOptions, Wait};
-use crate::policy::backoff::Backoff;
+use crate::options::AcquireOptions;
+use crate::policy::acquisition::{self, Action, End, Leaves, Said, Terms, Wait};
 use crate::policy::fencing::FencingToken;
-use crate::policy::lease::{Lease, LeasePlan, valid_until};
-use crate::policy::waiting::{Next, Waiting};
+use crate::policy::lease::{Lease, LeasePlan};
 use crate::token::OwnerToken;
 
 /// Acquires as the options say. `None` only if they say not to wait and somebody else holds it.
@@ -80,34 +80,16 @@ async fn enter(core: Arc<Core>, options: AcquireOptions) -> Result<Option<Arc<He
 /// How long a wait that is over is drawn out for the store to forget it; then the background sees to it.
 const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
-/// How long a request may take beyond the end of a wait: one that leaves in time, or at once where the caller does not
-/// wait, must have a chance to be answered.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-
-/// The time limit of a request that leaves now for a caller who waits until `deadline`.
-pub(super) fn request_limit(timeout: Duration, deadline: Option<BootInstant>, now: BootInstant) -> Duration {
-    deadline.map_or(timeout, |deadline| timeout.min(deadline.since(now).max(ANSWER_WITHIN)))
-}
-
 /// One acquisition under way.
 pub(super) struct Acquisition {
     core: Arc<Core>,
     pub(super) options: AcquireOptions,
     pub(super) contender: Arc<Contender>,
     started: BootInstant,
-    polls: u32,
+    requests: u32,
     seed: u64,
-    /// What to tell if the wait ends without the lock.
-    last_seen: LastSeen,
-}
-
-#[derive(Default)]
-struct LastSeen {
-    holder: Option<HolderHint>,
-    position: Option<u32>,
-    error: Option<Error>,
-    withheld: Option<Duration>,
-    lock_delay: Option<Option<Duration>>,
+    /// What to report if it ends without the lock.
+    last: Last,
 }
 
 impl Acquisition {
@@ -125,120 +107,38 @@ impl Acquisition {
         });
         let started = core.clock.now();
         let seed = owner.jitter_seed();
-        Ok(Self { core, options, contender, started, polls: 0, seed, last_seen: LastSeen::default() })
+        Ok(Self { core, options, contender, started, requests: 0, seed, last: Last::Nothing })
     }
 
     async fn run(mut self) -> Result<Option<Arc<HeldLease>>> {
-        let waits = self.options.wait != Wait::No;
-        let deadline = match self.options.wait {
-            Wait::No => Some(self.started),
-            Wait::For(wait) => Some(self.started + wait),
-            Wait::Forever => None,
-        };
-        let times = self.options.times;
-        let ask = if waits {
-            Ask::Wait { near_heartbeat: times.near_heartbeat(), far_heartbeat: times.far_heartbeat() }
-        } else {
-            Ask::Try
-        };
         let _under_way = self.core.acquiring.begin();
         // The undo is declared early, so that it is dropped late: after the place in the wake list.
         let mut undo = Undo::new(Arc::clone(&self.core), vec![Arc::clone(&self.contender)]);
-        let place = waits.then(|| self.core.wakeups.register(self.contender.owner));
         self.core.watchdog.somebody_is_active();
-        let mut waiting = Waiting::new(times, self.options.plan.first, deadline, self.started, self.seed);
-        let mut backoff = Backoff::new(Duration::from_millis(20), times.near, self.seed);
-
+        let terms = Terms {
+            wait: self.options.wait,
+            times: self.options.times,
+            first_lease: self.options.plan.first,
+            timeout: self.core.settings.timeout,
+        };
+        let mut policy = acquisition::Acquisition::new(terms, self.started, self.seed);
+        let place = policy.waits().then(|| self.core.wakeups.register(self.contender.owner));
+        // Counts as queued from the first answer to wait until the end.
         let mut queued = None;
-
-        // The first poll comes before any thought of giving up: a wait of zero still asks once.
-        let mut next = Next::Poll;
         loop {
-            match next {
-                Next::Poll => {
-                    let sent_at = self.core.clock.now();
-                    self.polls += 1;
-                    let limit = request_limit(self.core.settings.timeout, deadline, sent_at);
-                    let request = match &self.options.steal {
-                        Some(reason) => self.core.backend.steal(&self.contender, reason),
-                        None => self.core.backend.poll(&self.contender, ask),
-                    };
-                    let answer = undo.ask(request, limit).await;
-                    let now = self.core.clock.now();
-                    if answer.is_ok() && self.core.reach.is_back() {
-                        tracing::info!(
-                            target: "polylatch", event = "store_reachable", client = self.core.client.id.as_str(),
-                            lock = %self.options.name, "the store answers again"
-                        );
+            match policy.next(self.core.clock.now()) {
+                Action::Ask { limit } => {
+                    let said = self.ask(&mut undo, &policy, limit).await;
+                    if let Said::Wait(answer) = said
+                        && policy.waits()
+                        && queued.is_none()
+                    {
+                        queued = Some(self.core.observer.queued());
+                        self.tell_queued(answer.position);
                     }
-                    match answer {
-                        Ok(Answer::Held { fence }) => {
-                            if now < valid_until(sent_at, self.options.plan.first) {
-                                undo.disarm();
-                                return Ok(Some(self.held(fence, sent_at, now, false)));
-                            }
-                            // The answer took longer than the lease: the next poll confirms it.
-                            if deadline.is_some_and(|deadline| now >= deadline) {
-                                return Err(self.in_context(too_slow(self.options.plan.first)));
-                            }
-                        }
-                        Ok(Answer::Wait { answer, holder }) => {
-                            if !waits {
-                                undo.disarm();
-                                return Ok(None);
-                            }
-                            if queued.is_none() {
-                                let backend = self.core.backend.capability().backend;
-                                queued = Some(self.core.observer.queued());
-                                tracing::debug!(
-                                    target: "polylatch", event = "waiting", client = self.core.client.id.as_str(),
-                                    lock = %self.options.name, backend, position = answer.position,
-                                );
-                            }
-                            self.last_seen =
-                                LastSeen { holder, position: answer.position, ..LastSeen::default() };
-                            waiting.told_to_wait(sent_at, now, answer);
-                        }
-                        Ok(Answer::OtherKind { present }) => {
-                            let name = self.options.name.as_str();
-                            return Err(self.in_context(other_kind(name, present, self.options.mode.kind())));
-                        }
-                        Ok(Answer::Withheld { left }) => {
-                            if !waits {
-                                undo.disarm();
-                                return Err(self.in_context(withheld(left)));
-                            }
-                            self.last_seen = LastSeen { withheld: Some(left), ..LastSeen::default() };
-                            waiting.could_not_ask(now, left.min(times.near));
-                        }
-                        Ok(Answer::LockDelay { left }) => {
-                            if !waits {
-                                undo.disarm();
-                                return Err(self.in_context(lock_delay(left)));
-                            }
-                            self.last_seen = LastSeen { lock_delay: Some(left), ..LastSeen::default() };
-                            waiting.could_not_ask(now, left.map_or(times.near, |left| left.min(times.near)));
-                        }
-                        Err(error) if waits && error.retry() == Retry::AfterBackoff => {
-                            if self.core.reach.is_news(now) {
-                                tracing::warn!(
-                                    target: "polylatch", event = "store_unreachable",
-                                    client = self.core.client.id.as_str(), lock = %self.options.name, %error,
-                                    "the store is unreachable; trying again"
-                                );
-                            }
-                            waiting.could_not_ask(now, backoff.delay());
-                            self.last_seen = LastSeen { error: Some(error), ..LastSeen::default() };
-                        }
-                        Err(error) => return Err(self.in_context(error)),
-                    }
+                    policy.answered(self.core.clock.now(), said);
                 }
-                Next::Enter { fence, anchor } => {
-                    undo.disarm();
-                    let now = self.core.clock.now();
-                    return Ok(Some(self.held(FencingToken::new(fence), anchor, now, true)));
-                }
-                Next::Sleep(until) => {
+                Action::Sleep { until } => {
                     if let Some(place) = &place {
                         tokio::select! {
                             biased;
@@ -247,32 +147,103 @@ impl Acquisition {
                         }
                     }
                 }
-                Next::GiveUp => {
-                    let error = self.give_up();
-                    if error.kind() == ErrorKind::WaitTimeout {
-                        // Told when it has left the line, so that who asks next does not meet it there.
-                        let leaves = self.core.backend.cancel(&self.contender);
-                        let limit = self.core.settings.timeout.min(LEAVE_WITHIN);
-                        if self.core.service.within(limit, leaves).await.is_ok() {
-                            undo.disarm();
-                        }
+                Action::Hold { fence, sent_at, pushed } => {
+                    undo.disarm();
+                    let now = self.core.clock.now();
+                    return Ok(Some(self.held(FencingToken::new(fence), sent_at, now, pushed)));
+                }
+                Action::End { end, leaves } => {
+                    // Told when it has left the queue, so that the caller's next request does not meet it there.
+                    if leaves == Leaves::Nothing || (leaves == Leaves::Place && self.leave().await) {
+                        undo.disarm();
                     }
-                    return Err(error);
+                    return self.ended(end);
                 }
             }
-            self.core.check_open().map_err(|error| error.on_lock(self.options.name.as_str()))?;
-            let now = self.core.clock.now();
+            if self.core.is_closed() {
+                policy.closed();
+            }
             if let Some(place) = &place {
                 let pushed = place.take();
                 if let Some(fence) = pushed.grant {
-                    waiting.pushed_grant(fence);
+                    policy.pushed_grant(fence);
                 }
                 if pushed.hint {
-                    waiting.hinted(now);
+                    policy.hinted(self.core.clock.now());
                 }
             }
-            next = waiting.next(now);
         }
+    }
+
+    /// Sends one request. What its answer has for people is kept for the end.
+    async fn ask(
+        &mut self,
+        undo: &mut Undo<Answer>,
+        policy: &acquisition::Acquisition,
+        limit: Duration,
+    ) -> Said {
+        self.requests += 1;
+        let times = self.options.times;
+        let request = match &self.options.steal {
+            Some(reason) => self.core.backend.steal(&self.contender, reason),
+            None if policy.waits() => {
+                let (near_heartbeat, far_heartbeat) = (times.near_heartbeat(), times.far_heartbeat());
+                self.core.backend.poll(&self.contender, Ask::Wait { near_heartbeat, far_heartbeat })
+            }
+            None => self.core.backend.poll(&self.contender, Ask::Try),
+        };
+        let answer = undo.ask(request, limit).await;
+        if answer.is_ok() && self.core.reach.is_back() {
+            tracing::info!(
+                target: "polylatch", event = "store_reachable", client = self.core.client.id.as_str(),
+                lock = %self.options.name, "the store answers again"
+            );
+        }
+        match answer {
+            Ok(Answer::Held { fence }) => Said::Held { fence: fence.get() },
+            Ok(Answer::Wait { answer, holder }) => {
+                self.last = Last::Queued { holder, position: answer.position };
+                Said::Wait(answer)
+            }
+            Ok(Answer::OtherKind { present }) => {
+                self.last = Last::OtherKind(present);
+                Said::OtherKind
+            }
+            Ok(Answer::Withheld { left }) => Said::Withheld { left },
+            Ok(Answer::LockDelay { left }) => Said::LockDelay { left },
+            Err(error) => {
+                let said = match error.retry() {
+                    Retry::AfterBackoff => Said::Unreachable,
+                    _ => Said::Refused,
+                };
+                if said == Said::Unreachable
+                    && policy.waits()
+                    && self.core.reach.is_news(self.core.clock.now())
+                {
+                    tracing::warn!(
+                        target: "polylatch", event = "store_unreachable",
+                        client = self.core.client.id.as_str(), lock = %self.options.name, %error,
+                        "the store is unreachable; trying again"
+                    );
+                }
+                self.last = Last::Failed(error);
+                said
+            }
+        }
+    }
+
+    fn tell_queued(&self, position: Option<u32>) {
+        tracing::debug!(
+            target: "polylatch", event = "waiting", client = self.core.client.id.as_str(),
+            lock = %self.options.name, backend = self.core.backend.capability().backend, position,
+        );
+    }
+
+    /// Leaves the queue. Returns whether the store confirmed it.
+    async fn leave(&self) -> bool {
+        let leaves = self.core.backend.cancel(&self.contender);
+        let limit = self.core.settings.timeout.min(LEAVE_WITHIN);
+        self.core.service.within(limit, leaves).await.is_ok()
     }
 
     pub(super) fn held(
@@ -302,32 +273,30 @@ impl Acquisition {
         error
             .during(self.core.backend.capability().backend, "acquire")
             .on_lock(self.options.name.as_str())
-            .after(self.polls.max(1), elapsed)
+            .after(self.requests.max(1), elapsed)
     }
 
-    fn give_up(&mut self) -> Error {
-        let last = std::mem::take(&mut self.last_seen);
-        if let Some(error) = last.error {
-            return self.in_context(error);
-        }
-        if let Some(left) = last.withheld {
-            return self.in_context(withheld(left));
-        }
-        if let Some(left) = last.lock_delay {
-            let error = lock_delay(left);
-            return self.in_context(Error::new(ErrorKind::WaitTimeout, error.message().to_owned()));
-        }
+    /// The answer to a caller whose acquisition ended without the lock.
+    fn ended(&mut self, end: End) -> Result<Option<Arc<HeldLease>>> {
         let waited = self.core.clock.now().since(self.started);
-        let mut message = format!("{} was not free within {}", self.options.name, seconds(waited));
-        if let Some(holder) = last.holder {
-            message.push_str(&format!(": {holder}"));
-        }
-        if let Some(position @ 1..) = last.position {
-            message.push_str(&format!("; {position} waited before this one"));
-        }
-        Error::new(ErrorKind::WaitTimeout, message)
-            .during(self.core.backend.capability().backend, "acquire")
-            .on_lock(self.options.name.as_str())
+        let last = std::mem::take(&mut self.last);
+        let error = match end {
+            End::NotNow => return Ok(None),
+            End::Closed => return Err(closed().on_lock(self.options.name.as_str())),
+            End::TimedOut => {
+                let backend = self.core.backend.capability().backend;
+                let error = last.into_error(&self.options, waited).during(backend, "acquire");
+                return Err(error.on_lock(self.options.name.as_str()));
+            }
+            End::TimedOutInLockDelay(left) => {
+                Error::new(ErrorKind::WaitTimeout, lock_delay(left).message().to_owned())
+            }
+            End::OtherKind | End::Failed => last.into_error(&self.options, waited),
+            End::Withheld(left) => withheld(left),
+            End::LockDelay(left) => lock_delay(left),
+            End::TooSlow => too_slow(self.options.plan.first),
+        };
+        Err(self.in_context(error))
     }
 }
 
@@ -368,36 +337,4 @@ impl Drop for Outcome {
             self.core.observer.waited(outcome, self.core.clock.now().since(self.started));
         }
     }
-}
-
-pub(super) fn withheld(left: Duration) -> Error {
-    Error::new(
-        ErrorKind::BackendUnavailable,
-        format!(
-            "the store restarted, failed over or lost data, so it grants nothing for another {}, until all earlier \
-             leases have expired; retry after that",
-            seconds(left)
-        ),
-    )
-}
-
-pub(super) fn lock_delay(left: Option<Duration>) -> Error {
-    let retry = match left {
-        Some(left) => format!("in up to {}", seconds(left)),
-        None => "in a while".to_owned(),
-    };
-    Error::new(
-        ErrorKind::BackendUnavailable,
-        format!(
-            "the lock is free but in lock-delay: the session of the previous holder ended without releasing it, and \
-             that holder may not know yet; retry {retry}"
-        ),
-    )
-}
-
-pub(super) fn too_slow(lease: Duration) -> Error {
-    Error::new(
-        ErrorKind::BackendUnavailable,
-        format!("the store answered later than the lease of {lease:?} lasts; use a longer lease"),
-    )
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use crate::backend::AnswerAll;
-use crate::driver::acquire::{Acquisition, Outcome, lock_delay, request_limit, too_slow, withheld};
+use crate::driver::acquire::{Acquisition, Outcome};
 use crate::driver::owners::{OwnerSlot, Turn};
+use crate::driver::refusals::{lock_delay, too_slow, withheld};
 use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::Result;
 use crate::mode::other_kind;
 use crate::options::AcquireOptions;
+use crate::policy::acquisition::request_limit;
 use crate::policy::lease::valid_until;
 
 /// Acquires locks of different names without waiting: all of them in one step of the store, or none.

@@ -20,6 +20,7 @@ mod extend;
 mod handle;
 mod held;
 mod owners;
+mod refusals;
 #[cfg(all(test, not(target_family = "wasm")))]
 mod tests;
 mod undo;
@@ -116,13 +117,11 @@ impl Core {
                 "this client was connected for inspection only; connect another one to acquire locks",
             ));
         }
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(Error::new(
-                ErrorKind::Canceled,
-                "this client was closed; connect a new one to acquire locks",
-            ));
-        }
-        Ok(())
+        if self.is_closed() { Err(refusals::closed()) } else { Ok(()) }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Ends all waiting, releases what is held, and waits (at most 5 s) until the store knows.

@@ -1,5 +1,6 @@
 //! The decisions, without clocks, sockets or runtimes: `now` is an argument, the result a decision.
 
+pub(crate) mod acquisition;
 #[cfg(feature = "redis")]
 pub(crate) mod admission;
 pub(crate) mod backoff;

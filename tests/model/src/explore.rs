@@ -2,6 +2,7 @@
 
 use crate::message::client_name;
 use crate::rules::Model;
+use crate::shipped;
 use crate::state::{Client, Phase, State};
 use crate::step::{Successor, Violation};
 use crate::store::{Packed, Random, Visited};
@@ -98,7 +99,7 @@ pub fn breadth_first(model: &Model, most_states: usize) -> Report {
         state.successors(model, &mut found);
         for mut next in found.drain(..) {
             report.count(&next);
-            let verdict = next.state.check(model, &state, next.entry);
+            let verdict = verdict(model, &state, &mut next);
             let packed = settle(model, &mut next.state);
             if verdict.is_err() {
                 let mut path = visited.path_to(at);
@@ -146,7 +147,7 @@ pub fn random_walks(model: &Model, walk: Walk) -> Report {
         let mut next = found[random.below(found.len())];
         found.clear();
         report.count(&next);
-        let verdict = next.state.check(model, &state, next.entry);
+        let verdict = verdict(model, &state, &mut next);
         path.push(settle(model, &mut next.state));
         state = next.state;
         report.depth = report.depth.max(path.len() - 1);
@@ -157,6 +158,11 @@ pub fn random_walks(model: &Model, walk: Walk) -> Report {
     }
     report.elapsed = started.elapsed();
     report
+}
+
+fn verdict(model: &Model, before: &State, next: &mut Successor) -> Result<(), Violation> {
+    shipped::follows(model, before, next)?;
+    next.state.check(model, before, next.entry)
 }
 
 fn root(model: &Model) -> Packed {
@@ -181,7 +187,7 @@ fn replay(model: &Model, path: &[Packed]) -> Trace {
         let last = i + 1 == path.len();
         state.successors(model, &mut found);
         let step = found.drain(..).find_map(|mut next| {
-            let verdict = next.state.check(model, &state, next.entry);
+            let verdict = verdict(model, &state, &mut next);
             next.state.prune(model);
             let mut canonical = next.state;
             let packed = settle(model, &mut canonical);

@@ -48,6 +48,15 @@
 //! is dropped at once, so it takes no room ([`State::prune`]). The smallest world is visited
 //! completely: any number of acquisitions, any length of run.
 //!
+//! # The shipped types
+//!
+//! The model's waiters and holders are a few numbers, so that a state fits three words. In each step of the full
+//! protocol the types that the core ships, its acquisition and its lease, are asked what they would do with the same
+//! anchor, answer, push or passing tick; a difference is a violation (`shipped.rs` says what counts as one).
+//! [`admission`] and [`redlock`] decide by the shipped functions themselves. [`shared`] and [`promotion`] are about the
+//! store's side, which is written in the language of each store: there the differential runs of the core compare the
+//! stores with the memory store, step by step.
+//!
 //! # Invariants
 //!
 //! See [`Violation`]. The main one: whenever a client believes that it holds the lock, the
@@ -68,6 +77,7 @@
 
 pub mod admission;
 mod clock;
+mod error;
 mod explore;
 mod message;
 mod policy;
@@ -75,6 +85,7 @@ pub mod promotion;
 pub mod redlock;
 mod rules;
 pub mod shared;
+mod shipped;
 mod state;
 mod step;
 mod store;

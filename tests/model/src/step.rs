@@ -132,6 +132,11 @@ pub enum Violation {
         /// The fence counter before it appeared.
         counter: u16,
     },
+    /// The types that the core ships decide otherwise than the model.
+    ShippedDiffers {
+        /// For which client.
+        client: usize,
+    },
 }
 
 impl fmt::Display for Violation {
@@ -149,6 +154,9 @@ impl fmt::Display for Violation {
             }
             Self::OldLockReturns { fence, counter } => {
                 write!(f, "a lock with fence #{fence} appears after #{counter}")
+            }
+            Self::ShippedDiffers { client } => {
+                write!(f, "the core decides otherwise for {}", client_name(client))
             }
         }
     }
