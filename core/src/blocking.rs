@@ -6,12 +6,12 @@
 use std::future::Future;
 use std::time::Duration;
 
+use crate::caller_driven::blocking::{block_on, block_on_while};
 use crate::capability::Capability;
 use crate::clock::BootInstant;
 use crate::error::{LostReason, Result};
 use crate::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::mode::Mode;
-use crate::patience;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::resource::Sequencer;
 use crate::stats::Stats;
@@ -21,7 +21,7 @@ use crate::stats::Stats;
 ///
 /// Returns `None` if `look` did. The call was dropped then, which cancels it.
 pub fn run_while<F: Future>(future: F, look: impl FnMut() -> Option<Duration>) -> Option<F::Output> {
-    patience::block_on_while(future, look)
+    block_on_while(future, look)
 }
 
 /// One client of one store; see [`crate::Polylatch`].
@@ -31,12 +31,12 @@ pub struct Polylatch(crate::Polylatch);
 impl Polylatch {
     /// Connects; see [`crate::Polylatch::connect`].
     pub fn connect(url: &str) -> Result<Self> {
-        patience::block_on(crate::Polylatch::connect(url)).map(Self)
+        block_on(crate::Polylatch::connect(url)).map(Self)
     }
 
     /// Connects to `POLYLATCH_URL` or the embedded default; see [`crate::Polylatch::builder`].
     pub fn connect_default() -> Result<Self> {
-        patience::block_on(crate::Polylatch::builder().connect()).map(Self)
+        block_on(crate::Polylatch::builder().connect()).map(Self)
     }
 
     /// Wraps an async client; both share everything.
@@ -81,17 +81,17 @@ impl Polylatch {
 
     /// Reads who holds and who waits.
     pub fn list(&self, query: &Query) -> Result<Snapshot> {
-        patience::block_on(self.0.inspect().list(query))
+        block_on(self.0.inspect().list(query))
     }
 
     /// Ends somebody's lease; see [`crate::inspect::Inspector::break_lease`].
     pub fn break_lease(&self, request: &BreakRequest) -> Result<BreakOutcome> {
-        patience::block_on(self.0.inspect().break_lease(request))
+        block_on(self.0.inspect().break_lease(request))
     }
 
     /// Releases what is held and waits until the store knows; see [`crate::Polylatch::close`].
     pub fn close(&self) {
-        patience::block_on(self.0.close());
+        block_on(self.0.close());
     }
 }
 
@@ -148,12 +148,12 @@ impl Lock {
 
     /// Acquires; see [`crate::Lock::acquire`].
     pub fn acquire(&self) -> Result<Guard> {
-        patience::block_on(self.0.acquire()).map(Guard)
+        block_on(self.0.acquire()).map(Guard)
     }
 
     /// Acquires without waiting; see [`crate::Lock::try_acquire`].
     pub fn try_acquire(&self) -> Result<Option<Guard>> {
-        Ok(patience::block_on(self.0.try_acquire())?.map(Guard))
+        Ok(block_on(self.0.try_acquire())?.map(Guard))
     }
 }
 
@@ -210,12 +210,12 @@ impl Guard {
 
     /// Steps down from writing to reading; see [`crate::Guard::downgrade`].
     pub fn downgrade(self) -> Result<Self> {
-        patience::block_on(self.0.downgrade()).map(Self)
+        block_on(self.0.downgrade()).map(Self)
     }
 
     /// Steps up from reading to writing if nobody else reads; see [`crate::Guard::try_upgrade`].
     pub fn try_upgrade(self) -> Result<Converted> {
-        Ok(match patience::block_on(self.0.try_upgrade())? {
+        Ok(match block_on(self.0.try_upgrade())? {
             crate::Converted::Done(guard) => Converted::Done(Self(guard)),
             crate::Converted::Refused(guard) => Converted::Refused(Self(guard)),
         })
@@ -228,17 +228,17 @@ impl Guard {
 
     /// Sets the length of the lease; see [`crate::Guard::extend`].
     pub fn extend(&self, lease: Duration) -> Result<BootInstant> {
-        patience::block_on(self.0.extend(lease))
+        block_on(self.0.extend(lease))
     }
 
     /// Blocks until the lease is lost. After a release it blocks for ever: call it on a thread of its own.
     pub fn wait_until_lost(&self) -> LostReason {
-        patience::block_on(self.0.lost())
+        block_on(self.0.lost())
     }
 
     /// Gives the lock back; see [`crate::Guard::release`].
     pub fn release(&self) -> Result<()> {
-        patience::block_on(self.0.release())
+        block_on(self.0.release())
     }
 }
 
@@ -270,12 +270,12 @@ impl LockAll {
 
     /// Acquires them all, or none; see [`crate::LockAll::acquire`].
     pub fn acquire(&self) -> Result<GuardSet> {
-        patience::block_on(self.0.acquire()).map(GuardSet)
+        block_on(self.0.acquire()).map(GuardSet)
     }
 
     /// Acquires them all without waiting, or none; see [`crate::LockAll::try_acquire`].
     pub fn try_acquire(&self) -> Result<Option<GuardSet>> {
-        Ok(patience::block_on(self.0.try_acquire())?.map(GuardSet))
+        Ok(block_on(self.0.try_acquire())?.map(GuardSet))
     }
 }
 

@@ -56,6 +56,7 @@ mod address;
 mod backend;
 #[cfg(not(target_family = "wasm"))]
 pub mod blocking;
+mod caller_driven;
 mod capability;
 mod client;
 mod client_info;
@@ -77,16 +78,12 @@ mod name;
 pub mod observe;
 mod options;
 mod params;
-#[cfg(not(target_family = "wasm"))]
-mod patience;
 mod policy;
 mod prometheus;
 mod registry;
 pub mod resource;
 mod service;
 mod snapshot;
-#[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
-mod socket;
 mod stats;
 #[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
 mod tls;

@@ -15,7 +15,6 @@ use super::protocol::keys::Keys;
 use super::push::Inbox;
 use super::sessions::Sessions;
 use super::transport::api::{self, Api};
-use super::transport::caller_driven::CallerDriven;
 #[cfg(not(target_family = "wasm"))]
 use super::transport::native::NativePort;
 use super::transport::port;
@@ -24,6 +23,7 @@ use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
     RenewItem, Renewal, Reply,
 };
+use crate::caller_driven::CallerSteps;
 use crate::client_info::ClientInfo;
 use crate::clock::Instant;
 use crate::error::{ErrorKind, Result};
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     pub inbox: Inbox,
     pub old_letters: OldLetters,
     pub lookouts: Lookouts,
-    pub caller_driven: Arc<CallerDriven>,
+    pub steps: Arc<CallerSteps>,
     pub wakeups: Arc<Wakeups>,
     pub client: ClientId,
     pub runtime: tokio::runtime::Handle,
@@ -124,7 +124,7 @@ impl ConsulBackend {
             inbox: Inbox::default(),
             old_letters: OldLetters::default(),
             lookouts: Lookouts::default(),
-            caller_driven: Arc::default(),
+            steps: Arc::default(),
             wakeups: context.wakeups,
             client: context.client,
             runtime: context.runtime,
@@ -150,7 +150,7 @@ impl ConsulBackend {
 
 /// Generic by what comes of the work and not by the work, of which there are many more kinds.
 fn carried_out<T: Send + 'static>(inner: Arc<Inner>, work: Reply<T>) -> Reply<T> {
-    Box::pin(async move { inner.caller_driven.run(&inner.runtime, work).await })
+    Box::pin(async move { inner.steps.run(&inner.runtime, work).await })
 }
 
 impl Inner {

@@ -1,7 +1,6 @@
-//! How requests reach a Consul agent: HTTP, whose thread does the work, and what refusals mean.
+//! How requests reach a Consul agent: HTTP, and what refusals mean.
 
 pub(crate) mod api;
-pub(crate) mod caller_driven;
 pub(crate) mod errors;
 pub(crate) mod hosted;
 #[cfg(not(target_family = "wasm"))]

@@ -1,15 +1,12 @@
 //! The port over hyper: HTTP/1.1 with connections that are used again.
 //!
-//! Usually a task of its own does a connection's reading and writing, and every request costs hops
-//! between that task and whoever waits. Here a connection belongs to one request at a time, and whoever
-//! waits for the answer does its I/O; a thread in a blocking call waits at the socket itself.
+//! A connection belongs to one request at a time, and the caller that waits for the answer does its I/O
+//! ([`crate::caller_driven`]).
 
-use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -23,9 +20,9 @@ use tokio::net::TcpStream;
 use crate::backend::Reply;
 use crate::backend::consul::config::Address;
 use crate::backend::consul::transport::port::{Port, Request, Response};
+use crate::caller_driven::ExclusiveIo;
+use crate::caller_driven::socket::{Socket, notice_loss, waitable};
 use crate::error::{Effect, Error, ErrorKind, Result};
-use crate::patience;
-use crate::socket::{Socket, notice_loss, waitable};
 use crate::tls::{self, Tls};
 use crate::wakeups::unpoisoned;
 
@@ -41,106 +38,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 /// A connection that is not in use.
 struct Wire {
     sender: SendRequest<Full<Bytes>>,
-    io: WireIo,
-}
-
-/// The side of a connection that reads and writes.
-struct WireIo {
-    /// `None` once it has ended.
-    connection: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Where a thread in a blocking call waits.
-    socket: Option<Arc<Socket>>,
-}
-
-impl WireIo {
-    /// Awaits `work` of this connection's requests, reading and writing meanwhile.
-    async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
-        let hub = Arc::new(Hub::default());
-        let waker = Waker::from(Arc::clone(&hub));
-        let mut work = pin!(work);
-        poll_fn(|outer| {
-            hub.begin(outer.waker());
-            let mut context = Context::from_waker(&waker);
-            loop {
-                if let Poll::Ready(done) = work.as_mut().poll(&mut context) {
-                    return Poll::Ready(done);
-                }
-                self.read_and_write(&mut context);
-                // What was read may be what the work waits for.
-                if hub.was_woken() || self.wait_at_the_socket() {
-                    continue;
-                }
-                if hub.rest() {
-                    return Poll::Pending;
-                }
-            }
-        })
-        .await
-    }
-
-    fn read_and_write(&mut self, context: &mut Context<'_>) {
-        if let Some(connection) = &mut self.connection
-            && connection.as_mut().poll(context).is_ready()
-        {
-            // Dropping it fails the request that still waits.
-            self.connection = None;
-        }
-    }
-
-    fn wait_at_the_socket(&self) -> bool {
-        let limit = patience::at_a_socket();
-        let Some(socket) = self.socket.as_ref().filter(|_| !limit.is_zero() && self.connection.is_some())
-        else {
-            return false;
-        };
-        socket.wait_readable(limit)
-    }
-}
-
-/// Passes wake-ups on to whoever waits, unless that one is at work and will look.
-#[derive(Default)]
-struct Hub {
-    woken: AtomicBool,
-    at_work: AtomicBool,
-    waits: Mutex<Option<Waker>>,
-}
-
-impl Hub {
-    fn begin(&self, waker: &Waker) {
-        self.at_work.store(true, Ordering::SeqCst);
-        self.woken.store(false, Ordering::SeqCst);
-        match &mut *unpoisoned(&self.waits) {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
-    }
-
-    fn was_woken(&self) -> bool {
-        self.woken.swap(false, Ordering::SeqCst)
-    }
-
-    /// Whether there is nothing to do until the next wake-up, which is passed on from now.
-    fn rest(&self) -> bool {
-        self.at_work.store(false, Ordering::SeqCst);
-        let rests = !self.woken.load(Ordering::SeqCst);
-        self.at_work.store(!rests, Ordering::SeqCst);
-        rests
-    }
-}
-
-impl Wake for Hub {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.store(true, Ordering::SeqCst);
-        if !self.at_work.load(Ordering::SeqCst)
-            && let Some(waker) = &*unpoisoned(&self.waits)
-        {
-            waker.wake_by_ref();
-        }
-    }
+    io: ExclusiveIo,
 }
 
 struct Shared {
@@ -315,12 +213,12 @@ impl Shared {
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.broke_off().with_source(error))?;
-        let connection = Box::pin(async move {
+        let connection = async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to Consul ended");
             }
-        });
-        Ok(Wire { sender, io: WireIo { connection: Some(connection), socket } })
+        };
+        Ok(Wire { sender, io: ExclusiveIo::new(connection, socket) })
     }
 
     async fn open(&self) -> Result<(Box<dyn Stream>, Option<Arc<Socket>>)> {

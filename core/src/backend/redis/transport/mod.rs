@@ -1,8 +1,6 @@
 //! How bytes reach a Redis server: connections, requests made at the same time, replies and their errors.
 
 pub(crate) mod batch;
-#[cfg(not(target_family = "wasm"))]
-pub(crate) mod caller_driven;
 pub(crate) mod hosted;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod login;

@@ -17,13 +17,13 @@ use crate::backend::redis::config::Acknowledge;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::protocol::call::{Call, Data};
 use crate::backend::redis::protocol::sentinels::Report;
-use crate::backend::redis::transport::caller_driven::Driven;
 use crate::backend::redis::transport::login::Login;
 use crate::backend::redis::transport::port::{ChannelEvent, Listener, Port, Refusal, ServerFacts};
 use crate::backend::redis::transport::replies::{
     classify, code, data, is_read_only, is_unknown_script, parse_info, refused_in_script,
 };
 use crate::backend::redis::transport::route::Way;
+use crate::caller_driven::SharedConnection;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::policy::backoff::Backoff;
 use crate::wakeups::unpoisoned;
@@ -99,7 +99,7 @@ struct Sending {
 struct Connection {
     number: u64,
     commands: MultiplexedConnection,
-    driven: Driven,
+    driven: SharedConnection,
 }
 
 /// A port over the network.
@@ -214,7 +214,7 @@ impl Shared {
         }
     }
 
-    async fn connect(self: &Arc<Self>) -> Result<(MultiplexedConnection, Driven)> {
+    async fn connect(self: &Arc<Self>) -> Result<(MultiplexedConnection, SharedConnection)> {
         // Counted before anything can be answered on it.
         self.latest.fetch_max(CONNECTIONS.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         let opened = self.way.open().await?;
@@ -228,7 +228,7 @@ impl Shared {
                 .await
                 .map_err(|error| self.login_failed(error))?;
         self.follow_promotions();
-        Ok((commands, Driven::new(driver, opened.socket, opened.heard, self.longest_silence())))
+        Ok((commands, SharedConnection::new(driver, opened.socket, opened.heard, self.longest_silence())))
     }
 
     fn login_failed(&self, error: RedisError) -> Error {

@@ -7,8 +7,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::backend::redis::config::Address;
+use crate::caller_driven::socket::{Heard, Socket, notice_loss, waitable};
 use crate::error::{Error, ErrorKind, Result};
-use crate::socket::{Heard, Socket, notice_loss, waitable};
 use crate::tls::{self, Tls};
 
 /// A byte stream in both directions.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use crate::backend::Reply;
+use crate::caller_driven::blocking;
 use crate::error::Result;
-use crate::patience;
 use crate::wakeups::unpoisoned;
 
 /// Requests to several nodes that are under way.
@@ -49,7 +49,7 @@ impl<T> Fanout<T> {
         if let Some(first) = self.ready.pop_front() {
             return Poll::Ready(Some(first));
         }
-        patience::impatient(|| {
+        blocking::impatient(|| {
             self.pending.retain_mut(|(node, request)| match request.as_mut().poll(context) {
                 Poll::Ready(answer) => {
                     self.ready.push_back((*node, answer));

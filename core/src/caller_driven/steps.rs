@@ -1,8 +1,7 @@
-//! Caller-driven work: it is done on the thread that waits for it.
+//! Work of several requests that is done on the thread that waits for it.
 //!
-//! Handing every verb to the client's own thread would cost two hops between threads, which take longer
-//! than a request to an agent on the same host. So the caller does the work itself; the client's thread
-//! goes on with it if the caller went away, or does not get to run.
+//! The client's own thread goes on with it if the caller went away, or does not get to run: one of several requests must
+//! not be the last.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +13,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::backend::Reply;
 use crate::clock::Instant;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::wakeups::unpoisoned;
@@ -65,7 +63,7 @@ impl Drop for Caller<'_> {
 
 /// The work of one client that its callers do.
 #[derive(Default)]
-pub(crate) struct CallerDriven(Mutex<Open>);
+pub(crate) struct CallerSteps(Mutex<Open>);
 
 #[derive(Default)]
 struct Open {
@@ -74,14 +72,14 @@ struct Open {
     watched: bool,
 }
 
-impl CallerDriven {
-    /// Does `work` to its end, whoever has to.
+impl CallerSteps {
+    /// Does `work` to its end, on this thread or in the background.
     ///
     /// Errors: `canceled` with effect `maybe` if the client was closed meanwhile.
     pub(crate) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         runtime: &Handle,
-        work: Reply<T>,
+        work: Pin<Box<dyn Future<Output = Result<T>> + Send + 'static>>,
     ) -> Result<T> {
         // What comes of it goes by here, so that all else is there once and not for every kind of answer.
         let answer = Arc::new(Mutex::new(None));
@@ -105,7 +103,8 @@ impl CallerDriven {
         match end.await {
             Ok(End::Done) => Ok(()),
             Ok(End::Panicked) => {
-                let error = Error::new(ErrorKind::Internal, "a step at Consul panicked; please report this");
+                let error =
+                    Error::new(ErrorKind::Internal, "a step at the store panicked; please report this");
                 Err(error.with_effect(Effect::Maybe))
             }
             Err(_) => Err(closed()),
@@ -144,7 +143,7 @@ impl CallerDriven {
 }
 
 /// Looks after the work of a client until there have been none for a while.
-async fn step_in(pieces: Arc<CallerDriven>) {
+async fn step_in(pieces: Arc<CallerSteps>) {
     let mut in_vain = 0;
     loop {
         tokio::time::sleep(STEP_IN_AFTER).await;
@@ -175,10 +174,7 @@ mod tests {
     use super::*;
     use crate::service::Service;
 
-    fn stalled_after_one_poll(
-        pieces: &Arc<CallerDriven>,
-        service: &Service,
-    ) -> (bool, oneshot::Receiver<()>) {
+    fn stalled_after_one_poll(pieces: &Arc<CallerSteps>, service: &Service) -> (bool, oneshot::Receiver<()>) {
         let (tell, told) = oneshot::channel();
         let work = async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -204,7 +200,7 @@ mod tests {
     #[test]
     fn the_background_finishes_what_was_dropped() {
         let (pieces, service) =
-            (Arc::<CallerDriven>::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
+            (Arc::<CallerSteps>::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
         let (tell, told) = oneshot::channel();
         let work = async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -220,7 +216,7 @@ mod tests {
     #[test]
     fn what_is_done_at_once_needs_no_other_thread_and_a_panic_becomes_an_error() {
         let (pieces, service) =
-            (Arc::<CallerDriven>::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
+            (Arc::<CallerSteps>::default(), Service::start(Arc::new(crate::clock::SystemClock)).unwrap());
         let here = std::thread::current().id();
         let work = async move { Ok(std::thread::current().id() == here) };
         assert!(pollster::block_on(pieces.run(service.handle(), Box::pin(work))).unwrap());

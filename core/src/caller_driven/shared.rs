@@ -1,10 +1,8 @@
-//! A connection whose I/O is done by whoever waits for its answer.
+//! A connection that many requests share, whose I/O is done by the callers that wait for answers.
 //!
-//! The redis crate hands out a connection and a *driver*, a future that does its reading and
-//! writing. Usually the driver is a task of its own, and every request costs two wake-ups of another
-//! thread, which on a local network take longer than the network. Here the caller polls the driver
-//! itself while it waits: it writes its request and reads its answer without a hop. A background
-//! task only steps in when nobody waits, or when the one whose turn it is does not get to run.
+//! A client library hands out a connection and a *driver*, a future that does its reading and writing. A caller polls
+//! the driver itself while it waits. A background task steps in when no caller waits, or when the one whose turn it is
+//! does not get to run.
 //!
 //! The background task also gives up a connection on which requests go unanswered and nothing else comes in: a
 //! firewall or NAT that drops an established flow tells neither end.
@@ -16,9 +14,9 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use crate::caller_driven::blocking;
+use crate::caller_driven::socket::{Heard, Socket};
 use crate::clock::Instant;
-use crate::patience;
-use crate::socket::{Heard, Socket};
 use crate::wakeups::unpoisoned;
 
 /// How long an answer can lie unread because the caller that was woken for it does not get to run.
@@ -28,7 +26,7 @@ type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Lets callers share the driving of one connection.
 #[derive(Clone)]
-pub(crate) struct Driven {
+pub(crate) struct SharedConnection {
     driver: Arc<Mutex<Option<Driver>>>,
     hub: Arc<Hub>,
     /// Where a thread in a blocking call waits for its answer.
@@ -99,7 +97,7 @@ impl Hub {
     }
 }
 
-impl Driven {
+impl SharedConnection {
     pub(crate) fn new(
         driver: impl Future<Output = ()> + Send + 'static,
         socket: Option<Arc<Socket>>,
@@ -195,7 +193,7 @@ impl Driven {
     /// In a blocking call, blocks until there is something to read. Not while others wait too: their
     /// requests would wait with this thread.
     fn wait_at_the_socket(&self) -> bool {
-        let limit = patience::at_a_socket();
+        let limit = blocking::at_a_socket();
         let Some(socket) = self.socket.as_ref().filter(|_| !limit.is_zero() && self.waiting() == 0) else {
             return false;
         };
@@ -274,7 +272,7 @@ impl Driven {
             let silent = silence.went_on(passed, self.heard.count(), self.owes_an_answer(), self.limit);
             self.hub.silent_ms.store(silent.as_millis() as u64, Ordering::Relaxed);
             if silent >= self.limit {
-                tracing::debug!(?silent, "a connection to Redis does not answer; it is given up");
+                tracing::debug!(?silent, "a connection does not answer; it is given up");
                 self.end();
                 return;
             }
