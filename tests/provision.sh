@@ -3,8 +3,8 @@
 #
 # Debian and its relatives only (apt-get); elsewhere it says what to install by hand.
 
-# The oldest Rust that builds the whole workspace: `rust-version` in inspector/Cargo.toml. Without the
-# window, and for the library, 1.90 is enough.
+# The oldest Rust that builds the whole workspace: `rust-version` in inspector/window/Cargo.toml. Without
+# the window, 1.90 is enough.
 readonly MIN_RUST=1.95
 
 # The oldest Node that the package `polylatch` supports: `engines` in bindings/node/npm/package.json.

@@ -1,0 +1,68 @@
+//! `polylatch record`: readings into a file that the window plays back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::RecordArgs;
+use super::paint::say;
+use super::store::{Failure, Store};
+use super::watch::terminal::asked_to_end;
+use crate::exit;
+use host::files::Recorder;
+use host::poll::{Poller, Target, Told, ViewerClock};
+use model::text::{count, harmless};
+use model::{Connection, ConnectionId, Environment, Report};
+
+pub(super) async fn record(url: Option<&str>, args: &RecordArgs) -> Result<u8, Failure> {
+    let store = Store::open(url, None).await?;
+    let id = ConnectionId::new("store");
+    let connection = Connection {
+        id: id.clone(),
+        shown_url: store.client.url_for_display().to_owned(),
+        command: store.command.clone(),
+        environment: Environment::Development,
+        read_only: true,
+    };
+    let clock = ViewerClock::start();
+    let mut recorder = Recorder::create(&args.file, &[connection], clock.now_ms())
+        .map_err(|error| Failure::new(exit::SYSTEM, harmless(&error)))?;
+    let news = Arc::<Notify>::default();
+    let wake = Arc::clone(&news);
+    let (poller, told) = Poller::start(clock, Arc::new(move || wake.notify_one()))?;
+    let mut target = Target::new(id, url.unwrap_or_default()).evenly(args.every);
+    (target.prefix, target.read_only) = (args.prefix.clone(), true);
+    poller.watch(target);
+    say(&format!("recording {} into {}; Ctrl-C ends it", store.shown_url(), args.file.display()));
+
+    let end = tokio::time::sleep(args.time.unwrap_or(Duration::MAX / 4));
+    let (mut end, mut ended) = (std::pin::pin!(end), std::pin::pin!(asked_to_end()));
+    let (mut readings, mut in_trouble) = (0, false);
+    loop {
+        tokio::select! {
+            () = &mut end => break,
+            () = &mut ended => break,
+            interrupt = tokio::signal::ctrl_c() => {
+                interrupt?;
+                break;
+            }
+            () = news.notified() => {}
+        }
+        for told in told.try_iter() {
+            let Told::Update(update) = told else { continue };
+            recorder.update(&update)?;
+            match update.report {
+                Report::Seen(_) => (readings, in_trouble) = (readings + 1, false),
+                Report::Failed { message, .. } if !in_trouble => {
+                    say(&format!("not known for now: {}", harmless(&message)));
+                    in_trouble = true;
+                }
+                Report::Failed { .. } => {}
+            }
+        }
+    }
+    let readings = count(readings, "reading", "readings");
+    say(&format!("{readings}, {} kB in {}", recorder.bytes().div_ceil(1_024), args.file.display()));
+    Ok(0)
+}

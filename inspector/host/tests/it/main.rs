@@ -1,0 +1,3 @@
+//! What the programs use of this machine, on real stores.
+
+mod poll;

@@ -1,0 +1,77 @@
+//! An event in words.
+
+use polylatch::ClientId;
+use polylatch::inspect::{Event, EventKind};
+
+use super::text::{clock_time, harmless, span};
+
+/// One event as a line: when, what, which lock, who. What `who` returns must be harmless.
+pub fn line(event: &Event, now_ms: u64, who: impl Fn(&ClientId) -> String) -> String {
+    let at = clock_time(event.at_ms, now_ms);
+    let (word, detail) = told(&event.kind);
+    let who = event.client.as_ref().map_or_else(|| "another program".into(), who);
+    let label =
+        if event.label.is_empty() { String::new() } else { format!(" \"{}\"", harmless(&event.label)) };
+    let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+    format!("{at}  {word:<10}  {}  {who}{label}{detail}", harmless(&event.lock))
+}
+
+fn told(kind: &EventKind) -> (&'static str, String) {
+    match kind {
+        EventKind::Waiting { position: 0 } => ("waits", "next in line".into()),
+        EventKind::Waiting { position } => ("waits", format!("{position} before it")),
+        EventKind::StoppedWaiting => ("left line", String::new()),
+        EventKind::Granted { fencing_token: Some(token) } => ("granted", format!("token {token}")),
+        EventKind::Granted { fencing_token: None } => ("granted", String::new()),
+        EventKind::Converted { mode, fencing_token } => {
+            let token = fencing_token.map(|token| format!(", token {token}")).unwrap_or_default();
+            ("converted", format!("to {mode}{token}"))
+        }
+        EventKind::Renewed { renewals } => ("renewed", format!("{renewals}x")),
+        EventKind::Endangered { remaining_ms } => {
+            ("endangered", format!("the renewal is late, {} left", span(*remaining_ms)))
+        }
+        EventKind::Released => ("released", String::new()),
+        EventKind::Expired => ("expired", String::new()),
+        EventKind::Broken { by, reason } => {
+            ("broken", format!("by {}: \"{}\"", harmless(by), harmless(reason)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polylatch::FencingToken;
+
+    use super::*;
+    use crate::NoHostFacts;
+    use crate::findings::Evidence;
+
+    #[test]
+    fn an_event_is_one_harmless_line() {
+        let snapshot = polylatch::inspect::Snapshot {
+            backend: "memory".into(),
+            taken_at_ms: 1_795_131_062_000,
+            round_trip: std::time::Duration::ZERO,
+            requests: 1,
+            locks: vec![],
+            clients: vec![],
+            audit: vec![],
+            truncated: false,
+            troubles: Vec::new(),
+        };
+        let evidence = Evidence::new(&snapshot, &NoHostFacts, "polylatch");
+        let mut event = Event {
+            at_ms: snapshot.taken_at_ms,
+            lock: "a\nb".into(),
+            client: None,
+            label: "x\u{1b}".into(),
+            kind: EventKind::Granted { fencing_token: Some(FencingToken::new(7)) },
+        };
+        let text = r#"23:31:02  granted     a\u{a}b  another program "x\u{1b}": token 7"#;
+        let who = |id: &ClientId| evidence.who(id);
+        assert_eq!(line(&event, snapshot.taken_at_ms, who), text);
+        event.kind = EventKind::Broken { by: "eve\u{9b}".into(), reason: "\u{202e}".into() };
+        assert!(!line(&event, snapshot.taken_at_ms, who).chars().any(crate::text::is_treacherous));
+    }
+}

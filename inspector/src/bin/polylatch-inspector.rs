@@ -1,5 +1,0 @@
-//! The program `polylatch-inspector`: the desktop window.
-
-fn main() -> std::process::ExitCode {
-    polylatch_inspector::window::main()
-}
