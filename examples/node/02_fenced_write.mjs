@@ -23,10 +23,10 @@ const client = await connect(process.env.POLYLATCH_URL ?? 'memory:fenced-write')
 const account = new Account();
 
 // Without renewal this lease ends as it does for a holder whose whole process stands still.
-const paused = await client.lock('account/7', { lease: 200, renew: false });
+const paused = await client.lock('account/7', { lease: 200, renew: false }).acquire();
 console.log(`first holder has token ${paused.fencingToken} and is paused`);
 
-const next = await client.lock('account/7', { wait: 5_000 });
+const next = await client.lock('account/7', { wait: 5_000 }).acquire();
 account.set(150, next.fencingToken);
 console.log(`second holder has token ${next.fencingToken} and wrote 150`);
 

@@ -9,12 +9,14 @@ import { connect } from 'polylatch';
 const client = await connect(process.env.POLYLATCH_URL ?? 'memory:long-job');
 
 // A short lease frees the lock soon after a crash; renewal keeps it as long as the work moves on.
-const guard = await client.lock('reports/nightly', {
-  label: 'nightly report',
-  lease: 1_200,
-  beatEvery: 1_000,
-  maxHold: 60_000,
-});
+const guard = await client
+  .lock('reports/nightly', {
+    label: 'nightly report',
+    lease: 1_200,
+    beatEvery: 1_000,
+    maxHold: 60_000,
+  })
+  .acquire();
 for (let page = 1; page <= 8; page += 1) {
   await sleep(200);
   guard.beat();

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { connect, LeaseLostError } from 'polylatch';
 
 const client = await connect(process.env.POLYLATCH_URL ?? 'memory:lost-lease');
-const guard = await client.lock('import', { lease: 1_000 });
+const guard = await client.lock('import', { lease: 1_000 }).acquire();
 
 // Meanwhile an operator ends the lease, naming the token that was looked at.
 async function operator() {

@@ -51,7 +51,7 @@ async function take(client) {
   show('waiting');
   ended = new AbortController();
   try {
-    guard = await client.lock(NAME, { lease: LEASE, label: 'a page', signal: ended.signal });
+    guard = await client.lock(NAME, { lease: LEASE, label: 'a page' }).acquire({ signal: ended.signal });
   } catch (error) {
     show('free', error.message);
     return;

@@ -58,7 +58,7 @@ async function aLife(browser, t, [store, query, connected, reason]) {
 
   // Somebody in Node holds it: the page waits, and enters when it is given back.
   const client = await connected();
-  const held = await client.lock(NAME, { label: 'a process' });
+  const held = await client.lock(NAME, { label: 'a process' }).acquire();
   await page.click('#take');
   await state(page, 'waiting');
   await listed(page, /waits/);
@@ -67,7 +67,7 @@ async function aLife(browser, t, [store, query, connected, reason]) {
   const token = BigInt(await text(page, 'token'));
   assert.ok(token > held.fencingToken);
   await listed(page, /this page.*holds/);
-  assert.equal(await client.tryLock(NAME), null);
+  assert.equal(await client.lock(NAME).tryAcquire(), null);
   await shoot('held');
 
   // An operator breaks it: the page is told.
@@ -82,7 +82,7 @@ async function aLife(browser, t, [store, query, connected, reason]) {
   await state(page, 'held');
   await page.click('#give');
   await state(page, 'free');
-  await (await client.lock(NAME, { wait: 0 })).release();
+  await (await client.lock(NAME, { wait: 0 }).acquire()).release();
   await client.close();
   assert.deepEqual(page.complaints, []);
   await page.close();

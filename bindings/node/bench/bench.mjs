@@ -88,7 +88,7 @@ async function calls() {
   const rust = [];
   const locks = {
     async acquire(name) {
-      const guard = await client.lock(name);
+      const guard = await client.lock(name).acquire();
       return () => guard.release();
     },
   };
@@ -100,7 +100,7 @@ async function calls() {
   row('polylatch', 'µs', ours);
   const over = ours.map((value, index) => (value - rust[index]) / 2);
   row('over the Rust API, per call', 'µs', over);
-  const guard = await client.lock('check');
+  const guard = await client.lock('check').acquire();
   const started = process.hrtime.bigint();
   for (let index = 0; index < 100_000; index += 1) guard.check();
   console.log(`  check(): ${(Number(process.hrtime.bigint() - started) / 1e5).toFixed(0)} ns`);

@@ -251,4 +251,4 @@ class GuardSet {
   }
 }
 
-module.exports = { Guard, GuardSet };
+module.exports = { Guard, GuardSet, SHOWN };

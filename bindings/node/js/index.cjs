@@ -1,8 +1,9 @@
 'use strict';
 
-const { Client, RwLock, Semaphore } = require('./client.cjs');
+const { Client } = require('./client.cjs');
 const { connect } = require('./connect.cjs');
 const { Guard, GuardSet } = require('./guard.cjs');
+const { Acquirable, Lock, LockAll, RwLock, Semaphore } = require('./lock.cjs');
 const { FencedUpdate } = require('./fenced.cjs');
 const { TokenGate } = require('./gate.cjs');
 const { observeWithOpenTelemetry, registerWithPromClient } = require('./metrics.cjs');
@@ -10,7 +11,10 @@ const { errorOf: _, wrongType: __, canceled: ___, ...errors } = require('./error
 
 module.exports = {
   connect,
+  Acquirable,
   Client,
+  Lock,
+  LockAll,
   RwLock,
   Semaphore,
   Guard,

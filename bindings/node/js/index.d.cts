@@ -2,7 +2,7 @@
 // Distributed locks whose holder always knows, conservatively, whether it still holds them.
 // All times are milliseconds.
 
-/** Options of one acquisition. What is missing is the client's, or the core's, to say. */
+/** Options of a lock. Those that are missing are the client's, or the core's, to say. */
 export interface LockOptions {
   /**
    * Length of the lease: 100 ms to 24 h, 15 s unless the client says otherwise. Shorter: a dead holder is
@@ -23,12 +23,13 @@ export interface LockOptions {
   fifo?: boolean | undefined;
   /** With `false`, the lease is never renewed and ends after its full length. */
   renew?: boolean | undefined;
+}
+
+/** Options of a call that acquires. */
+export interface CallOptions {
   /** Ends the wait: the promise is rejected with the signal's reason, and nothing stays held. */
   signal?: AbortSignal | undefined;
 }
-
-/** Options of an acquisition that does not wait. */
-export type TryOptions = Omit<LockOptions, 'wait'>;
 
 /**
  * How to connect. Beside these, every option that could stand in the URL, in camel case: `lease`, `poll`,
@@ -166,26 +167,81 @@ export class GuardSet implements AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** A lock that many may read or one may write. Readers and writers stand in one line. */
+/**
+ * What `await client.lock(name)` would be, if it were not rejected: the lock is named, not acquired. Call
+ * {@link Acquirable.acquire}.
+ */
+export interface NamedNotAcquired {
+  readonly named: 'call acquire()';
+}
+
+/**
+ * What can be acquired, any number of times: {@link Lock} and {@link LockAll}. Nothing is sent before. A lock is not its
+ * guard: to use it as one (`release`, `fencingToken`, `await using`) is a `TypeError` with the code `invalid_argument`.
+ */
+export abstract class Acquirable<Held> {
+  protected constructor();
+  /**
+   * Acquires it, waiting as long as the options of the lock say. While it waits, the process stays alive.
+   * @throws {WaitTimeoutError} with the holder; {@link NameConflictError} if the name holds foreign data;
+   * {@link InvalidArgumentError}, {@link UnsupportedError}; {@link BackendUnavailableError} or
+   * {@link BackendRejectedError} if the store fails; {@link CanceledError} when the client is closed.
+   */
+  acquire(options?: CallOptions): Promise<Held>;
+  /** Acquires it if it is free and no waiter is queued; `null` if not. Does not wait. */
+  tryAcquire(options?: CallOptions): Promise<Held | null>;
+  /**
+   * Acquires it, runs `work`, and releases it, whether the work succeeds or not. If the lease was lost meanwhile and the
+   * work did not fail, the promise is rejected with the {@link LeaseLostError}.
+   */
+  withLock<T>(work: (guard: Held) => T | PromiseLike<T>): Promise<T>;
+  withLock<T>(options: CallOptions | undefined, work: (guard: Held) => T | PromiseLike<T>): Promise<T>;
+  /**
+   * Rejects: a lock that is awaited is not acquired. So an async function that returns a lock rejects, too; return an
+   * object or a function that has the lock instead.
+   */
+  // biome-ignore lint/suspicious/noThenProperty: so that `await client.lock(name)` fails
+  then<A = never, B = never>(
+    fulfilled?: ((lock: NamedNotAcquired) => A | PromiseLike<A>) | null,
+    rejected?: ((error: TypeError) => B | PromiseLike<B>) | null,
+  ): Promise<B>;
+}
+
+/** One lock to acquire: a name, a mode and options. */
+export class Lock extends Acquirable<Guard> {
+  private constructor();
+  readonly name: string;
+}
+
+/** Several locks to acquire, all or none, in the order of their names. */
+export class LockAll extends Acquirable<GuardSet> {
+  private constructor();
+  /** The locks' names, as they were given. */
+  readonly names: string[];
+}
+
+/** A lock that several may read or one may write. Readers and writers wait in one queue. */
 export class RwLock {
   private constructor();
   readonly name: string;
-  /** Acquires the lock beside other readers. */
-  read(options?: LockOptions): Promise<Guard>;
-  /** Acquires the lock alone. */
-  write(options?: LockOptions): Promise<Guard>;
-  tryRead(options?: TryOptions): Promise<Guard | null>;
-  tryWrite(options?: TryOptions): Promise<Guard | null>;
+  /** The lock beside other readers. */
+  read(): Lock;
+  /** The lock alone. */
+  write(): Lock;
 }
 
 /** A lock with a number of permits, 1 to 1 000. Every permit is a lease. */
 export class Semaphore {
   private constructor();
   readonly name: string;
-  readonly permits: number;
-  /** Acquires some of the permits (one, if it is not said), all or none. */
-  acquire(count?: number, options?: LockOptions): Promise<Guard>;
-  tryAcquire(count?: number, options?: TryOptions): Promise<Guard | null>;
+  /** How many permits there are. */
+  readonly capacity: number;
+  /** Some of the permits (one by default) as a lock: all or none, under one lease. */
+  permits(count?: number): Lock;
+  /** Short for `permits(count).acquire(options)`. */
+  acquire(count?: number, options?: CallOptions): Promise<Guard>;
+  /** Short for `permits(count).tryAcquire(options)`. */
+  tryAcquire(count?: number, options?: CallOptions): Promise<Guard | null>;
 }
 
 /** How many durations fell into which range. */
@@ -202,7 +258,7 @@ export interface Histogram {
 /** What one client has done since it was made. Counts only grow; `waiting` and `held` are of now. */
 export interface Stats {
   backend: string;
-  /** From the call of `lock` until it was held, of the calls that got it. */
+  /** From the call of `acquire` until the lock was held, of the calls that acquired it. */
   wait: Histogram;
   /** From the grant of a lease to its release or loss. */
   hold: Histogram;
@@ -235,7 +291,7 @@ export interface Capability {
   expiry: boolean;
   /** There are read-write locks and semaphores. */
   sharing: boolean;
-  /** `tryLockAll` takes the whole set in one step. */
+  /** `lockAll(names).tryAcquire()` takes the whole set in one step. */
   atomicSets: boolean;
   fencing: FenceQuality;
   minLease: number;
@@ -350,30 +406,24 @@ export class Client implements AsyncDisposable {
    */
   prometheus(labels?: Record<string, string>): string;
   /**
-   * Acquires a lock, waiting as long as the options say. While it waits, the process stays alive.
-   * @throws {WaitTimeoutError} with who holds it; {@link NameConflictError} if foreign data stands under the
-   * name; {@link BackendUnavailableError} or {@link BackendRejectedError} if the store fails.
+   * Names a lock. Nothing is sent before {@link Lock.acquire}; `await client.lock(name)` is rejected.
+   * @throws {TypeError} for a wrong type or an unknown option; {@link InvalidArgumentError} for a number that is no length
+   * of time. The ranges, which depend on the store, are checked when it is acquired.
    */
-  lock(name: string, options?: LockOptions): Promise<Guard>;
-  /** Acquires a lock if it is free and nobody stands in line; `null` if not. */
-  tryLock(name: string, options?: TryOptions): Promise<Guard | null>;
-  /**
-   * Runs `work` under the lock and gives it back, whatever comes of it. If the lease was lost meanwhile and
-   * the work did not fail for it, the promise is rejected with the {@link LeaseLostError}.
-   */
+  lock(name: string, options?: LockOptions): Lock;
+  /** Runs `work` under the lock: short for `lock(name, options).withLock({ signal }, work)`. */
   withLock<T>(
     name: string,
-    options: LockOptions | undefined,
+    options: (LockOptions & CallOptions) | undefined,
     work: (guard: Guard) => T | PromiseLike<T>,
   ): Promise<T>;
   withLock<T>(name: string, work: (guard: Guard) => T | PromiseLike<T>): Promise<T>;
-  /** Names a lock that many may read or one may write. Nothing is sent. */
-  rwLock(name: string): RwLock;
-  /** Names a lock with this many permits, 1 to 1 000. Nothing is sent. */
-  semaphore(name: string, permits: number): Semaphore;
-  /** Acquires several locks, all or none, in the order of their names. */
-  lockAll(names: readonly string[], options?: LockOptions): Promise<GuardSet>;
-  tryLockAll(names: readonly string[], options?: TryOptions): Promise<GuardSet | null>;
+  /** Names a lock that several may read or one may write; the options are those of {@link Client.lock}. */
+  rwLock(name: string, options?: LockOptions): RwLock;
+  /** Names a lock with this many permits, 1 to 1 000; the options are those of {@link Client.lock}. */
+  semaphore(name: string, permits: number, options?: LockOptions): Semaphore;
+  /** Names several locks; `wait` is for all of them together, the other options are for each. */
+  lockAll(names: readonly string[], options?: LockOptions): LockAll;
   /** Reads who holds and who waits. Changes nothing. */
   inspect(query?: Query): Promise<Snapshot>;
   /** Ends somebody's lease if it still has the expected token. The next waiter gets the lock at once. */

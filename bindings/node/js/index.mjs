@@ -5,7 +5,10 @@ const polylatch = createRequire(import.meta.url)('./index.cjs');
 
 export const {
   connect,
+  Acquirable,
   Client,
+  Lock,
+  LockAll,
   RwLock,
   Semaphore,
   Guard,

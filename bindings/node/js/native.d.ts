@@ -23,6 +23,13 @@ export class NativeClient {
   capability(): string;
   stats(): string;
   prometheus(labels: string[]): any;
+  checkLengths(
+    lease: number | undefined,
+    wait: number | undefined,
+    maxHold: number | undefined,
+    beatEvery: number | undefined,
+  ): Fault | undefined;
+  checkCount(what: string, count: number): Fault | undefined;
 }
 
 /** One held lock, as `held.cjs` has it here, and the part in Rust itself in `polylatch-wasm`. */

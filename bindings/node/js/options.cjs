@@ -3,7 +3,7 @@
 
 const { wrongType } = require('./errors.cjs');
 
-/** @type {Record<string, 'number' | 'string' | 'boolean' | 'signal'>} */
+/** @type {Record<string, 'number' | 'string' | 'boolean'>} */
 const LOCK_OPTIONS = {
   lease: 'number',
   wait: 'number',
@@ -13,8 +13,10 @@ const LOCK_OPTIONS = {
   beatEvery: 'number',
   fifo: 'boolean',
   renew: 'boolean',
-  signal: 'signal',
 };
+
+/** What a call that may wait takes. */
+const CALL_OPTIONS = ['signal'];
 
 /** @param {unknown} value */
 function shown(value) {
@@ -70,41 +72,66 @@ function mustBeSignal(value) {
 }
 
 /**
- * Checks the options of one acquisition. Returns what the native part takes, and the signal.
+ * Checks the options of a lock. Returns what the native part takes.
  * @param {unknown} given
- * @param {boolean} [waits] whether `wait` can be said
- * @returns {{ native: Record<string, any> | undefined, signal: AbortSignal | undefined }}
+ * @returns {Record<string, any> | undefined}
  */
-function lockOptions(given, waits = true) {
-  if (given === undefined) return { native: undefined, signal: undefined };
+function lockOptions(given) {
+  if (given === undefined) return undefined;
   mustBeObject('options', given);
   /** @type {Record<string, any>} */
   const native = {};
-  let signal;
   for (const key of Object.keys(/** @type {object} */ (given))) {
     const value = /** @type {any} */ (given)[key];
     const type = Object.hasOwn(LOCK_OPTIONS, key) ? LOCK_OPTIONS[key] : undefined;
-    if (type === undefined || (key === 'wait' && !waits)) throw unknownOption(key, waits);
-    if (value === undefined) continue;
-    if (type === 'signal') {
-      signal = mustBeSignal(value);
-    } else {
-      if (type === 'string') mustBeText(key, value);
-      else mustBe(key, value, type);
-      // Waiting for ever is the core's own way, not a length of time.
-      if (key !== 'wait' || value !== Number.POSITIVE_INFINITY) native[key] = value;
+    if (type === undefined) {
+      const hint = key === 'signal' ? ' (it ends a wait, so acquire({ signal }) takes it)' : '';
+      throw unknownOption(key, hint, Object.keys(LOCK_OPTIONS));
     }
+    if (value === undefined) continue;
+    if (type === 'string') mustBeText(key, value);
+    else mustBe(key, value, type);
+    // The core waits without limit by default; infinity is no length of time.
+    if (key !== 'wait' || value !== Number.POSITIVE_INFINITY) native[key] = value;
   }
-  return { native, signal };
+  return native;
+}
+
+/**
+ * Checks the options of a call that acquires. Returns the signal.
+ * @param {unknown} given
+ * @returns {AbortSignal | undefined}
+ */
+function callSignal(given) {
+  if (given === undefined) return undefined;
+  mustBeObject('options', given);
+  for (const key of Object.keys(/** @type {object} */ (given))) {
+    if (CALL_OPTIONS.includes(key)) continue;
+    const hint = Object.hasOwn(LOCK_OPTIONS, key) ? ` (client.lock(name, { ${key} }) takes it)` : '';
+    throw unknownOption(key, hint, CALL_OPTIONS);
+  }
+  const { signal } = /** @type {any} */ (given);
+  return signal === undefined ? undefined : mustBeSignal(signal);
+}
+
+/**
+ * Separates the options of a lock from those of the call that acquires it.
+ * @param {unknown} given
+ * @returns {[unknown, { signal?: unknown } | undefined]}
+ */
+function callOptionsApart(given) {
+  if (given === undefined) return [undefined, undefined];
+  mustBeObject('options', given);
+  const { signal, ...ofLock } = /** @type {any} */ (given);
+  return [ofLock, { signal }];
 }
 
 /**
  * @param {string} key
- * @param {boolean} waits
+ * @param {string} hint
+ * @param {string[]} known
  */
-function unknownOption(key, waits) {
-  const known = Object.keys(LOCK_OPTIONS).filter((known) => waits || known !== 'wait');
-  const hint = key === 'wait' ? ' (trying does not wait)' : '';
+function unknownOption(key, hint, known) {
   return wrongType(`there is no option ${JSON.stringify(key)} here${hint}; there are ${known.join(', ')}`);
 }
 
@@ -155,10 +182,18 @@ function mustBeToken(what, value) {
  */
 function onlyKnown(given, known) {
   for (const key of Object.keys(given)) {
-    if (!known.includes(key)) {
-      throw wrongType(`there is no option ${JSON.stringify(key)} here; there are ${known.join(', ')}`);
-    }
+    if (!known.includes(key)) throw unknownOption(key, '', known);
   }
 }
 
-module.exports = { lockOptions, connectOptions, mustBe, mustBeText, mustBeObject, mustBeToken, onlyKnown };
+module.exports = {
+  callOptionsApart,
+  callSignal,
+  connectOptions,
+  lockOptions,
+  mustBe,
+  mustBeObject,
+  mustBeText,
+  mustBeToken,
+  onlyKnown,
+};

@@ -32,29 +32,26 @@ function found(map, what, name) {
   return value;
 }
 
-function options(given, signal) {
+function options(given) {
   const entries = Object.entries(given ?? {}).map(([key, value]) => {
     if (!(key in OPTIONS)) throw new Error(`there is no option ${key}`);
     return [OPTIONS[key], value];
   });
-  return { ...Object.fromEntries(entries), signal };
+  return Object.fromEntries(entries);
 }
 
-function acquire({ client, op, lock, mode, options: given }, signal) {
+function named({ client, lock, mode, options: given }) {
   const of = found(clients, 'client', client);
-  const how = options(given, signal);
-  const waits = op === 'acquire';
+  const how = options(given);
   switch (mode.kind) {
     case 'mutex':
-      return waits ? of.lock(lock, how) : of.tryLock(lock, how);
+      return of.lock(lock, how);
     case 'read':
-      return waits ? of.rwLock(lock).read(how) : of.rwLock(lock).tryRead(how);
+      return of.rwLock(lock, how).read();
     case 'write':
-      return waits ? of.rwLock(lock).write(how) : of.rwLock(lock).tryWrite(how);
-    case 'permits': {
-      const semaphore = of.semaphore(lock, mode.capacity);
-      return waits ? semaphore.acquire(mode.count, how) : semaphore.tryAcquire(mode.count, how);
-    }
+      return of.rwLock(lock, how).write();
+    case 'permits':
+      return of.semaphore(lock, mode.capacity, how).permits(mode.count);
     default:
       throw new Error(`there is no mode ${mode.kind}`);
   }
@@ -106,14 +103,14 @@ async function serve(request, signal) {
       return { capability: client.capability };
     }
     case 'acquire':
+      return kept(request.guard, await named(request).acquire({ signal }));
     case 'try':
-      return kept(request.guard, await acquire(request, signal));
+      return kept(request.guard, await named(request).tryAcquire({ signal }));
     case 'lock_all':
     case 'try_all': {
-      const client = found(clients, 'client', request.client);
-      const how = options(request.options, signal);
-      const all = request.op === 'lock_all' ? client.lockAll : client.tryLockAll;
-      return keptSet(request.guard, await all.call(client, request.locks, how));
+      const all = found(clients, 'client', request.client).lockAll(request.locks, options(request.options));
+      const set = await (request.op === 'lock_all' ? all.acquire({ signal }) : all.tryAcquire({ signal }));
+      return keptSet(request.guard, set);
     }
     case 'release':
       await guard().release();

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use napi::bindgen_prelude::Either;
 use napi_derive::napi;
 use polylatch::Polylatch;
-use polylatch_bridge::{Route, stats};
+use polylatch_bridge::{Failure, Route, stats};
 
 use crate::failure::Fault;
+use crate::options::{Options, whole};
 
 /// A connected client. Every guard holds it too, so that it can be closed as long as one is left.
 #[napi]
@@ -47,10 +48,36 @@ impl NativeClient {
         }
     }
 
+    /// Nothing, or which of a lock's lengths of time, in milliseconds, is no such length.
+    #[napi(catch_unwind)]
+    pub fn check_lengths(
+        &self,
+        lease: Option<f64>,
+        wait: Option<f64>,
+        max_hold: Option<f64>,
+        beat_every: Option<f64>,
+    ) -> Either<Fault, ()> {
+        let options = Options { lease, wait, max_hold, beat_every, ..Options::default() };
+        checked(options.checked())
+    }
+
+    /// Nothing, or why a number of permits is no count.
+    #[napi(catch_unwind)]
+    pub fn check_count(&self, what: String, count: f64) -> Either<Fault, ()> {
+        checked(whole(&what, count))
+    }
+
     /// What this store can do, as JSON.
     #[napi(catch_unwind)]
     pub fn capability(&self) -> napi::Result<String> {
         serde_json::to_string(self.client.capability())
             .map_err(|error| napi::Error::from_reason(format!("the capability is no JSON: {error}")))
+    }
+}
+
+fn checked<T>(checked: Result<T, Failure>) -> Either<Fault, ()> {
+    match checked {
+        Ok(_) => Either::B(()),
+        Err(failure) => Either::A(failure.into()),
     }
 }

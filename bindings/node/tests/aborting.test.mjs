@@ -21,13 +21,13 @@ for (const [store, url] of await stores()) {
 
     test('an aborted wait is rejected with the signal’s reason and leaves the line', () =>
       two(async (one, other, name) => {
-        const held = await one.lock(name);
+        const held = await one.lock(name).acquire();
         const controller = new AbortController();
         let heard = 0;
         controller.signal.onabort = () => {
           heard += 1;
         };
-        const waiting = other.lock(name, { signal: controller.signal });
+        const waiting = other.lock(name).acquire({ signal: controller.signal });
         await eventually('it waits', async () => (await one.inspect({ name })).locks[0].waiters.length === 1);
         const reason = new Error('enough');
         controller.abort(reason);
@@ -41,15 +41,19 @@ for (const [store, url] of await stores()) {
 
     test('a signal that was aborted before is respected', () =>
       two(async (one, _other, name) => {
-        await assert.rejects(one.lock(name, { signal: AbortSignal.abort() }), { name: 'AbortError' });
-        await assert.rejects(one.tryLock(name, { signal: AbortSignal.abort() }), { name: 'AbortError' });
+        await assert.rejects(one.lock(name).acquire({ signal: AbortSignal.abort() }), { name: 'AbortError' });
+        await assert.rejects(one.lock(name).tryAcquire({ signal: AbortSignal.abort() }), {
+          name: 'AbortError',
+        });
         assert.deepEqual((await one.inspect({ name })).locks[0].holders, []);
       }));
 
     test('a timeout signal ends a wait', () =>
       two(async (one, other, name) => {
-        const held = await one.lock(name);
-        await assert.rejects(other.lock(name, { signal: AbortSignal.timeout(50) }), { name: 'TimeoutError' });
+        const held = await one.lock(name).acquire();
+        await assert.rejects(other.lock(name).acquire({ signal: AbortSignal.timeout(50) }), {
+          name: 'TimeoutError',
+        });
         await held.release();
       }));
 
@@ -58,7 +62,7 @@ for (const [store, url] of await stores()) {
         let aborted = 0;
         for (let round = 0; round < 150; round += 1) {
           const controller = new AbortController();
-          const waiting = one.lock(name, { signal: controller.signal });
+          const waiting = one.lock(name).acquire({ signal: controller.signal });
           // From before the request has left to after the answer has come.
           if (round % 3 === 1) await Promise.resolve();
           if (round % 3 === 2) await sleep(round % 2);
@@ -77,22 +81,22 @@ for (const [store, url] of await stores()) {
           const [view] = (await other.inspect({ name })).locks;
           return view.holders.length === 0 && view.waiters.length === 0;
         });
-        const guard = await other.lock(name, { wait: 0 });
+        const guard = await other.lock(name, { wait: 0 }).acquire();
         await guard.release();
       }));
 
     test('aborting a hand-off leaves no lock', () =>
       two(async (one, other, name) => {
         for (let round = 0; round < 40; round += 1) {
-          const held = await one.lock(name, { wait: 30_000 });
+          const held = await one.lock(name, { wait: 30_000 }).acquire();
           const controller = new AbortController();
-          const waiting = other.lock(name, { signal: controller.signal });
+          const waiting = other.lock(name).acquire({ signal: controller.signal });
           const released = held.release();
           await sleep(round % 4);
           controller.abort();
           await Promise.all([released, waiting.then((guard) => guard.release()).catch(() => {})]);
         }
-        const guard = await one.lock(name, { wait: 20_000 });
+        const guard = await one.lock(name, { wait: 20_000 }).acquire();
         await guard.release();
       }));
   });

@@ -12,7 +12,7 @@ const client = await connect(url);
 // Kept here: a guard that nobody has is given back when it is collected.
 let kept;
 async function hold() {
-  kept = await client.lock(name, { lease: 60_000 });
+  kept = await client.lock(name, { lease: 60_000 }).acquire();
   return kept;
 }
 
@@ -56,7 +56,7 @@ switch (story) {
     break;
   case 'forget': {
     await (async () => {
-      const guard = await client.lock(name, { lease: 60_000 });
+      const guard = await client.lock(name, { lease: 60_000 }).acquire();
       // Whoever listens to a guard does not keep it.
       guard.signal.addEventListener('abort', () => {});
     })();
@@ -71,7 +71,7 @@ switch (story) {
   }
   case 'forget-and-do-nothing': {
     await (async () => {
-      const guard = await client.lock(name, { lease: 60_000 });
+      const guard = await client.lock(name, { lease: 60_000 }).acquire();
       guard.check();
       console.log('held');
     })();
@@ -88,15 +88,15 @@ switch (story) {
     // Whoever only listens for a loss does not keep the process.
     setInterval(() => {}, 60_000);
     for (let round = 0; round < 3; round += 1) {
-      const guard = await client.lock(name, { lease: 60_000 });
+      const guard = await client.lock(name, { lease: 60_000 }).acquire();
       for (let times = 0; times < 5; times += 1) {
         globalThis.gc();
         await sleep(2);
       }
       guard.check();
-      const short = await client.lock(`${name}/short`, { lease: 300, renew: false });
+      const short = await client.lock(`${name}/short`, { lease: 300, renew: false }).acquire();
       const lost = new Promise((resolve) => {
-        short.signal.addEventListener('abort', () => resolve(memory.tryLock(name)));
+        short.signal.addEventListener('abort', () => resolve(memory.lock(name).tryAcquire()));
       });
       await sleep(250);
       const released = guard.release();

@@ -12,40 +12,19 @@ const order = { name: 'a', expected: 1n, by: 'me@here', reason: 'because' };
 
 const wrongTypes = [
   [
-    'a name that is a number',
-    () => client.lock(7),
-    /the lock name must be a string, not a value of type number/,
-  ],
-  ['no name', () => client.lock(), /the lock name must be a string/],
-  ['a null name', () => client.tryLock(null), /not null/],
-  ['options that are a number', () => client.lock('a', 5_000), /options must be an object/],
-  ['options that are null', () => client.lock('a', null), /options must be an object, not null/],
-  ['options that are an array', () => client.lock('a', []), /not an array/],
-  ['a lease that is a text', () => client.lock('a', { lease: '5s' }), /lease must be a number/],
-  ['a bigint lease', () => client.lock('a', { lease: 5_000n }), /lease must be a number/],
-  ['a label that is an object', () => client.lock('a', { label: {} }), /label must be a string/],
-  ['fifo that is a number', () => client.lock('a', { fifo: 1 }), /fifo must be a boolean/],
-  ['a signal that is none', () => client.lock('a', { signal: {} }), /signal must be an AbortSignal/],
-  [
-    'a misspelt option',
-    () => client.lock('a', { leese: 1 }),
-    /no option "leese" here; there are lease, wait/,
+    'a signal that is none',
+    () => client.lock('a').acquire({ signal: {} }),
+    /signal must be an AbortSignal, not a value of type object/,
   ],
   [
-    'an option in another language’s spelling',
-    () => client.lock('a', { max_hold: 1 }),
-    /"max_hold".*maxHold/,
+    'an option of the lock for its acquisition',
+    () => client.lock('a').acquire({ lease: 5_000 }),
+    /no option "lease" here \(client.lock\(name, \{ lease \}\) takes it\); there are signal/,
   ],
-  ['an option from the prototype', () => client.lock('a', { toString: 1 }), /no option "toString"/],
-  [
-    'wait for a try',
-    () => client.tryLock('a', { wait: 5 }),
-    /no option "wait" here \(trying does not wait\)/,
-  ],
+  ['call options that are a number', () => client.lock('a').tryAcquire(5), /options must be an object/],
+  ['a misspelt option of a section', () => client.withLock('a', { leese: 1 }, () => {}), /no option "leese"/],
   ['no work', () => client.withLock('a'), /the work under the lock must be a function/],
   ['work that is none', () => client.withLock('a', {}, 7), /must be a function/],
-  ['names that are one text', () => client.lockAll('ab'), /must be an array of strings/],
-  ['names that are numbers', () => client.lockAll([1]), /a lock name must be a string/],
   ['permits that are a text', () => client.semaphore('a', 2).acquire('1'), /permits must be a number/],
   [
     'an unknown query',
@@ -86,56 +65,115 @@ describe('wrong types and unknown options are a TypeError', () => {
     );
   }
 
-  test('where nothing is awaited, it is thrown', () => {
-    assert.throws(() => client.rwLock(1), TypeError);
-    assert.throws(() => client.semaphore('a', '2'), TypeError);
-    assert.throws(() => new TokenGate(1), TypeError);
-  });
+  const named = [
+    [
+      'a name that is a number',
+      () => client.lock(7),
+      /the lock name must be a string, not a value of type number/,
+    ],
+    ['no name', () => client.lock(), /the lock name must be a string/],
+    ['a null name', () => client.rwLock(null), /not null/],
+    ['options that are a number', () => client.lock('a', 5_000), /options must be an object/],
+    ['options that are null', () => client.lock('a', null), /options must be an object, not null/],
+    ['options that are an array', () => client.rwLock('a', []), /not an array/],
+    ['a lease that is a text', () => client.lock('a', { lease: '5s' }), /lease must be a number/],
+    ['a bigint lease', () => client.semaphore('a', 1, { lease: 5_000n }), /lease must be a number/],
+    ['a label that is an object', () => client.lockAll(['a'], { label: {} }), /label must be a string/],
+    ['fifo that is a number', () => client.lock('a', { fifo: 1 }), /fifo must be a boolean/],
+    [
+      'a signal, which ends a wait',
+      () => client.lock('a', { signal: AbortSignal.abort() }),
+      /no option "signal" here \(it ends a wait, so acquire\(\{ signal \}\) takes it\)/,
+    ],
+    [
+      'a misspelt option',
+      () => client.lock('a', { leese: 1 }),
+      /no option "leese" here; there are lease, wait/,
+    ],
+    [
+      'an option in another language’s spelling',
+      () => client.lock('a', { max_hold: 1 }),
+      /"max_hold".*maxHold/,
+    ],
+    ['an option from the prototype', () => client.lock('a', { toString: 1 }), /no option "toString"/],
+    ['names that are one text', () => client.lockAll('ab'), /must be an array of strings/],
+    ['names that are numbers', () => client.lockAll([1]), /a lock name must be a string/],
+    ['a capacity that is a text', () => client.semaphore('a', '2'), /permits must be a number/],
+    ['a count that is a text', () => client.semaphore('a', 2).permits('2'), /permits must be a number/],
+    ['a token that is a number', () => new TokenGate(1), /must be a bigint/],
+  ];
+  for (const [what, work, message] of named) {
+    test(`${what} is refused at once, where the lock is named`, () =>
+      assert.throws(work, (error) => {
+        assert.ok(error instanceof TypeError, String(error));
+        assert.deepEqual([error.code, error.retry, error.effect], ['invalid_argument', 'never', 'none']);
+        assert.match(error.message, message);
+        return true;
+      }));
+  }
 });
 
-const outOfRange = [
+const noLength = [
   [
     'a negative lease',
     () => client.lock('a', { lease: -1 }),
     /lease is -1 milliseconds; it must be zero or more/,
   ],
-  ['a tiny lease', () => client.lock('a', { lease: 1 }), /lease is 1ms; it must be between/],
   ['a huge lease', () => client.lock('a', { lease: 1e300 }), /at most a hundred years/],
-  ['a lease that is no number', () => client.lock('a', { lease: Number.NaN }), /finite number/],
-  ['an infinite lease', () => client.lock('a', { lease: Number.POSITIVE_INFINITY }), /finite number/],
-  ['a negative wait', () => client.lock('a', { wait: -5 }), /wait is -5 milliseconds/],
-  ['a wait beyond a year', () => client.lock('a', { wait: 1e12 }), /wait is/],
-  ['a hold limit of nothing', () => client.lock('a', { maxHold: 0 }), /maxHold is/],
-  ['a beat of nothing', () => client.lock('a', { beatEvery: 0 }), /beatEvery is/],
+  ['a lease that is no number', () => client.rwLock('a', { lease: Number.NaN }), /finite number/],
+  [
+    'an infinite lease',
+    () => client.lock('a', { lease: Number.POSITIVE_INFINITY }),
+    /lease is inf.* finite number/i,
+  ],
+  ['a negative wait', () => client.lockAll(['a'], { wait: -5 }), /wait is -5 milliseconds/],
+  ['a negative hold limit', () => client.lock('a', { maxHold: -5 }), /maxHold is -5 milliseconds/],
+  ['a beat that is no number', () => client.semaphore('a', 2, { beatEvery: Number.NaN }), /beatEvery is NaN/],
+  ['a negative number of permits', () => client.semaphore('a', -1), /permits is -1; .*whole number/],
+  ['a huge number of permits', () => client.semaphore('a', 1e15), /whole number/],
+  [
+    'half a permit',
+    () => client.semaphore('a', 2).permits(0.5),
+    /count is 0.5; it must be a whole number, zero or more/,
+  ],
+];
+
+const outOfRange = [
+  ['a tiny lease', () => client.lock('a', { lease: 1 }).acquire(), /lease is 1ms; it must be between/],
+  ['a wait beyond a year', () => client.lock('a', { wait: 1e12 }).acquire(), /wait is/],
+  ['a hold limit of nothing', () => client.lock('a', { maxHold: 0 }).acquire(), /maxHold is/],
+  ['a beat of nothing', () => client.lock('a', { beatEvery: 0 }).acquire(), /beatEvery is/],
   [
     'a limit on what is not renewed',
-    () => client.lock('a', { renew: false, maxHold: 5_000 }),
+    () => client.lock('a', { renew: false, maxHold: 5_000 }).tryAcquire(),
     /maxHold limits/,
   ],
-  ['an empty name', () => client.lock(''), /empty/],
-  ['a long name', () => client.lock('x'.repeat(513)), /513 bytes/],
-  ['a name with a line break', () => client.lock('a\nb'), /control character/],
-  ['a long label', () => client.lock('a', { label: 'x'.repeat(257) }), /257 bytes/],
-  ['an empty owner', () => client.lock('a', { owner: '' }), /owner id has 0 bytes/],
-  ['no names', () => client.lockAll([]), /no locks/],
+  ['an empty name', () => client.lock('').acquire(), /empty/],
+  ['a long name', () => client.lock('x'.repeat(513)).acquire(), /513 bytes/],
+  ['a name with a line break', () => client.lock('a\nb').tryAcquire(), /control character/],
+  ['a long label', () => client.lock('a', { label: 'x'.repeat(257) }).acquire(), /257 bytes/],
+  ['an empty owner', () => client.lock('a', { owner: '' }).acquire(), /owner id has 0 bytes/],
+  ['no names', () => client.lockAll([]).acquire(), /no locks/],
   ['no permits', () => client.semaphore('a', 0).acquire(), /0 permits/],
-  ['a negative number of permits', () => client.semaphore('a', -1).acquire(), /whole number/],
   ['half a permit', () => client.semaphore('a', 2).acquire(0.5), /count is 0.5; it must be a whole number/],
   ['more permits than there are', () => client.semaphore('a', 2).acquire(3), /3 permits/],
-  ['a huge number of permits', () => client.semaphore('a', 1e15).acquire(), /whole number/],
   ['a break without an author', () => client.breakLease({ ...order, by: ' ' }), /author/],
 ];
 
+function isInvalidArgument(error, message) {
+  assert.ok(error instanceof InvalidArgumentError && error instanceof PolylatchError, String(error));
+  assert.deepEqual([error.code, error.retry, error.effect], ['invalid_argument', 'never', 'none']);
+  assert.match(error.message, message);
+  return true;
+}
+
 describe('values out of their range are an InvalidArgumentError', () => {
+  for (const [what, work, message] of noLength) {
+    test(`${what}, at once, where the lock is named`, () =>
+      assert.throws(work, (error) => isInvalidArgument(error, message)));
+  }
   for (const [what, work, message] of outOfRange) {
-    test(what, () =>
-      assert.rejects(work(), (error) => {
-        assert.ok(error instanceof InvalidArgumentError && error instanceof PolylatchError, String(error));
-        assert.deepEqual([error.code, error.retry, error.effect], ['invalid_argument', 'never', 'none']);
-        assert.match(error.message, message);
-        return true;
-      }),
-    );
+    test(what, () => assert.rejects(work(), (error) => isInvalidArgument(error, message)));
   }
 });
 
@@ -178,10 +216,7 @@ test('nothing of all this is held', async () => {
 });
 
 test('options that are undefined count as not given, and an infinite wait as the default', async () => {
-  const guard = await client.lock('fine', {
-    lease: undefined,
-    wait: Number.POSITIVE_INFINITY,
-    signal: undefined,
-  });
+  const lock = client.lock('fine', { lease: undefined, wait: Number.POSITIVE_INFINITY });
+  const guard = await lock.acquire({ signal: undefined });
   await guard.release();
 });

@@ -30,9 +30,9 @@ test('a callback is told of the life of its own client, up to a loss', async () 
   channel('polylatch:lost').subscribe(heard);
   const other = await connect('memory:', { onEvent: () => assert.fail('it is of another client') });
   const client = await connect(url(), { onEvent: (event) => events.push(event) });
-  const guard = await client.lock('a');
+  const guard = await client.lock('a').acquire();
   await guard.release();
-  const short = await client.lock('b', { lease: 200, renew: false });
+  const short = await client.lock('b', { lease: 200, renew: false }).acquire();
   if (!short.signal.aborted) await once(short.signal, 'abort');
   await eventually('the loss is told', () => events.some((event) => event.event === 'lost'));
   const acquired = events.find((event) => event.event === 'acquired');
@@ -55,7 +55,7 @@ test('a store that goes away and comes back is told, once each', async () => {
   const onEvent = ({ event, level }) => events.push(`${event} ${level}`);
   const client = await connect(`${server.url}?timeout=300ms&poll=100ms`, { onEvent });
   server.child.kill('SIGSTOP');
-  const waiting = client.lock('a');
+  const waiting = client.lock('a').acquire();
   await eventually('it is told', () => events.includes('store_unreachable warning'));
   server.child.kill('SIGCONT');
   await (await waiting).release();
@@ -90,14 +90,14 @@ test('what is no function is no callback', async () => {
 
 test('a snapshot is JSON, and a guard shows what it is', async () => {
   const client = await connect(`memory:${unique('shown')}`);
-  const guard = await client.lock('a');
+  const guard = await client.lock('a').acquire();
   const shown = JSON.parse(JSON.stringify(await client.inspect()));
   assert.equal(shown.locks[0].holders[0].fencingToken, Number(guard.fencingToken));
   assert.equal(inspect(guard), `Guard { name: "a", fencingToken: ${guard.fencingToken}n, held }`);
   assert.match(inspect({ guard }), /Guard \{ name: "a"/);
   await guard.release();
   assert.match(inspect(guard), /not held/);
-  const set = await client.lockAll(['b', 'c']);
+  const set = await client.lockAll(['b', 'c']).acquire();
   assert.match(inspect(set), /^GuardSet \{ "b" => \d+n, "c" => \d+n, held \}$/);
   await client.close();
 });
@@ -105,11 +105,11 @@ test('a snapshot is JSON, and a guard shows what it is', async () => {
 test('names with half a character are refused instead of becoming one lock', async () => {
   const client = await connect(`memory:${unique('halves')}`);
   for (const name of ['a\ud800', 'a\udfff']) {
-    await assert.rejects(client.lock(name), /half of a surrogate pair/);
-    await assert.rejects(client.lockAll(['b', name]), /half of a surrogate pair/);
-    await assert.rejects(client.lock('b', { owner: name }), /owner is "a\\ud/);
+    assert.throws(() => client.lock(name), /half of a surrogate pair/);
+    assert.throws(() => client.lockAll(['b', name]), /half of a surrogate pair/);
+    assert.throws(() => client.lock('b', { owner: name }), /owner is "a\\ud/);
     assert.throws(() => client.rwLock(name), /half of a surrogate pair/);
   }
-  await (await client.lock('\u{1f512}', { wait: Number.POSITIVE_INFINITY })).release();
+  await (await client.lock('\u{1f512}', { wait: Number.POSITIVE_INFINITY }).acquire()).release();
   await client.close();
 });

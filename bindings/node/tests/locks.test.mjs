@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, test } from 'node:test';
+import { inspect } from 'node:util';
 
 import {
   connect,
@@ -32,7 +33,7 @@ for (const [store, url] of await stores()) {
 
     test('a lock is held by one, and its tokens grow', () =>
       two(async (one, other, name) => {
-        const first = await one.lock(name, { label: 'first', lease: 5_000 });
+        const first = await one.lock(name, { label: 'first', lease: 5_000 }).acquire();
         assert.equal(first.name, name);
         assert.equal(first.mode, 'mutex');
         assert.equal(first.permits, 1);
@@ -40,19 +41,19 @@ for (const [store, url] of await stores()) {
         assert.ok(first.remaining > 0 && first.remaining <= 5_000);
         assert.ok(first.isHeld);
         first.check();
-        assert.equal(await other.tryLock(name), null);
+        assert.equal(await other.lock(name).tryAcquire(), null);
         await first.release();
         assert.ok(!first.isHeld);
         assert.equal(first.remaining, 0);
-        const second = await other.tryLock(name);
+        const second = await other.lock(name).tryAcquire();
         assert.ok(second.fencingToken > first.fencingToken);
         await second.release();
       }));
 
     test('a limited wait says who holds the lock', () =>
       two(async (one, other, name) => {
-        const held = await one.lock(name, { label: 'nightly import' });
-        await assert.rejects(other.lock(name, { wait: 50 }), (error) => {
+        const held = await one.lock(name, { label: 'nightly import' }).acquire();
+        await assert.rejects(other.lock(name, { wait: 50 }).acquire(), (error) => {
           assert.ok(error instanceof WaitTimeoutError && error instanceof PolylatchError);
           assert.equal(error.name, 'WaitTimeoutError');
           assert.deepEqual(
@@ -70,7 +71,7 @@ for (const [store, url] of await stores()) {
 
     test('a held lease gets another length', () =>
       two(async (one, _other, name) => {
-        const guard = await one.lock(name, { lease: 3_000, renew: false });
+        const guard = await one.lock(name, { lease: 3_000, renew: false }).acquire();
         if (one.capability.backend === 'consul') {
           await assert.rejects(guard.extend(60_000), UnsupportedError);
           assert.ok((await guard.extend(3_000)) > 0);
@@ -88,8 +89,8 @@ for (const [store, url] of await stores()) {
 
     test('a waiter gets the lock when it is released', () =>
       two(async (one, other, name) => {
-        const held = await one.lock(name);
-        const waiting = other.lock(name, { wait: 30_000 });
+        const held = await one.lock(name).acquire();
+        const waiting = other.lock(name, { wait: 30_000 }).acquire();
         await eventually('it waits', async () => {
           const [view] = (await one.inspect({ name })).locks;
           return view.waiters.length === 1;
@@ -104,7 +105,7 @@ for (const [store, url] of await stores()) {
       two(async (one, other, name) => {
         const result = await one.withLock(name, { lease: 5_000 }, async (guard) => {
           guard.check();
-          assert.equal(await other.tryLock(name), null);
+          assert.equal(await other.lock(name).tryAcquire(), null);
           return 42;
         });
         assert.equal(result, 42);
@@ -115,7 +116,7 @@ for (const [store, url] of await stores()) {
           }),
           (error) => error === boom,
         );
-        const free = await other.tryLock(name);
+        const free = await other.lock(name).tryAcquire();
         assert.ok(free !== null, 'it was given back both times');
         await free.release();
       }));
@@ -130,12 +131,12 @@ for (const [store, url] of await stores()) {
 
     test('a guard can be released twice, and knows that it is', () =>
       two(async (one, other, name) => {
-        const guard = await one.lock(name);
+        const guard = await one.lock(name).acquire();
         const told = [guard.fencingToken, guard.fenceQuality, guard.renewals];
         await Promise.all([guard.release(), guard.release()]);
         await guard.release();
         assert.throws(() => guard.check(), InvalidArgumentError);
-        const next = await other.lock(name);
+        const next = await other.lock(name).acquire();
         // What came after it is not what it speaks of.
         assert.deepEqual([guard.name, guard.mode, guard.permits], [name, 'mutex', 1]);
         assert.deepEqual([guard.fencingToken, guard.fenceQuality, guard.renewals], told);
@@ -150,20 +151,20 @@ for (const [store, url] of await stores()) {
 
     test('readers share, a writer is alone, and a guard changes its way', () =>
       two(async (one, other, name) => {
-        const writer = await one.rwLock(name).write();
-        assert.equal(await other.rwLock(name).tryRead(), null);
+        const writer = await one.rwLock(name).write().acquire();
+        assert.equal(await other.rwLock(name).read().tryAcquire(), null);
         const token = writer.fencingToken;
         assert.ok(!writer.signal.aborted);
         await writer.downgrade();
         assert.equal(writer.mode, 'read');
         assert.equal(writer.fencingToken, token);
-        const reader = await other.rwLock(name).read({ wait: 10_000 });
+        const reader = await other.rwLock(name, { wait: 10_000 }).read().acquire();
         assert.equal(await writer.tryUpgrade(), false);
         writer.check();
         await reader.release();
         assert.equal(await writer.tryUpgrade(), true);
         assert.ok(writer.fencingToken > reader.fencingToken);
-        assert.equal(await other.rwLock(name).tryWrite(), null);
+        assert.equal(await other.rwLock(name).write().tryAcquire(), null);
         assert.ok(!writer.signal.aborted, 'a step is no loss');
         await writer.release();
         await assert.rejects(writer.downgrade(), InvalidArgumentError);
@@ -171,24 +172,81 @@ for (const [store, url] of await stores()) {
 
     test('a release waits for a step that is under way, and another step is refused', () =>
       two(async (one, other, name) => {
-        const writer = await one.rwLock(name).write();
+        const writer = await one.rwLock(name).write().acquire();
         const step = writer.downgrade();
         const again = assert.rejects(writer.downgrade(), InvalidArgumentError);
         await Promise.all([step, again, writer.release()]);
         assert.ok(!writer.isHeld);
-        await (await other.rwLock(name).tryWrite()).release();
+        await (await other.rwLock(name).write().tryAcquire()).release();
       }));
 
     test('a step that fails leaves nothing to give back', () =>
       two(async (client, _, name) => {
-        const writer = await client.rwLock(name).write({ lease: 300, renew: false });
+        const writer = await client.rwLock(name, { lease: 300, renew: false }).write().acquire();
         if (!writer.signal.aborted) await once(writer.signal, 'abort');
         await assert.rejects(writer.downgrade(), LeaseLostError);
         assert.throws(() => writer.check(), { code: 'invalid_argument' });
         await writer.release();
         await writer.release();
         assert.ok(!writer.isHeld);
-        await (await client.rwLock(name).write({ wait: 20_000 })).release();
+        await (await client.rwLock(name, { wait: 20_000 }).write().acquire()).release();
+      }));
+
+    test('a lock that is named is not acquired, and can be acquired again and again', () =>
+      two(async (one, other, name) => {
+        const lock = one.lock(name, { lease: 5_000 });
+        const held = await other.lock(name, { wait: 0 }).acquire();
+        assert.equal(await lock.tryAcquire(), null);
+        await held.release();
+        for (let round = 0; round < 2; round += 1) {
+          const guard = await lock.acquire();
+          assert.equal(guard.name, lock.name);
+          await guard.release();
+        }
+        assert.equal(await lock.withLock((guard) => guard.isHeld), true);
+        assert.equal(
+          await one
+            .rwLock(name)
+            .write()
+            .withLock({}, (guard) => guard.mode),
+          'write',
+        );
+        const names = await one.lockAll([`${name}/b`, `${name}/a`]).withLock((guards) => guards.names);
+        assert.deepEqual(names, [`${name}/a`, `${name}/b`]);
+        assert.deepEqual((await one.inspect({ prefix: name })).locks, []);
+      }));
+
+    test('awaiting a lock, or using it as its guard, is refused, and nothing is held', () =>
+      two(async (one, _other, name) => {
+        const lock = one.lock(name);
+        const isNamed = (error) => {
+          assert.ok(error instanceof TypeError, String(error));
+          assert.deepEqual([error.code, error.effect], ['invalid_argument', 'none']);
+          const written = `client.lock(${JSON.stringify(name)})`;
+          assert.equal(
+            error.message,
+            `lock ${JSON.stringify(name)} is named, not acquired; call await ${written}.acquire(), or ${written}.withLock(work)`,
+          );
+          return true;
+        };
+        await assert.rejects(async () => await lock, isNamed);
+        await assert.rejects(async () => lock, isNamed);
+        await assert.rejects(
+          lock.then(() => assert.fail('it is not acquired')),
+          isNamed,
+        );
+        await assert.rejects(Promise.all([lock]), isNamed);
+        for (const member of ['release', 'fencingToken', 'token', 'signal', 'check', 'isHeld', 'catch']) {
+          assert.throws(() => lock[member], isNamed, member);
+        }
+        assert.throws(() => lock[Symbol.asyncDispose], isNamed);
+        await assert.rejects(
+          async () => await one.lockAll([name]),
+          /are named, not acquired; call await client\.lockAll/,
+        );
+        await assert.rejects(async () => await one.semaphore(name, 2).permits(), /permits\(1\)\.acquire\(\)/);
+        assert.equal(inspect(lock), `Lock { client.lock(${JSON.stringify(name)}) }`);
+        assert.deepEqual((await one.inspect({ prefix: name })).locks, []);
       }));
 
     test('permits are had up to their number', () =>
@@ -206,34 +264,34 @@ for (const [store, url] of await stores()) {
     test('several locks are had together or not at all', () =>
       two(async (one, other, name) => {
         const names = [`${name}/b`, `${name}/a`];
-        const set = await one.lockAll(names, { lease: 5_000 });
+        const set = await one.lockAll(names, { lease: 5_000 }).acquire();
         assert.ok(set instanceof GuardSet);
         assert.deepEqual(set.names, names.toSorted());
         assert.equal(set.fencingTokens.size, 2);
         assert.ok(set.isHeld && set.remaining > 0);
         set.check();
-        assert.equal(await other.tryLockAll([`${name}/a`, `${name}/c`]), null);
-        const free = await other.tryLock(`${name}/c`);
+        assert.equal(await other.lockAll([`${name}/a`, `${name}/c`]).tryAcquire(), null);
+        const free = await other.lock(`${name}/c`).tryAcquire();
         await free.release();
-        await assert.rejects(other.lockAll(names, { wait: 50 }), WaitTimeoutError);
+        await assert.rejects(other.lockAll(names, { wait: 50 }).acquire(), WaitTimeoutError);
         await set[Symbol.asyncDispose]();
         assert.ok(!set.isHeld);
       }));
 
     test('the same owner enters again', () =>
       two(async (one, other, name) => {
-        const outer = await one.lock(name, { owner: 'job 7' });
-        const inner = await one.lock(name, { owner: 'job 7' });
+        const outer = await one.lock(name, { owner: 'job 7' }).acquire();
+        const inner = await one.lock(name, { owner: 'job 7' }).acquire();
         assert.equal(inner.fencingToken, outer.fencingToken);
         await outer.release();
         inner.check();
-        assert.equal(await other.tryLock(name), null);
+        assert.equal(await other.lock(name).tryAcquire(), null);
         await inner.release();
       }));
 
     test('who holds and who waits is visible, and a lease can be broken', () =>
       two(async (one, other, name) => {
-        const guard = await one.lock(name, { label: 'stuck' });
+        const guard = await one.lock(name, { label: 'stuck' }).acquire();
         const snapshot = await other.inspect({ name });
         const [view] = snapshot.locks;
         assert.equal(view.holders[0].label, 'stuck');
@@ -259,18 +317,18 @@ for (const [store, url] of await stores()) {
 
     test('closing a client gives everything back and ends its waits', () =>
       two(async (one, other, name) => {
-        const held = await one.lock(name);
-        const blocker = await other.lock(`${name}/b`);
-        const waiting = one.lock(`${name}/b`, { wait: 30_000 });
+        const held = await one.lock(name).acquire();
+        const blocker = await other.lock(`${name}/b`).acquire();
+        const waiting = one.lock(`${name}/b`, { wait: 30_000 }).acquire();
         const { signal } = held;
         await Promise.all([one.close(), assert.rejects(waiting, { code: 'canceled' })]);
         assert.ok(!held.isHeld);
         await eventually('the signal tells', () => signal.aborted);
         assert.equal(signal.reason.code, 'canceled');
-        await assert.rejects(one.lock(name), { code: 'canceled' });
-        await assert.rejects(one.tryLock(name), { code: 'canceled' });
+        await assert.rejects(one.lock(name).acquire(), { code: 'canceled' });
+        await assert.rejects(one.lock(name).tryAcquire(), { code: 'canceled' });
         await one.close();
-        const next = await other.tryLock(name);
+        const next = await other.lock(name).tryAcquire();
         assert.ok(next !== null);
         await Promise.all([next.release(), blocker.release()]);
       }));
@@ -291,7 +349,7 @@ for (const [store, url] of await stores()) {
         );
         assert.equal(most, 1);
         const guards = await Promise.all(
-          Array.from({ length: 100 }, (_, index) => one.lock(`${name}/${index}`)),
+          Array.from({ length: 100 }, (_, index) => one.lock(`${name}/${index}`).acquire()),
         );
         await Promise.all(guards.map((guard) => guard.release()));
       }));

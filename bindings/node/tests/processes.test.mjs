@@ -50,14 +50,14 @@ for (const [store, url] of await stores({ shared: true })) {
           const { said, code, signal } = await run(story, url, name);
           assert.match(said, /held/);
           assert.deepEqual([code, signal], [story === 'hold-and-throw' ? 7 : 0, null]);
-          const guard = await client.lock(name, { wait: 0 });
+          const guard = await client.lock(name, { wait: 0 }).acquire();
           await guard.release();
         }));
     }
 
     test('a process that waits for a lock stays until it has it', () =>
       one(async (client, name) => {
-        const held = await client.lock(name);
+        const held = await client.lock(name).acquire();
         const ended = run('wait', url, name);
         await eventually(
           'it waits',
@@ -71,7 +71,7 @@ for (const [store, url] of await stores({ shared: true })) {
 
     test('a process that exits while it waits leaves the line', () =>
       one(async (client, name) => {
-        const held = await client.lock(name);
+        const held = await client.lock(name).acquire();
         const { code } = await run('wait-and-exit', url, name);
         assert.equal(code, 0);
         await eventually('the line is empty', async () => {
@@ -85,7 +85,7 @@ for (const [store, url] of await stores({ shared: true })) {
         const { said, code } = await run('forget', url, name, { flags: ['--expose-gc'] });
         assert.match(said, /given back/);
         assert.equal(code, 0);
-        assert.notEqual(await client.tryLock(name), null);
+        assert.notEqual(await client.lock(name).tryAcquire(), null);
       }));
 
     test('a guard that is forgotten by a program that makes no more calls is given back', () =>
@@ -94,7 +94,7 @@ for (const [store, url] of await stores({ shared: true })) {
         const gone = once(child, 'exit');
         try {
           await once(child.stdout, 'data');
-          const guard = await client.lock(name, { wait: 20_000 });
+          const guard = await client.lock(name, { wait: 20_000 }).acquire();
           await guard.release();
         } finally {
           child.kill('SIGKILL');
@@ -112,15 +112,15 @@ for (const [store, url] of await stores({ shared: true })) {
     for (const end of ['end', 'exit', 'terminate']) {
       test(`a worker’s locks are given back when it ends, and others live on: ${end}`, () =>
         one(async (client, name) => {
-          const mine = await client.lock(`${name}/main`, { lease: 900 });
+          const mine = await client.lock(`${name}/main`, { lease: 900 }).acquire();
           const worker = new Worker(actor, { argv: [`worker-${end}`, url, name], stdout: false });
           const gone = once(worker, 'exit');
           await once(worker, 'message');
-          assert.equal(await client.tryLock(name), null);
+          assert.equal(await client.lock(name).tryAcquire(), null);
           if (end === 'terminate') await worker.terminate();
           else worker.postMessage('end');
           await gone;
-          const guard = await client.lock(name, { wait: 20_000 });
+          const guard = await client.lock(name, { wait: 20_000 }).acquire();
           await guard.release();
           mine.check();
           await mine.release();
@@ -129,7 +129,7 @@ for (const [store, url] of await stores({ shared: true })) {
 
     test('a worker that is terminated while it waits leaves the line', () =>
       one(async (client, name) => {
-        const held = await client.lock(name);
+        const held = await client.lock(name).acquire();
         const worker = new Worker(actor, { argv: ['wait', url, name], stdout: true });
         await eventually(
           'it waits',

@@ -35,16 +35,16 @@ describe('a quorum', () => {
   test('two want one lock, and many want many', async () => {
     const [one, other] = await Promise.all([connect(url), connect(url)]);
     const name = unique('quorum');
-    const first = await one.lock(name);
-    assert.equal(await other.tryLock(name), null);
-    const waits = other.lock(name, { wait: 30_000 });
+    const first = await one.lock(name).acquire();
+    assert.equal(await other.lock(name).tryAcquire(), null);
+    const waits = other.lock(name, { wait: 30_000 }).acquire();
     await first.release();
     const second = await waits;
     assert.ok(second.fencingToken > first.fencingToken);
     await second.release();
     await Promise.all(
       Array.from({ length: 50 }, async (_, index) => {
-        const guard = await one.lock(`${name}/${index % 10}`, { wait: 60_000 });
+        const guard = await one.lock(`${name}/${index % 10}`, { wait: 60_000 }).acquire();
         guard.check();
         await guard.release();
       }),
@@ -56,11 +56,11 @@ describe('a quorum', () => {
     const client = await connect(url);
     const name = unique('quorum');
     servers[0].child.kill('SIGKILL');
-    const guard = await client.lock(name, { wait: 20_000 });
+    const guard = await client.lock(name, { wait: 20_000 }).acquire();
     assert.ok(guard.isHeld);
     await guard.release();
     servers[1].child.kill('SIGKILL');
-    await assert.rejects(client.tryLock(name), (error) => {
+    await assert.rejects(client.lock(name).tryAcquire(), (error) => {
       return error instanceof QuorumUnreachableError || error instanceof BackendUnavailableError;
     });
     await client.close();

@@ -24,12 +24,12 @@ const url = () => `${redis.url}?prefix=${unique('stats')}`;
 
 /** Two acquisitions, one of which is lost; one that is refused, and one whose wait is over. */
 async function story(client) {
-  const guard = await client.lock('a');
-  assert.equal(await client.tryLock('a'), null);
-  await assert.rejects(client.lock('a', { wait: 50 }), WaitTimeoutError);
+  const guard = await client.lock('a').acquire();
+  assert.equal(await client.lock('a').tryAcquire(), null);
+  await assert.rejects(client.lock('a', { wait: 50 }).acquire(), WaitTimeoutError);
   assert.equal(client.stats.held, 1);
   await guard.release();
-  const short = await client.lock('a', { lease: 200, renew: false });
+  const short = await client.lock('a', { lease: 200, renew: false }).acquire();
   if (!short.signal.aborted) await once(short.signal, 'abort');
 }
 
@@ -70,7 +70,7 @@ for (const [store, at] of [
 
 test('Prometheus’ text has labels, and refuses wrong ones', async () => {
   const client = await connect(url());
-  await (await client.lock('a')).release();
+  await (await client.lock('a').acquire()).release();
   const text = client.prometheus({ service: 'a "shop"' });
   assert.match(text, /polylatch_acquisitions_total\{[^}]*outcome="acquired"[^}]*\} 1\n/);
   assert.match(text, /service="a \\"shop\\""/);
@@ -84,7 +84,7 @@ test('prom-client prints the numbers of several clients together', async () => {
   const [one, other] = [await connect(url()), await connect(url())];
   registerWithPromClient(registry, one, other);
   await story(one);
-  await (await other.lock('a')).release();
+  await (await other.lock('a').acquire()).release();
   const text = await registry.metrics();
   const value = (series) =>
     Number(

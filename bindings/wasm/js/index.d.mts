@@ -2,7 +2,7 @@
 // Distributed locks for JavaScript hosts. All times are milliseconds.
 // What it shares with the package `polylatch` stands in `shared.d.mts`; here is what differs.
 
-import type { Guard, LockOptions, PolylatchEvent } from './shared.mjs';
+import type { CallOptions, Guard, LockOptions, PolylatchEvent } from './shared.mjs';
 
 export * from './shared.mjs';
 
@@ -90,7 +90,8 @@ export class HeldLock {
 
 /** Options of {@link LockManager.request}. */
 export interface RequestOptions
-  extends Pick<LockOptions, 'signal' | 'lease' | 'label' | 'maxHold' | 'beatEvery'> {
+  extends CallOptions,
+    Pick<LockOptions, 'lease' | 'label' | 'maxHold' | 'beatEvery'> {
   /** `exclusive` by default. */
   mode?: 'exclusive' | 'shared' | undefined;
   /** Do not wait: the callback gets `null` if the lock is held or waited for. Excludes `signal` and `steal`. */

@@ -1,5 +1,4 @@
 export { httpRedisConnection, ioredisConnection, nodeRedisConnection } from './adapters.mjs';
-export { RwLock, Semaphore } from './client.mjs';
 export { Client, connect } from './connect.mjs';
 export {
   BackendRejectedError,
@@ -18,4 +17,5 @@ export {
 } from './errors.mjs';
 export { TokenGate } from './gate.mjs';
 export { Guard, GuardSet } from './guard.mjs';
+export { Acquirable, Lock, LockAll, RwLock, Semaphore } from './lock.mjs';
 export { HeldLock, LockManager } from './locks.mjs';

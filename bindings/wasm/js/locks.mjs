@@ -4,7 +4,7 @@ import { call, hub } from './calls.mjs';
 import { wrongType } from './errors.mjs';
 import { Guard } from './guard.mjs';
 import { fromStored, stored } from './lock_names.mjs';
-import { lockOptions, mustBe, mustBeObject, onlyKnown } from './options.mjs';
+import { callSignal, lockOptions, mustBe, mustBeObject, onlyKnown } from './options.mjs';
 
 const OPTIONS = ['mode', 'ifAvailable', 'steal', 'signal', 'lease', 'label', 'maxHold', 'beatEvery'];
 
@@ -105,13 +105,14 @@ function asked(name, rest) {
   mustBe('the lock name', name, 'string');
   mustBeObject('options', given);
   onlyKnown(given, OPTIONS);
-  const { mode = 'exclusive', ifAvailable = false, steal = false, ...others } = given;
+  const { mode = 'exclusive', ifAvailable = false, steal = false, signal: ending, ...others } = given;
   if (mode !== 'exclusive' && mode !== 'shared') {
     throw wrongType(`mode must be 'exclusive' or 'shared', not ${JSON.stringify(mode)}`);
   }
   mustBe('ifAvailable', ifAvailable, 'boolean');
   mustBe('steal', steal, 'boolean');
-  const { native = {}, signal } = lockOptions(others);
+  const native = lockOptions(others);
+  const signal = callSignal({ signal: ending });
   const text = /** @type {string} */ (name);
   if (text.startsWith('-')) throw notSupported('the lock name begins with "-", which Web Locks reserve');
   if (steal && ifAvailable) throw notSupported('steal and ifAvailable exclude each other; leave one out');

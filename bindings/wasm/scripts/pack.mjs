@@ -11,7 +11,7 @@ const here = resolve(import.meta.dirname ?? new URL('.', import.meta.url).pathna
 const top = resolve(here, '../..');
 const node = join(top, 'bindings/node/js');
 
-const SHARED = ['client', 'errors', 'fields', 'gate', 'guard', 'options'];
+const SHARED = ['client', 'errors', 'fields', 'gate', 'guard', 'lock', 'options'];
 
 function version() {
   const text = readFileSync(join(top, 'Cargo.toml'), 'utf8');

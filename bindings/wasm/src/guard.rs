@@ -11,6 +11,7 @@ use wasm_bindgen::prelude::*;
 
 use crate::events::Listening;
 use crate::failure::fault;
+use crate::options::{millis, whole};
 
 /// A connected client. Every guard holds it too, so that it can be closed as long as one is left.
 #[wasm_bindgen]
@@ -43,6 +44,35 @@ impl NativeClient {
         match stats::prometheus(&self.client.stats(), &labels) {
             Ok(text) => text.into(),
             Err(error) => fault(&error.into()),
+        }
+    }
+
+    /// Nothing, or which of a lock's lengths of time, in milliseconds, is no such length.
+    #[wasm_bindgen(js_name = checkLengths)]
+    pub fn check_lengths(
+        &self,
+        lease: Option<f64>,
+        wait: Option<f64>,
+        max_hold: Option<f64>,
+        beat_every: Option<f64>,
+    ) -> JsValue {
+        let given = [("lease", lease), ("wait", wait), ("maxHold", max_hold), ("beatEvery", beat_every)];
+        let checked = given.into_iter().try_for_each(|(option, value)| match value {
+            Some(value) => millis(option, value).map(drop),
+            None => Ok(()),
+        });
+        match checked {
+            Ok(()) => JsValue::UNDEFINED,
+            Err(failure) => fault(&failure),
+        }
+    }
+
+    /// Nothing, or why a number of permits is no count.
+    #[wasm_bindgen(js_name = checkCount)]
+    pub fn check_count(&self, what: &str, count: f64) -> JsValue {
+        match whole(what, count) {
+            Ok(_) => JsValue::UNDEFINED,
+            Err(failure) => fault(&failure),
         }
     }
 

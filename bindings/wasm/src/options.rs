@@ -53,7 +53,7 @@ pub fn way(way: u32, count: f64, capacity: f64) -> Result<Way, Failure> {
 }
 
 /// Reads a count. The core checks its own range; this refuses what is no count.
-fn whole(what: &str, value: f64) -> Result<u32, Failure> {
+pub fn whole(what: &str, value: f64) -> Result<u32, Failure> {
     // Compared as a double, so that NaN and infinities fall out.
     if value.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&value) {
         Ok(value as u32)

@@ -80,8 +80,8 @@ for (const [what, made] of clients) {
       const name = unique('adapted');
       const { count, connection } = made();
       const client = await connect({ redis: connection, poll: 5_000, provisional: 11_000, lease: 30_000 });
-      const held = await watcher.lock(name);
-      const waiting = client.lock(name, { wait: 20_000 });
+      const held = await watcher.lock(name).acquire();
+      const waiting = client.lock(name, { wait: 20_000 }).acquire();
       await eventually(
         'it waits',
         async () => (await watcher.inspect({ name })).locks[0].waiters.length === 1,
@@ -127,7 +127,7 @@ describe('an HTTP proxy', () => {
       },
     });
     const client = await connect({ redis: connection, poll: 100 });
-    const guard = await client.lock(unique('proxied'));
+    const guard = await client.lock(unique('proxied')).acquire();
     await guard.release();
     await client.close();
     assert.deepEqual([...new Set(headers)], ['Bearer hush']);

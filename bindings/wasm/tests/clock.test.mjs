@@ -20,7 +20,7 @@ afterEach(async () => {
 
 async function held(options) {
   client = await connect('memory:');
-  return client.lock('a', options);
+  return client.lock('a', options).acquire();
 }
 
 function isLost(guard) {

@@ -26,29 +26,29 @@ async function isFree(name) {
 describe('consul', () => {
   test('a lock is held by one, is renewed, and its tokens grow', async () => {
     const name = unique('consul');
-    const guard = await one.lock(name, { lease: 1_000 });
+    const guard = await one.lock(name, { lease: 1_000 }).acquire();
     assert.equal(guard.fenceQuality, 'strict');
-    assert.equal(await other.tryLock(name), null);
-    await assert.rejects(other.lock(name, { wait: 100 }), WaitTimeoutError);
+    assert.equal(await other.lock(name).tryAcquire(), null);
+    await assert.rejects(other.lock(name, { wait: 100 }).acquire(), WaitTimeoutError);
     await eventually('it is renewed', () => guard.renewals >= 2);
     guard.check();
     await guard.release();
-    const next = await other.lock(name);
+    const next = await other.lock(name).acquire();
     assert.ok(next.fencingToken > guard.fencingToken);
     await next.release();
   });
 
   test('a waiter enters when the lock is given back, and an aborted one leaves the line', async () => {
     const name = unique('consul');
-    const held = await one.lock(name);
+    const held = await one.lock(name).acquire();
     const controller = new AbortController();
-    const gone = other.lock(name, { signal: controller.signal });
+    const gone = other.lock(name).acquire({ signal: controller.signal });
     const waits = (count) => async () => (await one.inspect({ name })).locks[0].waiters.length === count;
     await eventually('one waits', waits(1));
     controller.abort();
     await assert.rejects(gone, { name: 'AbortError' });
     await eventually('nobody waits', waits(0));
-    const waiting = other.lock(name, { wait: 30_000 });
+    const waiting = other.lock(name, { wait: 30_000 }).acquire();
     await eventually('one waits', waits(1));
     await held.release();
     const next = await waiting;
@@ -59,7 +59,7 @@ describe('consul', () => {
 
   test('a broken lease is told to its holder', async () => {
     const name = unique('consul');
-    const guard = await one.lock(name);
+    const guard = await one.lock(name).acquire();
     const lost = new Promise((resolve) => guard.signal.addEventListener('abort', resolve));
     await other.breakLease({ name, expected: guard.fencingToken, by: 'ann@desk', reason: 'it is stuck' });
     await lost;
@@ -92,7 +92,7 @@ test('a closed client leaves no request behind, also after its session has ended
   const sessions = async () => (await (await fetch(`${origin}/v1/session/list`)).json()).map(({ ID }) => ID);
   const before = await sessions();
   const client = await connect(agent.url, { ...how, fetch: counted });
-  const guard = await client.lock(name);
+  const guard = await client.lock(name).acquire();
   const lost = new Promise((resolve) => guard.signal.addEventListener('abort', resolve));
   for (const session of (await sessions()).filter((session) => !before.includes(session))) {
     await fetch(`${origin}/v1/session/destroy/${session}`, { method: 'PUT' });
@@ -122,7 +122,7 @@ for (const [what, bad, kind] of failures) {
     });
     const client = await connect(agent.url, { ...how, timeout: 1_000, fetch: send });
     state.fails = true;
-    await assert.rejects(client.tryLock(name), (error) => {
+    await assert.rejects(client.lock(name).tryAcquire(), (error) => {
       assert.ok(error instanceof kind, String(error));
       assert.ok(['none', 'maybe'].includes(error.effect));
       return true;

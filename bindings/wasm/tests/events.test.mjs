@@ -28,8 +28,8 @@ for (const [kind, target] of Object.entries(KINDS)) {
     const place = target();
     const other = await connect(options(kind, place));
     const client = await connect({ ...options(kind, place), onEvent: (event) => events.push(event) });
-    const holder = await other.lock('a');
-    const waiting = client.lock('a');
+    const holder = await other.lock('a').acquire();
+    const waiting = client.lock('a').acquire();
     await eventually('it is told to wait', () => events.some(({ event }) => event === 'waiting'));
     await holder.release();
     const guard = await waiting;
@@ -41,7 +41,7 @@ for (const [kind, target] of Object.entries(KINDS)) {
     assert.deepEqual([lock, level, reason, lost.fencingToken], ['a', 'error', 'broken', fencingToken]);
     assert.equal(lost.message, 'the lease is lost');
     assert.ok(lost.heldMs >= 0);
-    await (await client.lock('b')).release();
+    await (await client.lock('b').acquire()).release();
     const acquired = events.find(({ lock, event }) => lock === 'b' && event === 'acquired');
     assert.deepEqual([acquired.backend, acquired.level, acquired.pushed], [kind, 'debug', false]);
     await client.close();
@@ -58,10 +58,10 @@ for (const [kind, target] of Object.entries(KINDS)) {
 test('a closed client tells what came before, and nothing more', async () => {
   const events = [];
   const client = await connect('memory:', { onEvent: ({ event }) => events.push(event) });
-  await client.lock('a');
+  await client.lock('a').acquire();
   await client.close();
   assert.deepEqual(events, ['acquired', 'released']);
-  await assert.rejects(client.lock('a'));
+  await assert.rejects(client.lock('a').acquire());
   await new Promise((done) => setTimeout(done, 0));
   assert.deepEqual(events, ['acquired', 'released']);
 });
@@ -95,12 +95,12 @@ test('what a callback throws is an uncaught error, and the next event comes', ()
 
 test('numbers tell a small story, also as Prometheus’ text', async () => {
   const client = await connect(`memory:${unique('stats')}`);
-  const guard = await client.lock('a');
-  assert.equal(await client.tryLock('a'), null);
-  await assert.rejects(client.lock('a', { wait: 50 }), WaitTimeoutError);
+  const guard = await client.lock('a').acquire();
+  assert.equal(await client.lock('a').tryAcquire(), null);
+  await assert.rejects(client.lock('a', { wait: 50 }).acquire(), WaitTimeoutError);
   assert.equal(client.stats.held, 1);
   await guard.release();
-  const short = await client.lock('a', { lease: 200, renew: false });
+  const short = await client.lock('a', { lease: 200, renew: false }).acquire();
   if (!short.signal.aborted) await once(short.signal, 'abort');
   const { wait, hold, renewalLag, losses, errors, ...others } = client.stats;
   const { acquired, refused, timedOut, failed, cancelled, waiting, held, backend } = others;
@@ -148,7 +148,7 @@ test('a store that goes away and comes back is told, once each', async () => {
   const onEvent = ({ event, level }) => events.push(`${event} ${level}`);
   const client = await connect({ redis, prefix: unique('away'), timeout: 300, poll: 100, onEvent });
   away = true;
-  const waiting = client.lock('a');
+  const waiting = client.lock('a').acquire();
   await eventually('it is told', () => events.includes('store_unreachable warning'));
   away = false;
   await (await waiting).release();

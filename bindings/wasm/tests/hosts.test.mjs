@@ -40,8 +40,8 @@ describe('a host’s connection', () => {
     const slow = { poll: 5_000, provisional: 11_000, lease: 30_000 };
     const one = await connect({ redis: dial(), ...slow });
     const other = await connect({ redis: dial(), ...slow });
-    const held = await one.lock(name);
-    const waiting = other.lock(name, { wait: 20_000 });
+    const held = await one.lock(name).acquire();
+    const waiting = other.lock(name, { wait: 20_000 }).acquire();
     await eventually('it waits', async () => (await one.inspect({ name })).locks[0].waiters.length === 1);
     const before = performance.now();
     await held.release();
@@ -56,8 +56,8 @@ describe('a host’s connection', () => {
     const name = unique('no-push');
     const { command } = dial();
     const client = await connect({ redis: { command }, poll: 100 });
-    const held = await watcher.lock(name);
-    const waiting = client.lock(name, { wait: 20_000 });
+    const held = await watcher.lock(name).acquire();
+    const waiting = client.lock(name, { wait: 20_000 }).acquire();
     await eventually('it waits', async () => (await watcher.inspect({ name })).locks[0].waiters.length === 1);
     await held.release();
     await (await waiting).release();
@@ -85,9 +85,9 @@ describe('a host’s connection', () => {
         },
       };
       const client = await connect({ redis: connection, timeout: 200, poll: 100 });
-      const held = await watcher.lock(name);
+      const held = await watcher.lock(name).acquire();
       // Long enough that the client has given up what was not confirmed.
-      await assert.rejects(client.lock(name, { wait: 800 }), { code: 'wait_timeout' });
+      await assert.rejects(client.lock(name, { wait: 800 }).acquire(), { code: 'wait_timeout' });
       assert.ok(asked);
       await held.release();
       if (before) late.resolve();
@@ -101,7 +101,7 @@ describe('a host’s connection', () => {
     const name = unique('cut');
     const redis = dial();
     const client = await connect({ redis });
-    const guard = await client.lock(name, { lease: 1_500 });
+    const guard = await client.lock(name, { lease: 1_500 }).acquire();
     redis.cut();
     const renewals = guard.renewals;
     await eventually('it is renewed again', () => guard.renewals > renewals + 1);
@@ -120,7 +120,7 @@ describe('a host’s connection', () => {
     const client = await connect({
       redis: { command: async (args) => asBytes(await redis.command(args)) },
     });
-    const guard = await client.lock(unique('bytes'));
+    const guard = await client.lock(unique('bytes')).acquire();
     await guard.release();
     await client.close();
   });
@@ -186,7 +186,7 @@ for (const [what, how, kind, message] of failures) {
       const state = failing(how);
       const client = await connect({ redis: state.connection, timeout: 300 });
       state.fails = true;
-      await assert.rejects(client.tryLock(name), (error) => {
+      await assert.rejects(client.lock(name).tryAcquire(), (error) => {
         assert.ok(error instanceof kind, String(error));
         assert.match(error.message, message);
         assert.ok(['none', 'maybe'].includes(error.effect));
@@ -201,7 +201,7 @@ for (const [what, how, kind, message] of failures) {
       const name = unique('losing');
       const state = failing(how);
       const client = await connect({ redis: state.connection, timeout: 300 });
-      const guard = await client.lock(name, { lease: 900 });
+      const guard = await client.lock(name, { lease: 900 }).acquire();
       const lost = new Promise((resolve) => {
         guard.signal.addEventListener('abort', () => resolve(guard.signal.reason));
       });

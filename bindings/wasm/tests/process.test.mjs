@@ -9,9 +9,9 @@ import { fileURLToPath } from 'node:url';
 const story = `
   import { connect } from 'polylatch-wasm';
   const client = await connect('memory:');
-  const guard = await client.lock('a');
+  const guard = await client.lock('a').acquire();
   guard.signal.addEventListener('abort', () => {});
-  await client.lock('a', { wait: 500 }).catch((error) => console.log(error.code));
+  await client.lock('a', { wait: 500 }).acquire().catch((error) => console.log(error.code));
 `;
 
 test('a pending call keeps a process alive, a held lock does not', async () => {

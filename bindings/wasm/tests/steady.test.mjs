@@ -12,7 +12,7 @@ test('memory is steady over 100 000 acquisitions and releases', async (t) => {
   const client = await connect('memory:');
   async function cycles(count) {
     for (let cycle = 0; cycle < count; cycle += 1) {
-      const guard = await client.lock('steady');
+      const guard = await client.lock('steady').acquire();
       await guard.release();
       // What JavaScript has forgotten is freed between two turns of the loop.
       if (cycle % 200 === 0) await turn();
@@ -39,7 +39,7 @@ test('memory is steady over 100 000 acquisitions and releases', async (t) => {
   assert.ok(grown('heapUsed') < 4_096, `${grown('heapUsed')} KiB more objects`);
   assert.ok(grown('rss') < 65_536, `${grown('rss')} KiB more of the process`);
 
-  const guard = await client.lock('overhead');
+  const guard = await client.lock('overhead').acquire();
   const calls = 1_000_000;
   const from = performance.now();
   for (let call = 0; call < calls; call += 1) guard.isHeld;

@@ -82,7 +82,13 @@ test('a store that cannot break and grant in one step says so, and nobody is rob
 test('a name that no lock can have is stored as JSON, and others reach it', async () => {
   const other = await connect(store);
   await one.locks.request('a\0b', async () => {
-    assert.equal(await other.tryLock('-"a\\u0000b"').catch((error) => error.code), 'name_conflict');
+    assert.equal(
+      await other
+        .lock('-"a\\u0000b"')
+        .tryAcquire()
+        .catch((error) => error.code),
+      'name_conflict',
+    );
     assert.deepEqual((await other.locks.query()).held, [
       { name: 'a\0b', mode: 'exclusive', clientId: one.id },
     ]);
@@ -92,7 +98,7 @@ test('a name that no lock can have is stored as JSON, and others reach it', asyn
   });
   // What others call their locks stays as it is.
   for (const name of ['-a', '-"', '-"a"']) {
-    const guard = await other.lock(name);
+    const guard = await other.lock(name).acquire();
     assert.deepEqual(
       (await one.locks.query()).held.map((lock) => lock.name),
       [name],

@@ -4,7 +4,7 @@ import polylatch = require('polylatch');
 
 async function main(): Promise<void> {
   const client: polylatch.Client = await polylatch.connect('memory:required');
-  const guard: polylatch.Guard = await client.lock('a');
+  const guard: polylatch.Guard = await client.lock('a').acquire();
   await guard.release();
   await client.close();
 }

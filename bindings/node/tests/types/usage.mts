@@ -24,27 +24,33 @@ const kept: LockOptions = { lease: 30_000, wait: 5_000, label: 'orders', fifo: t
 
 await using client: Client = await connect('memory:types', { lease: 5_000, program: 'usage' });
 {
-  await using guard: Guard = await client.lock('orders/42', { ...kept, signal: AbortSignal.timeout(10_000) });
+  await using guard: Guard = await client
+    .lock('orders/42', kept)
+    .acquire({ signal: AbortSignal.timeout(10_000) });
   const token: bigint = guard.fencingToken;
   const signal: AbortSignal = guard.signal;
   assert.ok(token > 0n && !signal.aborted && guard.remaining > 0);
   guard.check();
-  const refused: Guard | null = await client.tryLock('orders/42');
+  const refused: Guard | null = await client.lock('orders/42').tryAcquire();
   assert.equal(refused, null);
 }
-const again = await client.tryLock('orders/42');
+const again = await client.lock('orders/42').tryAcquire();
 assert.ok(again !== null, '`await using` gave it back');
 await again.release();
 
 const answer: number = await client.withLock('orders/42', kept, async (guard) => Number(guard.fencingToken));
 assert.ok(answer > 0);
-const text: string = await client.withLock('orders/42', () => 'done');
+const text: string = await client.withLock(
+  'orders/42',
+  { signal: AbortSignal.timeout(10_000) },
+  () => 'done',
+);
 assert.equal(text, 'done');
 
 {
-  await using reader = await client.rwLock('file').read();
-  await using permit = await client.semaphore('pool', 5).acquire(2, { wait: 100 });
-  await using all = await client.lockAll(['a', 'b'] as const, { wait: 100 });
+  await using reader = await client.rwLock('file').read().acquire();
+  await using permit = await client.semaphore('pool', 5, { wait: 100 }).acquire(2);
+  await using all = await client.lockAll(['a', 'b'] as const, { wait: 100 }).acquire();
   const tokens: Map<string, bigint> = all.fencingTokens;
   assert.deepEqual([reader.mode, permit.permits, tokens.size], ['read', 2, 2]);
   const snapshot: Snapshot = await client.inspect({ prefix: 'p' });
@@ -60,7 +66,7 @@ const outcome: BreakOutcome = await client.breakLease({
 if (outcome.outcome === 'changed_hands') outcome.present satisfies bigint;
 
 try {
-  await client.lock('orders/42', { lease: 1 });
+  await client.lock('orders/42', { lease: 1 }).acquire();
   assert.fail('the lease is too short');
 } catch (error) {
   if (!(error instanceof PolylatchError)) throw error;
@@ -71,11 +77,13 @@ try {
 }
 
 // @ts-expect-error an option that does not exist
-await assert.rejects(client.lock('a', { leese: 5 }), TypeError);
-// @ts-expect-error trying does not wait
-await assert.rejects(client.tryLock('a', { wait: 5 }), TypeError);
+assert.throws(() => client.lock('a', { leese: 5 }), TypeError);
+// @ts-expect-error a signal ends a wait, and nothing waits here
+assert.throws(() => client.lock('a', { signal: AbortSignal.abort() }), TypeError);
+// @ts-expect-error the lease is the lock's
+await assert.rejects(client.lock('a').acquire({ lease: 5_000 }), TypeError);
 // @ts-expect-error a lease is a number of milliseconds
-await assert.rejects(client.lock('a', { lease: '5s' }), TypeError);
+assert.throws(() => client.lock('a', { lease: '5s' }), TypeError);
 // @ts-expect-error a token is a bigint
 await assert.rejects(client.breakLease({ name: 'a', expected: 1, by: 'b', reason: 'c' }), TypeError);
 

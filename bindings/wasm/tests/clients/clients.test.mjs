@@ -49,8 +49,8 @@ for (const [what, made] of clients) {
       const client = await connect({ redis: connection, poll: 5_000, provisional: 11_000, lease: 30_000 });
       const name = unique('client');
 
-      const held = await watcher.lock(name);
-      const waiting = client.lock(name, { wait: 20_000 });
+      const held = await watcher.lock(name).acquire();
+      const waiting = client.lock(name, { wait: 20_000 }).acquire();
       const waits = async () => (await watcher.inspect({ name })).locks[0].waiters.length === 1;
       await eventually('it waits', waits);
       const released = performance.now();
@@ -58,7 +58,7 @@ for (const [what, made] of clients) {
       const guard = await waiting;
       assert.ok(performance.now() - released < 3_000, 'the push came, not the next poll');
       assert.ok(guard.fencingToken > held.fencingToken);
-      assert.equal(await watcher.tryLock(name), null);
+      assert.equal(await watcher.lock(name).tryAcquire(), null);
 
       const request = { name, expected: guard.fencingToken, by: 'ann', reason: 'a test' };
       assert.equal((await watcher.breakLease(request)).outcome, 'broken');
@@ -66,11 +66,11 @@ for (const [what, made] of clients) {
       await assert.rejects(guard.release());
 
       const label = 'é 🔒 | "quoted"';
-      const set = await client.lockAll([unique('a'), unique('b')], { label });
+      const set = await client.lockAll([unique('a'), unique('b')], { label }).acquire();
       const shown = (await client.inspect({ name: set.names[0] })).locks[0].holders[0];
       assert.equal(shown.label, label);
       await set.release();
-      await (await client.rwLock(name).read()).release();
+      await (await client.rwLock(name).read().acquire()).release();
       await (await client.semaphore(unique('permits'), 2).acquire(2)).release();
 
       assert.equal(await listening(`test-${what}`), 1);

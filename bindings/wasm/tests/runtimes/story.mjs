@@ -27,12 +27,12 @@ async function refused(kind, promise) {
 /** `open` makes a client; `name` is a lock that nobody else uses. */
 export async function story(open, name) {
   const [one, other] = [await open(), await open()];
-  const guard = await one.lock(name, { lease: 900, label: 'story' });
-  expect('only one holds it', (await other.tryLock(name)) === null);
-  await refused(WaitTimeoutError, other.lock(name, { wait: 50 }));
+  const guard = await one.lock(name, { lease: 900, label: 'story' }).acquire();
+  expect('only one holds it', (await other.lock(name).tryAcquire()) === null);
+  await refused(WaitTimeoutError, other.lock(name, { wait: 50 }).acquire());
   await eventually('it is renewed', () => guard.renewals >= 2);
   guard.check();
-  const waiting = other.lock(name, { wait: 20_000 });
+  const waiting = other.lock(name, { wait: 20_000 }).acquire();
   await eventually('one waits', async () => (await one.inspect({ name })).locks[0].waiters.length === 1);
   await guard.release();
   const next = await waiting;

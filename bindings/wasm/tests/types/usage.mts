@@ -19,15 +19,17 @@ const kept: LockOptions = { lease: 30_000, wait: 5_000, label: 'orders' };
 
 await using client: Client = await connect({ url: 'memory:types', lease: 5_000, program: 'usage' });
 {
-  await using guard: Guard = await client.lock('orders/42', { ...kept, signal: AbortSignal.timeout(10_000) });
+  await using guard: Guard = await client
+    .lock('orders/42', kept)
+    .acquire({ signal: AbortSignal.timeout(10_000) });
   const token: bigint = guard.fencingToken;
   const signal: AbortSignal = guard.signal;
   assert.ok(token > 0n && !signal.aborted && guard.remaining > 0);
   guard.check();
-  const refused: Guard | null = await client.tryLock('orders/42');
+  const refused: Guard | null = await client.lock('orders/42').tryAcquire();
   assert.equal(refused, null);
 }
-const again = await client.tryLock('orders/42');
+const again = await client.lock('orders/42').tryAcquire();
 assert.ok(again !== null, '`await using` gave it back');
 await again.release();
 
@@ -47,7 +49,7 @@ const misspelt = { mod: 'shared' };
 // @ts-expect-error an option that does not exist
 await assert.rejects(client.locks.request('a', misspelt, String), TypeError);
 // @ts-expect-error a lease is a number of milliseconds
-await assert.rejects(client.lock('a', { lease: '5s' }), TypeError);
+assert.throws(() => client.lock('a', { lease: '5s' }), TypeError);
 
 const events: PolylatchEvent[] = [];
 await using heard: Client = await connect('memory:types', { onEvent: (event) => events.push(event) });
