@@ -1,12 +1,12 @@
 'use strict';
 // Makes promises of the native part's calls.
 
-const { Hub } = require('./native.cjs');
-const { errorOf } = require('./errors.cjs');
-const { followChannels, forget, handOver, listen } = require('./events.cjs');
-const { Held, useHub } = require('./held.cjs');
+const { Hub } = require('./native.js');
+const { errorOf } = require('./errors.js');
+const { handOver } = require('./events.cjs');
+const { isFault } = require('./port.js');
 
-/** @typedef {import('./native').NativeClient} NativeClient */
+/** @typedef {import('./held.cjs').Held} Held */
 
 /**
  * What to make of how a call ended: the value, and the number beside it.
@@ -38,11 +38,9 @@ let due = false;
 let native;
 
 function begin() {
-  if (native !== undefined) return;
   // Other programs that load native parts have no loop, or not Node's, behind the functions that Node has for it.
   const isNode = process.versions.bun === undefined && process.versions.deno === undefined;
   native = new Hub(turn, isNode ? turn : undefined, () => handOver(native));
-  useHub(native);
   // However a process ends of its own accord, its locks need not wait for the end of their leases. (Node runs
   // no cleanup of native parts for process.exit.)
   process.once('exit', () => native.farewell());
@@ -74,132 +72,13 @@ const had = (number, token, held) => {
 };
 
 /** @type {Make} */
-const givenBack = (_, renewals, held) => held.givenBack(renewals);
+const released = (_, renewals, held) => held.released(renewals);
 
-/**
- * Of the call that is just being begun, and no longer: a guard that is forgotten has to be collected.
- * @type {Make | undefined}
- */
-let make;
-/** @type {Held | undefined} */
-let about;
-
-/**
- * What can be asked of the native part. It has guards under numbers, and this has objects for them.
- */
-const hub = {
-  /**
-   * @param {number} call
-   * @param {string | undefined} url
-   * @param {string | undefined} program
-   * @param {{ key: string, value: number | boolean | string }[]} options
-   * @param {import('./events.cjs').OnEvent | undefined} onEvent
-   */
-  connect(call, url, program, options, onEvent) {
-    begin();
-    followChannels(native);
-    const number = listen(onEvent);
-    const reply = native.connect(call, url, program, options, number);
-    // It did not come to a client whose end could be told.
-    if (isFault(reply)) forget(number);
-    return reply;
-  },
-
-  /** @type {import('./native').Hub['acquireAll']} */
-  acquireAll: (...given) => native.acquireAll(...given),
-  /** @type {import('./native').Hub['releaseAll']} */
-  releaseAll: (...given) => native.releaseAll(...given),
-  /** @type {import('./native').Hub['lostOne']} */
-  lostOne: (...given) => native.lostOne(...given),
-  /** @type {import('./native').Hub['inspect']} */
-  inspect: (...given) => native.inspect(...given),
-  /** @type {import('./native').Hub['breakLease']} */
-  breakLease: (...given) => native.breakLease(...given),
-  /** @type {import('./native').Hub['close']} */
-  close: (...given) => native.close(...given),
-
-  /**
-   * @param {number} call
-   * @param {NativeClient} client
-   * @param {boolean} waits
-   * @param {string} name
-   * @param {number} way
-   * @param {number} count
-   * @param {number} capacity
-   * @param {Record<string, any> | undefined} options
-   */
-  acquire(call, client, waits, name, way, count, capacity, options) {
-    let lease;
-    let wait;
-    let all;
-    for (const key in options) {
-      // Nearly always there are no others, and an object takes long to cross the border.
-      if (key === 'lease') lease = options[key];
-      else if (key === 'wait') wait = options[key];
-      else all = options;
-    }
-    const reply = native.acquire(call, client, waits, name, way, count, capacity, lease, wait, all);
-    make = had;
-    about = new Held(client, name, way, count);
-    return reply;
-  },
-
-  /**
-   * @param {number} call
-   * @param {any} held a {@link Held}
-   */
-  release(call, held) {
-    const number = held.number();
-    // It was given back before.
-    if (number === undefined) return undefined;
-    const reply = native.release(call, number);
-    make = givenBack;
-    about = held;
-    return reply;
-  },
-
-  /**
-   * @param {number} call
-   * @param {any} held a {@link Held}
-   * @param {boolean} up
-   */
-  convert(call, held, up) {
-    const number = held.number();
-    if (number === undefined) return held.check();
-    const reply = native.convert(call, number, up);
-    make = had;
-    about = held;
-    return reply;
-  },
-
-  /**
-   * @param {number} call
-   * @param {any} held a {@link Held}
-   * @param {number} lease
-   */
-  extend(call, held, lease) {
-    const number = held.number();
-    return number === undefined ? held.check() : native.extend(call, number, lease);
-  },
-
-  /**
-   * @param {number} call
-   * @param {any} held a {@link Held}
-   */
-  lost(call, held) {
-    const number = held.number();
-    return number === undefined ? undefined : native.lost(call, number);
-  },
-
-  /**
-   * @param {number} call
-   * @param {any} held a {@link Held}
-   */
-  endangered(call, held) {
-    const number = held.number();
-    return number === undefined ? undefined : native.endangered(call, number);
-  },
-};
+/** The native part's calls. The first of them to be made is `connect`. */
+function hub() {
+  if (native === undefined) begin();
+  return native;
+}
 
 function turn() {
   const ended = native.turn();
@@ -280,37 +159,30 @@ function goOn(isDue) {
   }
 }
 
-/** @param {any} value */
-function isFault(value) {
-  return typeof value === 'object' && value !== null && value.code !== undefined;
-}
-
 /**
  * Makes a call; `begin` gets its number and starts it. With a signal, the call is undone when it aborts.
- * Never throws: the promise tells everything.
+ * Never throws: the promise reports everything.
  * @template T
  * @param {(call: number) => any} begin
  * @param {AbortSignal} [signal]
+ * @param {Make} [make] what to make of its end
+ * @param {Held} [held] what that is about
  * @returns {Promise<T>}
  */
-function call(begin, signal) {
+function call(begin, signal, make, held) {
   return new Promise((resolve, reject) => {
     signal?.throwIfAborted();
     const number = nextNumber();
     const reply = begin(number);
-    const making = make;
-    const held = about;
-    make = undefined;
-    about = undefined;
     if (typeof reply !== 'boolean') {
       if (isFault(reply)) throw errorOf(reply);
-      resolve(made(making, reply, making === undefined ? 0 : native.beside(), held));
+      resolve(made(make, reply, make === undefined ? 0 : native.beside(), held));
       return;
     }
     hold();
     /** @param {unknown} error */
     const failed = (error) => resolve(told(error));
-    const entry = { resolve, reject: failed, holds: true, make: making, held };
+    const entry = { resolve, reject: failed, holds: true, make, held };
     put(number, entry);
     goOn(reply);
     if (signal !== undefined) undoneBy(signal, number, entry, reject);
@@ -360,15 +232,14 @@ function undoneBy(signal, number, entry, reject) {
 /**
  * Follows a held lock, without keeping the process or the lock alive. Returns how to stop.
  *
- * `lock` must not be caught by a closure here: a guard that is forgotten has to be collected.
- * @param {'lost' | 'lostOne' | 'endangered'} what
- * @param {any} lock
- * @param {(value: any, error: unknown) => void} ended
+ * `begin` must not be caught by a closure here: a guard that is forgotten has to be collected.
+ * @param {(call: number) => any} begin
+ * @param {import('./port.js').Told} ended
  * @returns {() => void}
  */
-function follow(what, lock, ended) {
+function follow(begin, ended) {
   const number = nextNumber();
-  const reply = hub[what](number, lock);
+  const reply = begin(number);
   if (typeof reply !== 'boolean') {
     // Told later, as always: the caller is not done yet.
     queueMicrotask(() => (isFault(reply) ? ended(undefined, errorOf(reply)) : ended(reply, undefined)));
@@ -391,4 +262,4 @@ function follow(what, lock, ended) {
   };
 }
 
-module.exports = { hub, call, follow, isFault };
+module.exports = { call, follow, had, hub, released };

@@ -3,9 +3,12 @@
 
 const path = require('node:path');
 
-const { hub, call } = require('./calls.cjs');
-const { Client } = require('./client.cjs');
-const { connectOptions, mustBe } = require('./options.cjs');
+const { call, hub } = require('./calls.cjs');
+const { Client } = require('./client.js');
+const { Connected } = require('./connected.cjs');
+const { followChannels, forget, listen } = require('./events.cjs');
+const { connectOptions, mustBe } = require('./options.js');
+const { isFault } = require('./port.js');
 
 /** @typedef {import('./native').NativeClient} NativeClient */
 
@@ -21,11 +24,16 @@ async function connect(url, given) {
   // Beside a held lock people want to read what runs, not that it runs in Node.
   const runs = program ?? (process.argv[1] && path.basename(process.argv[1]));
   /** @type {NativeClient} */
-  const native = await call(
-    (number) => hub.connect(number, url, runs, options, /** @type {any} */ (onEvent)),
-    signal,
-  );
-  return new Client(native);
+  const native = await call((number) => {
+    const part = hub();
+    followChannels(part);
+    const listener = listen(/** @type {any} */ (onEvent));
+    const reply = part.connect(number, url, runs, options, listener);
+    // There is no client whose end will be reported.
+    if (isFault(reply)) forget(listener);
+    return reply;
+  }, signal);
+  return Client.of(new Connected(native));
 }
 
 /** @param {unknown} given */

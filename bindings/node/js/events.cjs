@@ -3,7 +3,7 @@
 
 const { channel } = require('node:diagnostics_channel');
 
-const { fieldsOf } = require('./fields.cjs');
+const { fieldsOf } = require('./fields.js');
 
 /** @typedef {(event: any) => void} OnEvent */
 

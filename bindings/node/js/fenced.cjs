@@ -1,10 +1,10 @@
 'use strict';
 // A conditional write to an SQL table that keeps the largest fencing token seen.
 
-const { fencedUpdate, whyUnchanged } = require('./native.cjs');
-const { isFault } = require('./calls.cjs');
-const { errorOf, wrongType } = require('./errors.cjs');
-const { mustBe, mustBeObject, mustBeToken, onlyKnown } = require('./options.cjs');
+const { fencedUpdate, whyUnchanged } = require('./native.js');
+const { errorOf, wrongType } = require('./errors.js');
+const { isFault } = require('./port.js');
+const { mustBe, mustBeObject, mustBeToken, onlyKnown } = require('./options.js');
 
 /**
  * @param {string} what

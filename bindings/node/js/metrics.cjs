@@ -1,9 +1,9 @@
 'use strict';
 // The numbers of clients for prom-client and OpenTelemetry. Both come from the program: nothing is imported here.
 
-const { mustBe, mustBeObject } = require('./options.cjs');
+const { mustBe, mustBeObject } = require('./options.js');
 
-/** @typedef {import('./client.cjs').Client} Client */
+/** @typedef {import('./client.js').Client} Client */
 
 const OUTCOMES = ['acquired', 'refused', 'timedOut', 'failed', 'cancelled'];
 

@@ -1,18 +1,6 @@
 // The native part, as `src/` has it. Private: nothing outside of `js/` uses it.
 
-export interface Fault {
-  code: string;
-  retry: string;
-  effect: string;
-  reason?: string;
-  message: string;
-  hint: string;
-  backend?: string;
-  operation?: string;
-  lock?: string;
-  attempt?: number;
-  elapsed?: number;
-}
+import type { Fault } from './port.js';
 
 /** What a call returns at once: how it ended, or a boolean if it goes on, which says whether a turn is due. */
 export type Reply = any;
@@ -30,20 +18,6 @@ export class NativeClient {
     beatEvery: number | undefined,
   ): Fault | undefined;
   checkCount(what: string, count: number): Fault | undefined;
-}
-
-/** One held lock, as `held.cjs` has it here, and the part in Rust itself in `polylatch-wasm`. */
-export interface NativeGuard {
-  name(): string | null;
-  token(): number | null;
-  fenceQuality(): string | null;
-  mode(): string | null;
-  permits(): number | null;
-  remaining(): number;
-  isHeld(): boolean;
-  renewals(): number;
-  beat(): void;
-  check(): Fault | undefined;
 }
 
 export class NativeSet {

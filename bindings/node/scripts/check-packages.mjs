@@ -14,11 +14,18 @@ const MOST_BYTES = 6 * 1024 * 1024;
 const MAIN = [
   'LICENSE',
   'README.md',
-  'js/errors.cjs',
+  'js/client.d.ts',
+  'js/errors.d.ts',
+  'js/errors.js',
+  'js/gate.d.ts',
+  'js/guard.d.ts',
   'js/index.cjs',
   'js/index.d.cts',
   'js/index.d.mts',
   'js/index.mjs',
+  'js/lock.d.ts',
+  'js/port.d.ts',
+  'js/types.d.ts',
   'package.json',
 ];
 const NATIVE = ['LICENSE', 'README.md', 'package.json', 'polylatch.node'];

@@ -9,14 +9,15 @@ import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writ
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 
+import { build } from '../../javascript/build.mjs';
 import { bundle, bundled } from './bundle.mjs';
 
 const here = resolve(import.meta.dirname ?? new URL('.', import.meta.url).pathname, '..');
 const top = resolve(here, '../..');
 const platforms = JSON.parse(readFileSync(join(here, 'js/platforms.json'), 'utf8'));
 
-/** What users do not get of `js/`: the types and settings that only its own check needs, and the parts. */
-const PRIVATE = ['native.d.ts', 'tsconfig.json', ...bundled(join(here, 'js'))];
+/** What users do not get of `js/`: the types and settings that only its own check needs. */
+const PRIVATE = ['native.d.ts', 'tsconfig.json'];
 
 function version() {
   const text = readFileSync(join(top, 'Cargo.toml'), 'utf8');
@@ -80,11 +81,15 @@ function main([out, ...given]) {
     const native = Object.keys(platforms).map((name) => [`@polylatch/${name}`, number]);
     const { name, ...rest } = manifest;
     stage(folder, { name, version: number, ...rest, optionalDependencies: Object.fromEntries(native) });
-    cpSync(join(here, 'js'), join(folder, 'js'), {
+    const js = join(folder, 'js');
+    build(js, 'commonjs');
+    cpSync(join(here, 'js'), js, {
       recursive: true,
       filter: (source) => !PRIVATE.some((name) => source.endsWith(`/${name}`)),
     });
-    writeFileSync(join(folder, 'js/index.cjs'), bundle(join(here, 'js')));
+    const text = bundle(js);
+    for (const name of bundled(js)) rmSync(join(js, name));
+    writeFileSync(join(js, 'index.cjs'), text);
     cpSync(join(here, 'README.md'), join(folder, 'README.md'));
     pack(folder, resolve(out));
   } finally {

@@ -1,4 +1,4 @@
-//! What went wrong, as a plain object; `js/errors.cjs` makes an error of it.
+//! What went wrong, as a plain object; `errors.ts` makes an error of it.
 
 use napi_derive::napi;
 use polylatch_bridge::Failure;

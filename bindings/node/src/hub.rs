@@ -206,7 +206,7 @@ impl Hub {
         })
     }
 
-    /// Acquires one lock. With `waits` unset it answers at once; see `js/client.cjs` for the ways. The
+    /// Acquires one lock. With `waits` unset it answers at once; see `lock.ts` for the modes. The
     /// usual options come one by one, or all of them as an object.
     #[napi(catch_unwind)]
     #[allow(clippy::too_many_arguments, reason = "one call across the border is cheaper than an object")]
@@ -304,7 +304,7 @@ impl Hub {
                 Err(failure) => return failed(failure),
             }
         };
-        // Held whether it is done or not: `js/guard.cjs` sees by its mode in which way.
+        // Held whether it is done or not: `guard.ts` sees by its mode in which way.
         self.start(call, async move {
             Ok(match step(taken, up).await {
                 Ok((guard, _)) => Value::Converted(number, guard),

@@ -1,4 +1,4 @@
-//! The native part of the Node package. It has no opinion on how an API should look: `js/` has.
+//! The native part of the Node package. It has no opinion on how an API should look: `bindings/javascript` has.
 //!
 //! Calls are carried out by Node's own loop ([`polylatch_bridge::HostLoop`]): a request leaves before
 //! the call returns, and one wake-up of the loop brings the answer: on Linux straight from the socket

@@ -1,8 +1,8 @@
-// Makes promises of the calls of the part in Rust. The same interface as bindings/node/js/calls.cjs, so
-// that what stands above it is shared.
+// Makes promises of the calls of the part in Rust.
 
-import { errorOf } from './errors.mjs';
+import { errorOf } from './errors.js';
 import { load } from './load.mjs';
+import { isFault } from './port.js';
 
 /** @typedef {{ resolve: (value: any) => void, reject: (error: unknown) => void, holds: boolean }} Waiting */
 
@@ -12,8 +12,6 @@ let last = 0;
 
 /** @type {Map<any, any>} Where calls are made, by the module. */
 const hubs = new Map();
-/** @type {Map<any, any>} The same, by the classes of what calls are made with. */
-const hubByClass = new Map();
 
 /**
  * Where to connect to a kind of store.
@@ -25,39 +23,9 @@ async function hubFor(kind) {
   if (found === undefined) {
     found = new module.Hub(ended);
     hubs.set(module, found);
-    for (const each of [module.NativeClient, module.NativeGuard, module.NativeSet])
-      hubByClass.set(each, found);
   }
   return found;
 }
-
-/**
- * A call of the module that `native` is of.
- * @param {string} what
- */
-function callOf(what) {
-  return (/** @type {number} */ number, /** @type {any} */ native, /** @type {any[]} */ ...rest) =>
-    hubByClass.get(native.constructor)[what](number, native, ...rest);
-}
-
-const hub = {
-  acquire: callOf('acquire'),
-  acquireAll: callOf('acquireAll'),
-  release: callOf('release'),
-  releaseAll: callOf('releaseAll'),
-  convert: callOf('convert'),
-  extend: callOf('extend'),
-  lost: callOf('lost'),
-  lostOne: callOf('lostOne'),
-  endangered: callOf('endangered'),
-  inspect: callOf('inspect'),
-  breakLease: callOf('breakLease'),
-  close: callOf('close'),
-  /** @param {number} number of a call that one of them knows, and no other */
-  cancel(number) {
-    for (const each of hubs.values()) each.cancel(number);
-  },
-};
 
 // In Node, a pending call keeps the process alive and a held lock does not. The timers of the part in Rust
 // keep nothing alive, so one that never fires stands for the calls.
@@ -90,11 +58,6 @@ function ended(number, value) {
   else entry.resolve(value);
 }
 
-/** @param {any} value */
-function isFault(value) {
-  return typeof value === 'object' && value !== null && value.code !== undefined;
-}
-
 function nextNumber() {
   // Small enough for the border, and not one that is waited for still.
   do last = (last + 1) % 2 ** 32;
@@ -105,11 +68,12 @@ function nextNumber() {
 /**
  * Makes a call; `begin` gets its number and starts it. With a signal, the call is undone when it aborts.
  * @template T
+ * @param {any} hub where it is made
  * @param {(call: number) => any} begin
  * @param {AbortSignal} [signal]
  * @returns {Promise<T>}
  */
-async function call(begin, signal) {
+async function call(hub, begin, signal) {
   signal?.throwIfAborted();
   const number = nextNumber();
   const reply = begin(number);
@@ -147,15 +111,15 @@ async function call(begin, signal) {
 /**
  * Follows a held lock, without keeping a process or the lock alive. Returns how to stop.
  *
- * `native` must not be caught by a closure here: a guard that is forgotten has to be collected.
- * @param {'lost' | 'lostOne' | 'endangered'} what
- * @param {any} native
- * @param {(value: any, error: unknown) => void} told
+ * `begin` must not be caught by a closure here: a guard that is forgotten has to be collected.
+ * @param {any} hub where the lock is held
+ * @param {(call: number) => any} begin
+ * @param {import('./port.js').Told} told
  * @returns {() => void}
  */
-function follow(what, native, told) {
+function follow(hub, begin, told) {
   const number = nextNumber();
-  const reply = hub[what](number, native);
+  const reply = begin(number);
   if (reply !== false) {
     // Told later, as always: the caller is not done yet.
     queueMicrotask(() => (isFault(reply) ? told(undefined, errorOf(reply)) : told(reply, undefined)));
@@ -171,4 +135,4 @@ function follow(what, native, told) {
   };
 }
 
-export { call, follow, hub, hubFor, isFault };
+export { call, follow, hubFor };

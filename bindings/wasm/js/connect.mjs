@@ -1,21 +1,22 @@
 // Connecting: to which store, over what.
 
 import { call, hubFor } from './calls.mjs';
-import { Client as SharedClient } from './client.mjs';
-import { wrongType } from './errors.mjs';
-import { renamed } from './fields.mjs';
+import { Client as SharedClient } from './client.js';
+import { Connected } from './connected.mjs';
+import { wrongType } from './errors.js';
+import { renamed } from './fields.js';
 import { kindOf } from './load.mjs';
 import { LockManager } from './locks.mjs';
-import { connectOptions, mustBe, mustBeObject } from './options.mjs';
+import { connectOptions, mustBe, mustBeObject } from './options.js';
 
 /** One client of one store, with locks in the browser's shape beside those of every language. */
 class Client extends SharedClient {
   #locks;
 
-  /** @param {any} native */
-  constructor(native) {
-    super(native);
-    this.#locks = new LockManager(this, native);
+  /** @param {Connected} port */
+  constructor(port) {
+    super(port);
+    this.#locks = new LockManager(this, port);
   }
 
   get locks() {
@@ -99,6 +100,7 @@ async function connect(target, given) {
   signal?.throwIfAborted();
   const hub = await hubFor(kindOf(url ?? 'redis://'));
   const native = await call(
+    hub,
     (number) =>
       hub.connect(
         number,
@@ -113,7 +115,7 @@ async function connect(target, given) {
       ),
     signal,
   );
-  return new Client(native);
+  return new Client(new Connected(hub, native));
 }
 
 export { Client, connect };

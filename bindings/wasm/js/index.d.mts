@@ -1,16 +1,39 @@
 /// <reference lib="dom" />
+/// <reference lib="esnext.disposable" />
 // Distributed locks for JavaScript hosts. All times are milliseconds.
-// What it shares with the package `polylatch` stands in `shared.d.mts`; here is what differs.
+// What it shares with the package `polylatch` is in the `.d.ts` files beside this one; here is what differs.
 
-import type { CallOptions, Guard, LockOptions, PolylatchEvent } from './shared.mjs';
+import type { Client as SharedClient } from './client.js';
+import type { Guard } from './guard.js';
+import type { CallOptions, LockOptions, PolylatchEvent } from './types.js';
 
-export * from './shared.mjs';
+export {
+  BackendRejectedError,
+  BackendUnavailableError,
+  CanceledError,
+  type ErrorCode,
+  type ErrorContext,
+  InternalError,
+  InvalidArgumentError,
+  InvalidConfigError,
+  LeaseLostError,
+  NameConflictError,
+  PolylatchError,
+  QuorumUnreachableError,
+  StaleTokenError,
+  UnsupportedError,
+  WaitTimeoutError,
+} from './errors.js';
+export { TokenGate } from './gate.js';
+export { Guard, GuardSet } from './guard.js';
+export { Acquirable, Lock, LockAll, type NamedNotAcquired, RwLock, Semaphore } from './lock.js';
+export type * from './types.js';
 
-declare module './shared.mjs' {
-  interface Client {
-    /** Locks in the shape of the browser's own Web Locks; see {@link LockManager}. */
-    readonly locks: LockManager;
-  }
+/** One client of one store; one per page, worker or process is enough. */
+export class Client extends SharedClient {
+  private constructor();
+  /** Locks in the shape of the browser's own Web Locks; see {@link LockManager}. */
+  readonly locks: LockManager;
 }
 
 /** What a Redis server answers: a string, a number, nothing, or a list of these. */
@@ -71,11 +94,8 @@ export interface ConnectOptions {
  * Connects to a store.
  * @throws {InvalidConfigError} {@link BackendUnavailableError} {@link BackendRejectedError}
  */
-export function connect(options: ConnectOptions): Promise<import('./shared.mjs').Client>;
-export function connect(
-  url: string,
-  options?: ConnectOptions & { url?: undefined },
-): Promise<import('./shared.mjs').Client>;
+export function connect(options: ConnectOptions): Promise<Client>;
+export function connect(url: string, options?: ConnectOptions & { url?: undefined }): Promise<Client>;
 
 /** A lock as a callback of {@link LockManager.request} gets it. */
 export class HeldLock {

@@ -14,8 +14,8 @@ export {
   StaleTokenError,
   UnsupportedError,
   WaitTimeoutError,
-} from './errors.mjs';
-export { TokenGate } from './gate.mjs';
-export { Guard, GuardSet } from './guard.mjs';
-export { Acquirable, Lock, LockAll, RwLock, Semaphore } from './lock.mjs';
+} from './errors.js';
+export { TokenGate } from './gate.js';
+export { Guard, GuardSet } from './guard.js';
+export { Acquirable, Lock, LockAll, RwLock, Semaphore } from './lock.js';
 export { HeldLock, LockManager } from './locks.mjs';

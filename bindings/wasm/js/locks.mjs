@@ -1,15 +1,17 @@
 // The shape of the browser's own Web Locks (W3C, "Web Locks API"), over a store that others share.
 
-import { call, hub } from './calls.mjs';
-import { wrongType } from './errors.mjs';
-import { Guard } from './guard.mjs';
+import { wrongType } from './errors.js';
+import { Guard } from './guard.js';
 import { fromStored, stored } from './lock_names.mjs';
-import { callSignal, lockOptions, mustBe, mustBeObject, onlyKnown } from './options.mjs';
+import { callSignal, lockOptions, mustBe, mustBeObject, onlyKnown } from './options.js';
 
 const OPTIONS = ['mode', 'ifAvailable', 'steal', 'signal', 'lease', 'label', 'maxHold', 'beatEvery'];
 
-// As `src/options.rs` numbers the modes of a lock.
-const MODES = { shared: 1, exclusive: 2 };
+/** @type {Record<'shared' | 'exclusive', import('./port.js').NumberedMode>} */
+const MODES = {
+  shared: { number: 1, count: 0, capacity: 0 },
+  exclusive: { number: 2, count: 0, capacity: 0 },
+};
 
 /** What the audit says of a lease that `steal` ended. */
 const STEAL = 'locks.request steal';
@@ -21,7 +23,7 @@ class HeldLock {
 
   /**
    * @param {string} name as it was asked for
-   * @param {import('./client.mjs').Guard} guard
+   * @param {import('./guard.js').Guard} guard
    */
   constructor(name, guard) {
     this.#name = name;
@@ -133,15 +135,15 @@ function asked(name, rest) {
 /** Locks of one client, as `navigator.locks` has them for one origin. */
 class LockManager {
   #client;
-  #native;
+  #port;
 
   /**
-   * @param {import('./client.mjs').Client} client
-   * @param {any} native what it calls
+   * @param {import('./client.js').Client} client
+   * @param {import('./port.js').ClientPort} port of that client
    */
-  constructor(client, native) {
+  constructor(client, port) {
     this.#client = client;
-    this.#native = native;
+    this.#port = port;
   }
 
   /**
@@ -150,14 +152,10 @@ class LockManager {
    */
   async request(name, ...rest) {
     const { text, work, mode, waits, native, signal } = asked(name, rest);
-    const way = MODES[/** @type {'shared' | 'exclusive'} */ (mode)];
-    /** @type {any} */
-    const acquired = await call(
-      (number) => hub.acquire(number, this.#native, waits, stored(text), way, 0, 0, native),
-      signal,
-    );
+    const how = MODES[/** @type {'shared' | 'exclusive'} */ (mode)];
+    const acquired = await this.#port.acquire(waits, stored(text), how, native, signal);
     if (acquired === null) return work(null);
-    const guard = new Guard(acquired);
+    const guard = Guard.of(acquired);
     let result;
     const stolen = whenStolen(guard.signal);
     try {

@@ -1,10 +1,10 @@
-//! What went wrong, as a plain object; `errors.mjs` makes an error of it.
+//! What went wrong, as a plain object; `errors.ts` makes an error of it.
 
 use js_sys::{Object, Reflect};
 use polylatch_bridge::Failure;
 use wasm_bindgen::JsValue;
 
-/// The values of a failure, under the names that `errors.mjs` reads.
+/// The values of a failure, under the names that `errors.ts` reads.
 pub fn fault(failure: &Failure) -> JsValue {
     let object = Object::new();
     let set = |name: &str, value: JsValue| {

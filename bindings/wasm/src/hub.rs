@@ -114,7 +114,7 @@ impl Hub {
         self.start(call, async move { Ok(Value::Client(builder.connect().await?, listening)) })
     }
 
-    /// Acquires one lock. With `waits` unset it answers at once; see `client.mjs` for the ways.
+    /// Acquires one lock. With `waits` unset it answers at once; see `lock.ts` for the modes.
     #[allow(clippy::too_many_arguments, reason = "one call across the border is cheaper than an object")]
     pub fn acquire(
         &self,
@@ -197,7 +197,7 @@ impl Hub {
         self.start(call, async move {
             let stepped = step(taken, up).await;
             place.replace(Place::Gone);
-            // Held whether it is done or not: `guard.mjs` sees by its mode in which way.
+            // Held whether it is done or not: `guard.ts` sees by its mode in which way.
             stepped.map(|(guard, _)| Value::Guard(guard, client))
         })
     }
@@ -281,7 +281,7 @@ impl Hub {
         reason: String,
     ) -> JsValue {
         let inspector = client.client.inspect();
-        // `client.mjs` passes only what fits 64 bits; no token is larger than 2^53.
+        // `client.ts` passes only what fits 64 bits; no token is larger than 2^53.
         let expected = FencingToken::new(expected.parse().unwrap_or(u64::MAX));
         let request = BreakRequest { name, expected, by, reason };
         self.start(call, async move {

@@ -1,5 +1,5 @@
 //! The part in Rust of the npm package `polylatch-wasm`. It has no opinion on how an API should look: the
-//! JavaScript in `bindings/node/js` has, which both packages share, and `js/` has what differs here.
+//! TypeScript in `bindings/javascript` has, which both packages share, and `js/` has what differs here.
 //!
 //! Everything runs on the host's event loop; there is no thread. So a page that is hidden or a loop that
 //! is blocked renews late, and may lose its lease, which its guard then says by its clock.

@@ -1,4 +1,4 @@
-//! Options as JavaScript has them: numbers are milliseconds. `options.mjs` has checked names and types.
+//! Options as JavaScript has them: numbers are milliseconds. `options.ts` has checked names and types.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub fn steal_reason(given: &JsValue) -> Option<String> {
     Reflect::get(given, &"steal".into()).ok()?.as_string()
 }
 
-/// In which way a lock is wanted, as one number and two more for permits; see `client.mjs`.
+/// In which way a lock is wanted, as one number and two more for permits; see `lock.ts`.
 pub fn way(way: u32, count: f64, capacity: f64) -> Result<Way, Failure> {
     Ok(match way {
         0 => Way::Mutex,

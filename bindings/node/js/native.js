@@ -1,4 +1,3 @@
-'use strict';
 // Finds the native part: a package of its own for each platform, put there by npm. Nothing is
 // downloaded and nothing is compiled at installation.
 
