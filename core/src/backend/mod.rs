@@ -31,6 +31,8 @@ pub(crate) mod redis;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]
 pub(crate) mod redlock;
 #[cfg(feature = "sqlite")]
+pub(crate) mod rows;
+#[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
 /// The answer to a verb, on its way.

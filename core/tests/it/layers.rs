@@ -32,6 +32,7 @@ const FLOORS: &[&str] = &[
     "credential",
     "service",
     "backend",
+    "rows",
     "memory",
     "sqlite",
     "redis",

@@ -26,6 +26,7 @@ use super::inspect::snapshot as read;
 use super::store::{Sql, Store};
 use super::transport::thread::{Asked, Job, Message, Opener};
 use super::transport::{forked, open as opening};
+use crate::backend::rows::Steps;
 
 /// How far ahead of the numbers in use the synced reservation is kept: ten minutes, because numbers
 /// follow the wall clock in microseconds.

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, params};
 
-use crate::backend::sqlite::store::{Push, Sql};
+use crate::backend::rows::{Push, unsigned};
+use crate::backend::sqlite::store::Sql;
 use crate::backend::sqlite::transport::host::Host;
-use crate::backend::sqlite::units::unsigned;
 use crate::token::OwnerToken;
 use crate::wakeups::Wakeups;
 
@@ -103,7 +103,7 @@ impl Watch {
         if self.wakeups.waiting() == 0 {
             self.may_hold = conn
                 .prepare_cached("SELECT 1 FROM lease WHERE client = ?1 AND ends_ms > ?2")?
-                .exists(params![self.client, host.now().boot_ms])?;
+                .exists(params![self.client, host.now().clock_ms])?;
         }
         let version = version(conn)?;
         if version != self.version {

@@ -3,70 +3,49 @@
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::store::{Sql, Store};
-use super::units::{ceil_ms, millis, mode, unsigned};
-use crate::backend::{Contender, HolderHint};
+use super::units::mode;
+use crate::backend::AUDIT_LENGTH;
+use crate::backend::rows::{Candidate, EXCLUSIVE, Holder, Now, Push, Rows};
 use crate::mode::Mode;
-use crate::policy::fencing::FencingToken;
-use crate::token::ClientId;
 
-/// Who gets a lock: a contender that asks, or a waiter as it was written down.
-pub(crate) struct Candidate {
-    pub owner: String,
-    pub client: String,
-    label: String,
-    lease_ms: i64,
-    pub first_ms: i64,
-    pub mode: Mode,
-}
+impl Rows for Store<'_> {
+    type Error = rusqlite::Error;
 
-/// One live lease.
-pub(crate) struct Holder {
-    pub owner: String,
-    pub fence: i64,
-    pub client: String,
-    label: String,
-    acquired_ms: i64,
-    pub ends_ms: i64,
-    pub mode: Mode,
-    /// Its mode is one of this version. Another one excludes everything.
-    pub is_known: bool,
-}
+    fn now(&self) -> Now {
+        self.now
+    }
 
-/// Admits no other lease beside it, of any mode.
-const EXCLUSIVE: Mode = Mode::Permits { count: u32::MAX, capacity: u32::MAX };
+    /// One counter for all names.
+    fn counter(&self, _: &str) -> i64 {
+        self.counter
+    }
 
-impl Store<'_> {
-    /// Reads the live leases of a name, oldest first, and deletes those whose time has passed.
-    pub(crate) fn holders(&mut self, name: &str) -> Sql<Vec<Holder>> {
+    fn next_number(&mut self, _: &str) -> i64 {
+        self.counter = (self.counter + 1).max(self.now.wall_us);
+        self.counter
+    }
+
+    fn holders(&mut self, name: &str) -> Sql<Vec<Holder>> {
         let mut holders = self
             .conn
             .prepare_cached(
                 "SELECT owner, fence, client, label, acquired_ms, ends_ms, mode, permits, capacity FROM lease \
                  WHERE name = ?1 ORDER BY fence",
             )?
-            .query_map(params![name], Holder::from_row)?
+            .query_map(params![name], holder)?
             .collect::<Sql<Vec<_>>>()?;
         let rows = holders.len();
-        holders.retain(|holder| holder.ends_ms > self.now.boot_ms);
+        holders.retain(|holder| holder.ends_ms > self.now.clock_ms);
         if holders.len() < rows {
-            self.run("DELETE FROM lease WHERE name = ?1 AND ends_ms <= ?2", params![name, self.now.boot_ms])?;
+            self.run(
+                "DELETE FROM lease WHERE name = ?1 AND ends_ms <= ?2",
+                params![name, self.now.clock_ms],
+            )?;
         }
         Ok(holders)
     }
 
-    /// Makes a candidate one of the holders.
-    pub(crate) fn grant(&mut self, name: &str, holders: &mut Vec<Holder>, to: Candidate) -> Sql<i64> {
-        let fence = self.next_number();
-        let held = Holder {
-            owner: to.owner,
-            fence,
-            client: to.client,
-            label: to.label,
-            acquired_ms: self.now.boot_ms,
-            ends_ms: self.now.begun_ms + to.first_ms,
-            mode: to.mode,
-            is_known: true,
-        };
+    fn add(&mut self, name: &str, held: &Holder, lease_ms: i64, first_ms: i64) -> Sql<()> {
         self.run(
             "INSERT INTO lease (name, owner, fence, client, label, lease_ms, acquired_wall_ms, acquired_ms, \
              ends_ms, mode, permits, capacity, first_ms) \
@@ -74,47 +53,60 @@ impl Store<'_> {
             params![
                 name,
                 held.owner,
-                fence,
+                held.fence,
                 held.client,
                 held.label,
-                to.lease_ms,
+                lease_ms,
                 self.now.wall_us / 1000,
                 held.acquired_ms,
                 held.ends_ms,
                 held.mode.code(),
                 held.mode.permits(),
                 held.mode.kind().capacity(),
-                to.first_ms
+                first_ms
             ],
         )?;
-        holders.push(held);
-        Ok(fence)
+        Ok(())
     }
 
-    /// Ends the lease of this holder.
-    pub(crate) fn end(&mut self, name: &str, holder: &Holder) -> Sql<usize> {
-        self.run("DELETE FROM lease WHERE name = ?1 AND owner = ?2", params![name, holder.owner])
+    fn extend(&mut self, name: &str, owner: &str, ends_ms: i64) -> Sql<()> {
+        self.run(
+            "UPDATE lease SET ends_ms = max(ends_ms, ?3) WHERE name = ?1 AND owner = ?2",
+            params![name, owner, ends_ms],
+        )?;
+        Ok(())
     }
 
-    /// Returns the first waiter, and until when it counts as alive. Those whose mode is of another version
-    /// are passed over, and swept when they have expired.
-    pub(crate) fn front(&self, name: &str) -> Sql<Option<(Candidate, i64)>> {
+    fn change(&mut self, name: &str, owner: &str, fence: i64, mode: Mode, ends_ms: i64) -> Sql<()> {
+        self.run(
+            "UPDATE lease SET fence = ?3, ends_ms = max(ends_ms, ?4), mode = ?5, permits = ?6, capacity = ?7 \
+             WHERE name = ?1 AND owner = ?2",
+            params![name, owner, fence, ends_ms, mode.code(), mode.permits(), mode.kind().capacity()],
+        )?;
+        Ok(())
+    }
+
+    fn end(&mut self, name: &str, owner: &str) -> Sql<()> {
+        self.run("DELETE FROM lease WHERE name = ?1 AND owner = ?2", params![name, owner])?;
+        Ok(())
+    }
+
+    fn front(&mut self, name: &str) -> Sql<Option<(Candidate, i64)>> {
         self.conn
             .prepare_cached(
                 "SELECT owner, client, label, lease_ms, first_ms, mode, permits, capacity, silent_ms FROM waiter \
                  WHERE name = ?1 AND mode IN ('mutex', 'read', 'write', 'permits') ORDER BY ticket LIMIT 1",
             )?
-            .query_row(params![name], |row| Ok((Candidate::from_row(row)?, row.get(8)?)))
+            .query_row(params![name], |row| Ok((candidate(row)?, row.get(8)?)))
             .optional()
     }
 
-    /// Says whether a waiter counts as alive: its heartbeat has not lapsed, and its process has not ended.
-    pub(crate) fn lives(&self, client: &str, silent_ms: i64) -> Sql<bool> {
-        Ok(self.now.boot_ms < silent_ms && !self.has_ended(client)?)
+    /// Its heartbeat has not lapsed, and its process has not ended.
+    fn lives(&mut self, client: &str, silent_ms: i64) -> Sql<bool> {
+        Ok(self.now.clock_ms < silent_ms && !self.has_ended(client)?)
     }
 
-    /// Deletes the silent waiters before the first live one, so many at most.
-    pub(crate) fn drop_silent(&mut self, name: &str, most: usize) -> Sql<()> {
+    fn drop_silent(&mut self, name: &str, most: usize) -> Sql<()> {
         let mut last = None;
         let mut select = self.conn.prepare_cached(
             "SELECT ticket, client, silent_ms FROM waiter WHERE name = ?1 ORDER BY ticket LIMIT ?2",
@@ -124,7 +116,7 @@ impl Store<'_> {
         let mut ended = None;
         while let Some(row) = rows.next()? {
             let (client, silent_ms): (String, i64) = (row.get(1)?, row.get(2)?);
-            if self.now.boot_ms < silent_ms && ended.as_ref() != Some(&client) {
+            if self.now.clock_ms < silent_ms && ended.as_ref() != Some(&client) {
                 if !self.has_ended(&client)? {
                     break;
                 }
@@ -140,103 +132,96 @@ impl Store<'_> {
         Ok(())
     }
 
-    /// Stands in line as the last.
-    pub(crate) fn queue(&mut self, name: &str, me: &Candidate, ticket: i64, silent_ms: i64) -> Sql<usize> {
+    fn queue(&mut self, name: &str, who: &Candidate, ticket: i64, silent_ms: i64) -> Sql<()> {
         self.run(
             "INSERT INTO waiter (owner, name, ticket, client, label, lease_ms, first_ms, since_wall_ms, \
              since_ms, silent_ms, mode, permits, capacity) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             params![
-                me.owner,
+                who.owner,
                 name,
                 ticket,
-                me.client,
-                me.label,
-                me.lease_ms,
-                me.first_ms,
+                who.client,
+                who.label,
+                who.lease_ms,
+                who.first_ms,
                 self.now.wall_us / 1000,
-                self.now.boot_ms,
+                self.now.clock_ms,
                 silent_ms,
-                me.mode.code(),
-                me.mode.permits(),
-                me.mode.kind().capacity()
+                who.mode.code(),
+                who.mode.permits(),
+                who.mode.kind().capacity()
             ],
-        )
+        )?;
+        Ok(())
     }
 
-    pub(crate) fn ticket(&self, name: &str, owner: &str) -> Sql<Option<i64>> {
+    fn heartbeat(&mut self, _: &str, owner: &str, silent_ms: i64) -> Sql<()> {
+        self.run("UPDATE waiter SET silent_ms = ?2 WHERE owner = ?1", params![owner, silent_ms])?;
+        Ok(())
+    }
+
+    fn ticket(&mut self, name: &str, owner: &str) -> Sql<Option<i64>> {
         self.conn
             .prepare_cached("SELECT ticket FROM waiter WHERE owner = ?1 AND name = ?2")?
             .query_row(params![owner, name], |row| row.get(0))
             .optional()
     }
 
-    pub(crate) fn standing_before(&self, name: &str, ticket: i64) -> Sql<u32> {
+    fn before(&mut self, name: &str, ticket: i64) -> Sql<u32> {
         self.conn
             .prepare_cached("SELECT count(*) FROM waiter WHERE name = ?1 AND ticket < ?2")?
             .query_row(params![name, ticket], |row| row.get(0))
     }
 
-    pub(crate) fn leave_line(&mut self, name: &str, owner: &str) -> Sql<usize> {
-        self.run("DELETE FROM waiter WHERE owner = ?1 AND name = ?2", params![owner, name])
+    fn leave(&mut self, name: &str, owner: &str) -> Sql<bool> {
+        Ok(self.run("DELETE FROM waiter WHERE owner = ?1 AND name = ?2", params![owner, name])? > 0)
     }
 
-    pub(crate) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Sql<usize> {
-        self.conn.prepare_cached(sql)?.execute(params)
+    fn record(&mut self, name: &str, victim: &Holder, by: &str, reason: &str) -> Sql<()> {
+        self.run(
+            "INSERT INTO audit (wall_ms, name, owner, fence, client, by, reason) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![self.now.wall_us / 1000, name, victim.owner, victim.fence, victim.client, by, reason],
+        )?;
+        self.run(
+            "DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?1",
+            params![AUDIT_LENGTH as i64],
+        )?;
+        Ok(())
+    }
+
+    /// Those for other clients are ignored by this one; they look at the file.
+    fn push(&mut self, _: &str, push: Push) {
+        self.pushes.push(push);
+    }
+
+    fn unswept(&mut self) -> &mut bool {
+        &mut self.unswept
     }
 }
 
-impl From<&Contender> for Candidate {
-    fn from(contender: &Contender) -> Self {
-        Self {
-            owner: contender.owner.to_hex(),
-            client: contender.client.as_str().to_owned(),
-            label: contender.label.clone(),
-            lease_ms: ceil_ms(contender.lease),
-            first_ms: ceil_ms(contender.first_lease),
-            mode: contender.mode,
-        }
-    }
+fn candidate(row: &Row<'_>) -> Sql<Candidate> {
+    Ok(Candidate {
+        owner: row.get(0)?,
+        client: row.get(1)?,
+        label: row.get(2)?,
+        lease_ms: row.get(3)?,
+        first_ms: row.get(4)?,
+        // It was selected by its mode.
+        mode: mode(row, 5)?.unwrap_or(EXCLUSIVE),
+    })
 }
 
-impl Candidate {
-    fn from_row(row: &Row<'_>) -> Sql<Self> {
-        Ok(Self {
-            owner: row.get(0)?,
-            client: row.get(1)?,
-            label: row.get(2)?,
-            lease_ms: row.get(3)?,
-            first_ms: row.get(4)?,
-            // It was selected by its mode.
-            mode: mode(row, 5)?.unwrap_or(EXCLUSIVE),
-        })
-    }
-}
-
-impl Holder {
-    fn from_row(row: &Row<'_>) -> Sql<Self> {
-        Ok(Self {
-            owner: row.get(0)?,
-            fence: row.get(1)?,
-            client: row.get(2)?,
-            label: row.get(3)?,
-            acquired_ms: row.get(4)?,
-            ends_ms: row.get(5)?,
-            mode: mode(row, 6)?.unwrap_or(EXCLUSIVE),
-            is_known: mode(row, 6)?.is_some(),
-        })
-    }
-
-    pub(crate) fn is(&self, owner: &str, fence: FencingToken) -> bool {
-        self.owner == owner && unsigned(self.fence) == fence.get()
-    }
-
-    pub(crate) fn hint(&self, boot_ms: i64) -> HolderHint {
-        HolderHint {
-            client: Some(ClientId::from_stored(&self.client)),
-            label: self.label.clone(),
-            held_for: Some(millis(boot_ms - self.acquired_ms)),
-            left: Some(millis(self.ends_ms - boot_ms)),
-        }
-    }
+fn holder(row: &Row<'_>) -> Sql<Holder> {
+    Ok(Holder {
+        owner: row.get(0)?,
+        fence: row.get(1)?,
+        client: row.get(2)?,
+        label: row.get(3)?,
+        acquired_ms: row.get(4)?,
+        ends_ms: row.get(5)?,
+        mode: mode(row, 6)?.unwrap_or(EXCLUSIVE),
+        is_known: mode(row, 6)?.is_some(),
+    })
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rusqlite::params;
 
 use super::store::{Sql, Store};
-use super::units::{ceil_ms, signed};
 use crate::backend::ANNOUNCE_TTL;
+use crate::backend::rows::{ceil_ms, signed};
 use crate::client_info::ClientInfo;
 
 /// How many rows of each table one sweep looks at, and those of the last name to its end.
@@ -27,7 +27,7 @@ impl Store<'_> {
     pub(crate) fn announce(&mut self, client: &ClientInfo) -> Sql<()> {
         self.run(
             "DELETE FROM client WHERE seen_ms <= ?1",
-            params![self.now.boot_ms - ceil_ms(ANNOUNCE_TTL)],
+            params![self.now.clock_ms - ceil_ms(ANNOUNCE_TTL)],
         )?;
         self.run(
             "INSERT OR REPLACE INTO client \
@@ -41,7 +41,7 @@ impl Store<'_> {
                 client.program,
                 client.language,
                 client.version,
-                self.now.boot_ms,
+                self.now.clock_ms,
                 client.pid_namespace
             ],
         )?;
@@ -64,7 +64,7 @@ impl Store<'_> {
         )?;
         self.run(
             "DELETE FROM lease WHERE name > ?1 AND name <= ?2 AND ends_ms <= ?3",
-            params![self.sweep_mark.lease, to, self.now.boot_ms],
+            params![self.sweep_mark.lease, to, self.now.clock_ms],
         )?;
         self.sweep_mark.lease = to;
         let to = next(
@@ -73,7 +73,7 @@ impl Store<'_> {
         )?;
         self.run(
             "DELETE FROM waiter WHERE owner > ?1 AND owner <= ?2 AND silent_ms <= ?3",
-            params![self.sweep_mark.waiter, to, self.now.boot_ms - ceil_ms(FORGOTTEN_AFTER)],
+            params![self.sweep_mark.waiter, to, self.now.clock_ms - ceil_ms(FORGOTTEN_AFTER)],
         )?;
         self.sweep_mark.waiter = to;
         Ok(())

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::backend::sqlite::transport::host::{Now, network_file_system};
+use crate::backend::rows::Now;
+use crate::backend::sqlite::transport::host::network_file_system;
 
 pub(crate) use checks::judge;
 

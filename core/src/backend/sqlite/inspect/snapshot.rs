@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Row, params};
 
+use crate::backend::rows::{Now, ceil_ms, millis, token, unsigned};
 use crate::backend::sqlite::store::Sql;
-use crate::backend::sqlite::transport::host::Now;
-use crate::backend::sqlite::units::{ceil_ms, millis, mode, token, unsigned};
+use crate::backend::sqlite::units::mode;
 use crate::backend::{ANNOUNCE_TTL, is_renewed};
 use crate::mode::Mode;
 use crate::snapshot::{
@@ -45,7 +45,7 @@ pub(crate) fn follow(conn: &Connection, now: Now, query: &Query, before: Option<
     // Before the rows: what is written in between is found by the next one.
     let written = conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
     let version = (written, conn.total_changes());
-    let at_ms = unsigned(now.boot_ms);
+    let at_ms = unsigned(now.clock_ms);
     let same = before.and_then(|before| {
         let kept = before.kept::<Kept>().filter(|kept| kept.version == version)?;
         let later = before.snapshot.later(at_ms.checked_sub(kept.at_ms)?, ANNOUNCE_TTL)?;
@@ -70,7 +70,7 @@ fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool
          renewals, renewed_ms, mode, permits, capacity, first_ms FROM lease \
          WHERE name >= ?1 AND ends_ms > ?2 ORDER BY name, fence",
     )?;
-    let mut rows = statement.query(params![from, now.boot_ms])?;
+    let mut rows = statement.query(params![from, now.clock_ms])?;
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
         if !query.wants(&name) || found.len() > limit {
@@ -137,7 +137,7 @@ fn unused(name: &str, mode: Mode) -> LockView {
 }
 
 fn holder(row: &Row<'_>, mode: Mode, now: Now) -> Sql<HolderView> {
-    let ago = |at_ms: i64| unsigned(now.boot_ms - at_ms);
+    let ago = |at_ms: i64| unsigned(now.clock_ms - at_ms);
     let renewed_ms: Option<i64> = row.get(10)?;
     let (renewals, lease_ms, first_ms): (u32, i64, Option<i64>) = (row.get(9)?, row.get(5)?, row.get(14)?);
     // A program of the first version did not say.
@@ -152,7 +152,7 @@ fn holder(row: &Row<'_>, mode: Mode, now: Now) -> Sql<HolderView> {
         acquired_at_ms: Some(unsigned(row.get(6)?)),
         held_for_ms: Some(ago(row.get(7)?)),
         lease_ms: Some(unsigned(lease_ms)),
-        remaining_ms: Some(unsigned(row.get::<_, i64>(8)? - now.boot_ms)),
+        remaining_ms: Some(unsigned(row.get::<_, i64>(8)? - now.clock_ms)),
         renewals: Some(renewals),
         renewed_ago_ms: renewed_ms.map(ago),
         renewed: is_renewed(renewals, millis(first_ms), millis(lease_ms)),
@@ -169,8 +169,8 @@ fn waiter(row: &Row<'_>, mode: Mode, position: u32, now: Now) -> Sql<WaiterView>
         owner_digest: digest(&row.get::<_, String>(1)?),
         position,
         since_ms: unsigned(row.get(4)?),
-        waited_ms: unsigned(now.boot_ms - row.get::<_, i64>(5)?),
-        silent: now.boot_ms >= row.get::<_, i64>(6)?,
+        waited_ms: unsigned(now.clock_ms - row.get::<_, i64>(5)?),
+        silent: now.clock_ms >= row.get::<_, i64>(6)?,
     })
 }
 
@@ -184,7 +184,7 @@ fn clients(conn: &Connection, now: Now) -> Sql<Vec<ClientView>> {
          pid_namespace, (SELECT boot FROM store) FROM client \
          WHERE seen_ms > ?1 ORDER BY id",
     )?
-    .query_map(params![now.boot_ms - ceil_ms(ANNOUNCE_TTL)], |row| {
+    .query_map(params![now.clock_ms - ceil_ms(ANNOUNCE_TTL)], |row| {
         Ok(ClientView {
             id: ClientId::from_stored(&row.get::<_, String>(0)?),
             host: row.get(1)?,
@@ -196,7 +196,7 @@ fn clients(conn: &Connection, now: Now) -> Sql<Vec<ClientView>> {
             program: row.get(4)?,
             language: row.get(5)?,
             version: row.get(6)?,
-            seen_ago_ms: unsigned(now.boot_ms - row.get::<_, i64>(7)?),
+            seen_ago_ms: unsigned(now.clock_ms - row.get::<_, i64>(7)?),
         })
     })?
     .collect()

@@ -6,10 +6,10 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use crate::backend::memory::store::{Now as SpecNow, Push as SpecPush, Store as Spec};
+use crate::backend::rows::{Now, Push, Steps};
 use crate::backend::sqlite::inspect::snapshot;
-use crate::backend::sqlite::store::{Push, Sql, Store};
+use crate::backend::sqlite::store::{Sql, Store};
 use crate::backend::sqlite::tidy::SweepMark;
-use crate::backend::sqlite::transport::host::Now;
 use crate::backend::{Answer, AnswerAll, Ask, Contender, Conversion, RenewItem, Renewal};
 use crate::client_info::ClientInfo;
 use crate::clock::BootInstant;
@@ -212,7 +212,7 @@ fn compare(seed: u64) {
 
 fn times(boot_ms: i64, wall_us: i64) -> (Now, SpecNow) {
     let boot = BootInstant::from_nanos(boot_ms as u64 * 1_000_000);
-    (Now { boot_ms, begun_ms: boot_ms, wall_us }, SpecNow { boot, wall_us: wall_us as u64 })
+    (Now { clock_ms: boot_ms, begun_ms: boot_ms, wall_us }, SpecNow { boot, wall_us: wall_us as u64 })
 }
 
 /// Six contenders for each of four names: alone, reading and writing, by permits, and all mixed up.

@@ -4,20 +4,9 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::backend::sqlite::units::signed;
+use crate::backend::rows::{Now, signed};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
-
-/// The time at which a step is carried out.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Now {
-    /// Milliseconds on the host's boot clock; decides what has expired.
-    pub boot_ms: i64,
-    /// The same with a begun millisecond counted as whole: what starts now ends no earlier than asked.
-    pub begun_ms: i64,
-    /// Wall clock in microseconds: floors the counter and is shown to people; decides nothing else.
-    pub wall_us: i64,
-}
 
 /// This host since it was started.
 #[derive(Debug, Clone)]
@@ -43,7 +32,7 @@ impl Host {
         let host_ms = |ms: u64| signed(ms).saturating_sub(self.offset_ms);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Now {
-            boot_ms: host_ms(nanos / 1_000_000),
+            clock_ms: host_ms(nanos / 1_000_000),
             begun_ms: host_ms(nanos.div_ceil(1_000_000)),
             wall_us: i64::try_from(wall.as_micros()).unwrap_or(0),
         }
@@ -197,6 +186,6 @@ mod tests {
         let host = Host::of_this_process().unwrap();
         assert!(host.boot.len() >= 16, "{:?}", host.boot);
         let (first, second) = (host.now(), host.now());
-        assert!(second.boot_ms >= first.boot_ms && first.boot_ms > 0);
+        assert!(second.clock_ms >= first.clock_ms && first.clock_ms > 0);
     }
 }

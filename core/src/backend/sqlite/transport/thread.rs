@@ -9,6 +9,7 @@ use std::time::Duration;
 use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 
+use crate::backend::rows::Now;
 use crate::backend::sqlite::SqliteOptions;
 use crate::backend::sqlite::backend::RESERVE_US;
 use crate::backend::sqlite::push::Watch;
@@ -16,7 +17,7 @@ use crate::backend::sqlite::store::{Sql, Store};
 use crate::backend::sqlite::tidy::SweepMark;
 use crate::backend::sqlite::transport::errors::{Failure, two_hosts, used_up};
 use crate::backend::sqlite::transport::forked::InUse;
-use crate::backend::sqlite::transport::host::{Host, Now};
+use crate::backend::sqlite::transport::host::Host;
 use crate::backend::sqlite::transport::open::{self, BusyUntil, OpenFile, Opened};
 use crate::clock::{BootInstant, Clock, SystemClock};
 use crate::error::{Effect, ErrorKind, Result};
@@ -243,7 +244,7 @@ impl Database {
                  OR EXISTS (SELECT 1 FROM waiter WHERE client = ?1)",
             )
             .and_then(|mut statement| {
-                statement.query_row(params![self.client, self.host.now().boot_ms], |row| row.get(0))
+                statement.query_row(params![self.client, self.host.now().clock_ms], |row| row.get(0))
             });
         needed.unwrap_or(true)
     }
