@@ -143,6 +143,11 @@ impl HeldLease {
         self.with_machine(Lease::renewal_sent)
     }
 
+    /// See [`Lease::renewal_limit`].
+    pub(super) fn renewal_limit(&self, now: BootInstant, asked: Duration) -> Duration {
+        unpoisoned(&self.machine).renewal_limit(now, asked)
+    }
+
     /// Length of the leases that renewals ask for.
     pub(super) fn length(&self) -> Duration {
         unpoisoned(&self.machine).length()

@@ -24,6 +24,9 @@ use crate::wakeups::{Wakeups, unpoisoned};
 /// this time even if the runtime's timers stood still.
 const LOOK_AT_CLOCK_EVERY: Duration = Duration::from_millis(500);
 
+/// A renewal may take this long even where hardly anything of its lease is left.
+const LEAST_LIMIT: Duration = Duration::from_millis(20);
+
 #[derive(Default)]
 struct State {
     schedule: Schedule,
@@ -221,9 +224,8 @@ async fn renew(watchdog: Arc<Watchdog>, batch: Vec<(Arc<HeldLease>, Duration)>, 
         // While the request is under way the verdict of the clock still has to be told in time.
         watchdog.look_again(lease, sent_at);
     }
-    let shortest = batch.iter().map(|(_, asked)| *asked).min().unwrap_or_default();
-    // Three tries have to fit between the first at a third of the lease and its end.
-    let limit = watchdog.timeout.min(shortest / 5).max(Duration::from_millis(20));
+    let limits = batch.iter().map(|(lease, asked)| lease.renewal_limit(sent_at, *asked));
+    let limit = limits.fold(watchdog.timeout, Duration::min).max(LEAST_LIMIT);
     let mut reply = watchdog.backend.renew(items);
     let first = watchdog.timers.timeout(limit, &mut reply).await;
     let late = first.is_none();

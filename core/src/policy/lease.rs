@@ -230,6 +230,13 @@ impl Lease {
         Due::Nothing(next.min(self.next_renewal))
     }
 
+    /// Returns how long a renewal for `asked` that leaves at `now` may take, before it counts as not answered and is
+    /// tried again. At least three tries fit between the first at a third of a lease and its end, and at least one
+    /// more fits into whatever is left of the present lease, which may be the first, much shorter one.
+    pub(crate) fn renewal_limit(&self, now: BootInstant, asked: Duration) -> Duration {
+        (asked / 5).min(self.valid_until.since(now) / 3)
+    }
+
     /// Notes that a renewal leaves now; returns how many there have been with it.
     pub(crate) fn renewal_sent(&mut self) -> u32 {
         self.in_flight = true;
@@ -256,8 +263,9 @@ impl Lease {
             RenewalOutcome::NotYours if self.releasing || !self.converting => self.refused(),
             // One that was overtaken by a conversion is no loss: the answer to that tells, and the clock.
             RenewalOutcome::NotYours | RenewalOutcome::Failed => {
-                // At least three tries fit between the first at a third and the end of the lease.
                 let pause = (self.plan.lease / 20).min(Duration::from_secs(1)) * (1 << self.failures.min(2));
+                // As for the time limit: the next try still has most of what is left.
+                let pause = pause.min(self.valid_until.since(now) / 3);
                 self.failures += 1;
                 self.next_renewal = now + self.jitter.upper_half(pause);
             }
@@ -594,6 +602,47 @@ mod tests {
         }
         assert!(tries >= 3, "{tries} tries");
         assert_eq!(lease.judge(now), LeaseState::Lost(LostReason::Expired));
+    }
+
+    /// Follows a lease whose renewals are never answered, each for as long as it may take. Returns how much of the
+    /// lease was left whenever one left.
+    fn unanswered(lease: &mut Lease, mut now: BootInstant) -> Vec<Duration> {
+        let mut left = Vec::new();
+        loop {
+            match lease.due(now) {
+                Due::Renew(asked) => {
+                    left.push(lease.valid_until().since(now));
+                    lease.renewal_sent();
+                    let limit = lease.renewal_limit(now, asked);
+                    lease.renewal_done(now, asked, now + limit, RenewalOutcome::Failed);
+                    now = now + limit.max(Duration::from_millis(1));
+                }
+                Due::Nothing(next) => now = next,
+                Due::Over => return left,
+            }
+        }
+    }
+
+    #[test]
+    fn one_renewal_that_hangs_leaves_room_for_others_in_any_lease() {
+        for (lease, first) in [(15, 3), (60, 3), (86_400, 3), (3, 3), (60, 60)] {
+            let plan = LeasePlan { lease: lease * SECOND, first: first * SECOND, ..plan() };
+            for at_once in [false, true] {
+                let mut lease = Lease::granted(plan, at(0), at(0), at_once, 3);
+                let left = unanswered(&mut lease, at(0));
+                assert!(left.len() >= 3, "{plan:?}: {left:?}");
+                for pair in left.windows(2).filter(|pair| pair[0] > Duration::from_millis(50)) {
+                    assert!(pair[1] >= pair[0] / 3, "the next try had too little left: {plan:?}: {left:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_renewal_in_an_extended_lease_may_take_a_fifth_of_it() {
+        let mut lease = Lease::granted(plan(), at(0), at(0), false, 1);
+        renewed(&mut lease, 1_100);
+        assert_eq!(lease.renewal_limit(at(6_000), 15 * SECOND), 3 * SECOND);
     }
 
     #[test]

@@ -268,6 +268,21 @@ fn a_silence_shorter_than_the_lease_costs_nothing() {
 }
 
 #[test]
+fn a_connection_that_hangs_during_the_first_lease_does_not_cost_the_lock() {
+    let scene = Scene::warmed(scene_with("poll=50ms&provisional=3s&timeout=3s&lease=15s"));
+    let guard = block_on(scene.hurt.lock("a").acquire()).unwrap();
+    // The renewal that lists the lock asks for the first lease once more.
+    eventually("it is listed", || guard.renewals() == 1);
+    assert!(guard.remaining() <= STEADY_FIRST, "{:?}", guard.remaining());
+    // The connections that there are hang for good. New ones are answered.
+    scene.proxy.sever_all();
+    wait_until("the full lease", STEADY_FIRST + SLACK, || guard.renewals() == 2 || !guard.is_held());
+    guard.check().unwrap();
+    assert!(guard.remaining() > STEADY_FIRST, "{:?}", guard.remaining());
+    block_on(guard.release()).unwrap();
+}
+
+#[test]
 fn a_release_that_is_not_answered_is_told_in_time_and_finished_later() {
     for hold in [Hold::Stall, Hold::Swallow, Hold::StallReplies] {
         let scene = Scene::warmed_up();

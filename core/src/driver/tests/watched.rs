@@ -162,6 +162,24 @@ fn three_tries_fit_into_a_short_lease() {
 }
 
 #[test]
+fn one_hung_renewal_does_not_cost_a_first_lease_however_long_later_ones_are() {
+    for lease in [15, 60, 3_600].map(Duration::from_secs) {
+        world(|world| async move {
+            let client = world.connect();
+            let guard = client.lock("a").lease(lease).acquire().await.unwrap();
+            client.goes("renew", Way { lost: true, there: Duration::from_secs(3_600), ..Way::default() });
+            while client.calls("renew").is_empty() {
+                pass(ms(10)).await;
+            }
+            client.goes("renew", Way::default());
+            assert!(cut_off(Duration::from_secs(10), guard.lost()).await.is_none(), "lost: {lease:?}");
+            assert!(client.calls("renew").len() >= 2 && guard.renewals() >= 1);
+            guard.check().unwrap();
+        });
+    }
+}
+
+#[test]
 fn nothing_is_renewed_from_when_a_release_has_left() {
     world(|world| async move {
         let client = world.connect();
