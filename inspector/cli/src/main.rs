@@ -17,6 +17,7 @@ mod rules;
 mod run;
 mod settled;
 mod show;
+mod signals;
 mod store;
 mod watch;
 

@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 
 use super::RecordArgs;
 use super::paint::say;
+use super::signals::asked_to_end;
 use super::store::{Failure, Store};
-use super::watch::terminal::asked_to_end;
 use crate::exit;
 use host::files::Recorder;
 use host::poll::{Poller, Target, Told, ViewerClock};
@@ -25,6 +25,8 @@ pub(super) async fn record(url: Option<&str>, args: &RecordArgs) -> Result<u8, F
         environment: Environment::Development,
         read_only: true,
     };
+    // From here on, an interrupt leaves a file that is whole, and says what is in it.
+    let mut ended = std::pin::pin!(asked_to_end()?);
     let clock = ViewerClock::start();
     let mut recorder = Recorder::create(&args.file, &[connection], clock.now_ms())
         .map_err(|error| Failure::new(exit::SYSTEM, harmless(&error)))?;
@@ -37,16 +39,12 @@ pub(super) async fn record(url: Option<&str>, args: &RecordArgs) -> Result<u8, F
     say(&format!("recording {} into {}; Ctrl-C ends it", store.shown_url(), args.file.display()));
 
     let end = tokio::time::sleep(args.time.unwrap_or(Duration::MAX / 4));
-    let (mut end, mut ended) = (std::pin::pin!(end), std::pin::pin!(asked_to_end()));
+    let mut end = std::pin::pin!(end);
     let (mut readings, mut in_trouble) = (0, false);
     loop {
         tokio::select! {
             () = &mut end => break,
             () = &mut ended => break,
-            interrupt = tokio::signal::ctrl_c() => {
-                interrupt?;
-                break;
-            }
             () = news.notified() => {}
         }
         for told in told.try_iter() {

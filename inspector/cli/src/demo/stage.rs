@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use host::demo_place::Place;
 use polylatch::inspect::Query;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::crew::Crew;
@@ -14,8 +13,9 @@ use super::show::Show;
 use super::story::{Report, Story};
 use super::{LEDGER, LOCKS, ledger};
 use crate::exit;
+use crate::signals::asked_to_end;
 use crate::store::{Failure, Store, print_line};
-use crate::watch::terminal::{Screen, asked_to_end, keys, leaves, pressed};
+use crate::watch::terminal::{Screen, keys, leaves, pressed};
 use model::text::{count, harmless};
 
 /// How often the store is looked at.
@@ -50,7 +50,7 @@ async fn in_place(
     on_users_store: bool,
     seconds: u64,
 ) -> Result<Option<Vec<String>>, Failure> {
-    let mut asked = pin!(asked_to_leave()?);
+    let mut asked = pin!(asked_to_end()?);
     let rounds = (seconds / NORMAL).max(1);
     let length = Duration::from_secs(seconds) / u32::try_from(rounds).unwrap_or(1);
     let pace = u32::try_from(length.as_millis() / u128::from(NORMAL)).unwrap_or(1000);
@@ -175,17 +175,6 @@ async fn round<F: Future<Output = ()>>(
         }
     }
     Ok(true)
-}
-
-/// Completes at SIGINT, SIGTERM or SIGHUP.
-fn asked_to_leave() -> Result<impl Future<Output = ()>, Failure> {
-    let mut interrupts = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupts.recv() => {}
-            () = asked_to_end() => {}
-        }
-    })
 }
 
 fn last_words(show: &Show, on_users_store: bool) -> Vec<String> {

@@ -16,8 +16,8 @@ use tokio::sync::Notify;
 use super::exit;
 use super::paint::say;
 use super::settled::{settle, unread};
+use super::signals::asked_to_end;
 use super::store::{Failure, Store, print_text, refuse_memory};
-use super::watch::terminal::asked_to_end;
 use host::duration::parse_duration;
 use host::poll::{Poller, Target, Told, ViewerClock};
 use model::text::harmless;
@@ -154,17 +154,14 @@ async fn follow(stores: &[(ConnectionId, Option<&str>)], args: &ExporterArgs) ->
         target.read_only = true;
         poller.watch(target);
     }
+    let mut ended = std::pin::pin!(asked_to_end()?);
     say(&format!("serving http://{address}/metrics; Ctrl-C ends it"));
 
     let server = serve::serve(listener, Arc::clone(&known), clock, args.per_lock.clone());
-    let (mut server, mut ended) = (std::pin::pin!(server), std::pin::pin!(asked_to_end()));
+    let mut server = std::pin::pin!(server);
     loop {
         tokio::select! {
             () = &mut ended => return Ok(0),
-            interrupt = tokio::signal::ctrl_c() => {
-                interrupt?;
-                return Ok(0);
-            }
             never = &mut server => match never {},
             () = news.notified() => {}
         }

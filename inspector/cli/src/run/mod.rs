@@ -3,8 +3,6 @@
 #[cfg(unix)]
 mod child;
 #[cfg(unix)]
-mod signals;
-#[cfg(unix)]
 mod stop;
 #[cfg(unix)]
 mod supervise;

@@ -8,12 +8,12 @@ use polylatch::{BootInstant, Clock, Guard, Lock, LostReason, Mode, Polylatch, Sy
 use rustix::process::Signal;
 
 use super::child::{Ended, Group, Look};
-use super::signals::Signals;
 use super::stop::{Verdict, Window, judge};
 use super::wait_for::WaitFor;
 use super::{Failure, RunArgs, waiting};
 use crate::exit;
 use crate::paint::say;
+use crate::signals::Signals;
 use crate::store::{Store, held_by};
 use host::ThisHost;
 use model::graph::RUN_PROGRAM;

@@ -17,8 +17,9 @@ use tokio::sync::Notify;
 use super::WatchArgs;
 use super::app::{App, Step};
 use super::draw::draw;
-use super::terminal::{asked_to_end, keys, pressed};
+use super::terminal::{keys, pressed};
 use crate::paint::Paint;
+use crate::signals::asked_to_end;
 use crate::store::{Failure, Store};
 use host::poll::{Poller, Target, Told, ViewerClock};
 use host::who_am_i;
@@ -44,11 +45,11 @@ pub(super) async fn watch(store: &Store, url: Option<&str>, args: &WatchArgs) ->
     (target.prefix, target.foreign) = (args.prefix.clone(), args.foreign.clone());
     poller.watch(target);
 
+    let mut ended = pin!(asked_to_end()?);
     let mut app = App::new(connection);
     let paint = Paint::for_stdout();
     let mut screen = Screen::enter()?;
     let mut keys = keys();
-    let mut ended = pin!(asked_to_end());
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {

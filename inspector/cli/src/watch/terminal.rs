@@ -1,4 +1,4 @@
-//! The terminal as a screen of lines, its keys, and the signals that end a program that uses it.
+//! The terminal as a screen of lines, and its keys.
 
 use std::io::{self, Write};
 
@@ -76,19 +76,4 @@ pub(crate) fn leaves(key: KeyEvent) -> bool {
         KeyCode::Char('q') | KeyCode::Esc => true,
         _ => false,
     }
-}
-
-/// Waits for SIGTERM or SIGHUP, so that the terminal is put right before the end.
-pub(crate) async fn asked_to_end() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let (Ok(mut term), Ok(mut hup)) = (signal(SignalKind::terminate()), signal(SignalKind::hangup())) {
-            tokio::select! {
-                _ = term.recv() => return,
-                _ = hup.recv() => return,
-            }
-        }
-    }
-    std::future::pending().await
 }

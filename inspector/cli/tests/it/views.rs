@@ -84,8 +84,7 @@ fn record_writes_what_the_window_plays_back() {
     wait_until("the grant to be written", PATIENCE, || written("orders/17"));
     held.release().unwrap();
     wait_until("the release to be written", PATIENCE, || written("released"));
-    let asked = Command::new("kill").args(["-INT", &recording.0.id().to_string()]).status().unwrap();
-    assert!(asked.success());
+    send("-INT", &recording);
     assert!(recording.0.wait().unwrap().success());
 
     let recording = files::open_recording(&file).unwrap();
@@ -99,6 +98,58 @@ fn record_writes_what_the_window_plays_back() {
         fleet.find(&key).is_some_and(|place| fleet.at(place).state == LockState::Held)
     });
     assert!(was_held, "the lock is seen to be held somewhere between {from} and {to}");
+}
+
+fn send(signal: &str, to: &Running) {
+    let sent = Command::new("kill").args([signal, &to.0.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// A pipe into which nothing fits until it is read: who writes there stands still.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    use rustix::fs::{OFlags, fcntl_setfl};
+    let (read, mut write) = std::io::pipe().unwrap();
+    fcntl_setfl(&write, OFlags::NONBLOCK).unwrap();
+    while write.write(&[b'.'; 4096]).is_ok() {}
+    while write.write(b".").is_ok() {}
+    fcntl_setfl(&write, OFlags::empty()).unwrap();
+    (read, write)
+}
+
+#[test]
+fn an_interrupt_before_record_waits_for_one_ends_it_in_order() {
+    let (server, dir) = (RedisServer::start(), TempDir::new());
+    let file = dir.join("night.polylatch");
+    let (mut read, write) = full_pipe();
+    let mut command = polylatch(&server, &["record", file.to_str().unwrap(), "--every", "100ms"]);
+    let mut recording = Running(command.stdout(Stdio::null()).stderr(write).spawn().unwrap());
+    drop(command);
+    // It stands still where it says that it records: nothing listens in a loop yet.
+    wait_until("the recording to begin", PATIENCE, || file.exists());
+    send("-INT", &recording);
+    let mut said = String::new();
+    read.read_to_string(&mut said).unwrap();
+    assert_eq!(recording.0.wait().unwrap().code(), Some(0), "{}", said.trim_start_matches('.'));
+    assert!(said.contains(" kB in "), "{}", said.trim_start_matches('.'));
+}
+
+#[test]
+fn record_outlives_its_terminal_under_nohup() {
+    let (server, dir) = (RedisServer::start(), TempDir::new());
+    let file = dir.join("night.polylatch");
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=HUP", env!("CARGO_BIN_EXE_polylatch"), "record", file.to_str().unwrap()]);
+    command.args(["--every", "100ms"]).env("POLYLATCH_URL", server.url()).stdin(Stdio::null());
+    let mut recording = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let written = |part: &str| std::fs::read_to_string(&file).is_ok_and(|text| text.contains(part));
+    let client = Polylatch::connect(&server.url()).unwrap();
+    let _before = client.lock("orders/17").acquire().unwrap();
+    wait_until("the first lock to be written", PATIENCE, || written("orders/17"));
+    send("-HUP", &recording);
+    let _after = client.lock("stock/9").acquire().unwrap();
+    wait_until("the lock after the signal to be written", PATIENCE, || written("stock/9"));
+    send("-INT", &recording);
+    assert!(recording.0.wait().unwrap().success());
 }
 
 /// A terminal of 100 x 30 with a program on it.
@@ -164,6 +215,16 @@ fn watch_is_a_live_view_on_a_terminal_that_takes_keys_and_leaves_it_as_it_was() 
     let _other = client.lock("stock/9").acquire().unwrap();
     terminal.until("stock/9");
     terminal.press("q");
+    terminal.until("\u{1b}[?1049l");
+    assert!(terminal.program.0.wait().unwrap().success());
+}
+
+#[test]
+fn watch_leaves_the_terminal_as_it_was_when_it_is_interrupted_from_outside() {
+    let server = RedisServer::start();
+    let mut terminal = Terminal::start(polylatch(&server, &["watch", "--every", "100ms"]));
+    terminal.until("\u{1b}[?1049h");
+    send("-INT", &terminal.program);
     terminal.until("\u{1b}[?1049l");
     assert!(terminal.program.0.wait().unwrap().success());
 }

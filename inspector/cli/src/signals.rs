@@ -1,34 +1,57 @@
-//! Signals to this process that its command should get.
+//! Signals to this process: the end that is asked for from outside, and those that the command of `run` gets.
+//!
+//! Both listen once, from a moment on. A future made anew in each round of a loop would miss what comes in between.
 
 use std::io;
 
+#[cfg(unix)]
 use rustix::process::Signal;
+#[cfg(unix)]
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+/// Listens from this call on, and completes at SIGINT, SIGTERM or SIGHUP (on Windows at Ctrl-C). One that was ignored
+/// when this program started stays ignored. Errors: the system refuses to listen.
+pub(crate) fn asked_to_end() -> io::Result<impl Future<Output = ()>> {
+    #[cfg(unix)]
+    let asked = {
+        let [mut int, mut term, mut hup] = listen([Signal::INT, Signal::TERM, Signal::HUP])?;
+        async move {
+            tokio::select! {
+                () = arrived(&mut int) => {}
+                () = arrived(&mut term) => {}
+                () = arrived(&mut hup) => {}
+            }
+        }
+    };
+    #[cfg(not(unix))]
+    let asked = {
+        let mut interrupt = tokio::signal::windows::ctrl_c()?;
+        async move { drop(interrupt.recv().await) }
+    };
+    Ok(asked)
+}
 
 /// The signals that are passed on, as streams. One that was ignored when this program started, as
 /// SIGHUP under nohup, stays ignored: the command inherits that.
+#[cfg(unix)]
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(crate) struct Signals {
     streams: [Option<Stream>; 4],
     child: Stream,
 }
 
+#[cfg(unix)]
 const FORWARDED: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
+#[cfg(unix)]
 impl Signals {
-    pub(super) fn listen() -> io::Result<Self> {
-        let ignored = ignored_signals();
-        let mut streams = [None, None, None, None];
-        for (stream, number) in streams.iter_mut().zip(FORWARDED.map(Signal::as_raw)) {
-            if ignored & (1 << (number - 1)) == 0 {
-                *stream = Some(signal(SignalKind::from_raw(number))?);
-            }
-        }
+    pub(crate) fn listen() -> io::Result<Self> {
+        let streams = listen(FORWARDED)?;
         Ok(Self { streams, child: signal(SignalKind::child())? })
     }
 
     /// Waits for the next signal to pass on.
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         let [int, term, hup, quit] = &mut self.streams;
         tokio::select! {
             () = arrived(int) => FORWARDED[0],
@@ -39,7 +62,7 @@ impl Signals {
     }
 
     /// Waits for the next signal to pass on, or until something happened to a child.
-    pub(super) async fn next_or_child(&mut self) -> Option<Signal> {
+    pub(crate) async fn next_or_child(&mut self) -> Option<Signal> {
         let [int, term, hup, quit] = &mut self.streams;
         tokio::select! {
             () = arrived(int) => Some(FORWARDED[0]),
@@ -51,6 +74,20 @@ impl Signals {
     }
 }
 
+/// Listens to those of these signals that are not ignored.
+#[cfg(unix)]
+fn listen<const N: usize>(signals: [Signal; N]) -> io::Result<[Option<Stream>; N]> {
+    let ignored = ignored_signals();
+    let mut streams = [const { None }; N];
+    for (stream, number) in streams.iter_mut().zip(signals.map(Signal::as_raw)) {
+        if ignored & (1 << (number - 1)) == 0 {
+            *stream = Some(signal(SignalKind::from_raw(number))?);
+        }
+    }
+    Ok(streams)
+}
+
+#[cfg(unix)]
 async fn arrived(stream: &mut Option<Stream>) {
     match stream {
         Some(stream) => {
@@ -63,6 +100,7 @@ async fn arrived(stream: &mut Option<Stream>) {
 }
 
 /// Returns the set of ignored signals; proc_pid_status(5), `SigIgn`. Unknown counts as none.
+#[cfg(unix)]
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
