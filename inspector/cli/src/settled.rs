@@ -37,7 +37,7 @@ pub(super) async fn settle(
         read_only: true,
     });
     let clock = ViewerClock::start();
-    let (host, started) = (ThisHost::new(), clock.now_ms());
+    let host = ThisHost::new();
     let (mut requests, mut until, mut before) = (0, None, None::<Arc<Snapshot>>);
     loop {
         let snapshot = Arc::new(read(store, query, names).await?);
@@ -51,7 +51,8 @@ pub(super) async fn settle(
         fleet.ingest(Update { connection: id.clone(), at_ms: now_ms, report });
         // A ring of waits counts from the second reading on.
         let rings = before.is_none() && fleet.has_rings();
-        let until = *until.get_or_insert(wanted.map(|ms| started + ms));
+        // From when it was first seen, which a slow store may show late.
+        let until = *until.get_or_insert(wanted.map(|ms| now_ms + ms));
         let goes_on = wanted.is_some() && until.is_some_and(|until| now_ms <= until);
         if !goes_on && !rings {
             return Ok(requests);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use polylatch::Polylatch;
 use polylatch_test_services::TempDir;
 use polylatch_test_services::proc::{pause, resume, terminate};
+use polylatch_test_services::proxy::Proxy;
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::wait::{wait_for, wait_until};
 use serde_json::Value;
@@ -143,6 +144,26 @@ fn what_happens_in_a_store_is_served_and_a_store_that_is_away_is_down_by_its_cod
     assert!(!said.contains("Zq7xWv9") && !down.contains("Zq7xWv9"), "{said}");
     assert!(said.contains("is read again"), "{said}");
     runtime.shutdown_background();
+}
+
+#[test]
+fn check_finds_a_stopped_holder_though_the_store_answers_slowly() {
+    let server = RedisServer::start();
+    let slow = Proxy::start(server.address());
+    slow.set_latency(Duration::from_millis(20), Duration::from_millis(20));
+    let mut run = command(&["run", "orders", "--url", &server.url(), "--lease", "60s", "--", "sleep", "600"]);
+    let mut holder = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let check = || {
+        let output = polylatch(&["check", "--url", &slow.url()]);
+        (output.status.code().unwrap(), text(&output.stdout))
+    };
+    wait_until("the lock to be held", PATIENCE, || check().1.contains("1 held"));
+    pause(holder.id());
+    let (code, line) = check();
+    assert!(code == 2 && line.starts_with("critical: orders: STOPPED: "), "{code}: {line}");
+    resume(holder.id());
+    terminate(holder.id());
+    holder.wait().unwrap();
 }
 
 #[test]
