@@ -73,3 +73,41 @@ fn a_lock_that_slips_through_between_two_pages_of_the_index_is_not_missed() {
     block_on(held.release()).unwrap();
     assert_eq!(shown(), 0);
 }
+
+/// How often the server has carried out one of these commands.
+fn calls(server: &RedisServer, commands: &[&str]) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let of = |line: &str| {
+        let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        commands.contains(&command).then(|| rest.split(',').next()?.parse::<u64>().ok())?
+    };
+    stats.text().unwrap().lines().filter_map(of).sum()
+}
+
+#[test]
+fn ten_thousand_clients_are_read_completely_and_no_script_reads_many() {
+    let server = RedisServer::start();
+    let watcher = block_on(Polylatch::connect(&server.url())).unwrap();
+    // Three thousand of them announced themselves in the same millisecond.
+    let script = "local first, ends = tonumber(ARGV[1]), redis.call('TIME')[1] * 1000 + 600000
+        for at = first, first + 998 do
+          local id = 'host:' .. at
+          redis.call('ZADD', 'polylatch:clients', ends + (first < 3000 and 0 or at), id)
+          redis.call('HSET', 'polylatch:client:' .. id, 'host', 'made', 'pid', at, 'program', string.rep('p', 100))
+          redis.call('LPUSH', 'polylatch:audit', cjson.encode({name = 'n' .. at, fencing_token = 1, at_ms = 1}))
+        end";
+    for first in (1..=9_990).step_by(999) {
+        server.command(&["EVAL", script, "0", &first.to_string()]);
+    }
+    let scripts = || calls(&server, &["eval", "evalsha"]);
+    let records = || calls(&server, &["hgetall"]);
+    let before = (scripts(), records());
+    let snapshot = block_on(watcher.inspect().list(&Query::default())).unwrap();
+    let read = (scripts() - before.0, records() - before.1);
+    assert!(read.1 >= 9_990 && read.1 <= 500 * read.0, "{} records in {} scripts", read.1, read.0);
+    let mut made: Vec<_> =
+        snapshot.clients.iter().filter(|one| one.host == "made").map(|one| one.pid).collect();
+    made.sort_unstable();
+    assert!(made.iter().copied().eq(1..=9_990), "{} of them", made.len());
+    assert_eq!(snapshot.audit.len(), 200, "as many as a break keeps");
+}

@@ -18,7 +18,7 @@ use crate::snapshot::{Followed, LockView, Query, WHOLE_EVERY};
 enum Mark {
     /// There is nothing of it.
     Nothing,
-    /// A mutex that nobody waits for and nobody shares. Another one whenever it was granted or renewed.
+    /// A mutex without waiters, which is not shared. Another one whenever it was granted or renewed.
     Alone { renewals: u32, fence: FencingToken },
     /// It has to be read.
     Unknown,
@@ -35,7 +35,7 @@ impl Mark {
     }
 
     /// Says whether a lock that was read like this is so still. What was read decides, not the mark from
-    /// before it was read: somebody may have come in between, and be gone by now.
+    /// before it was read: another client may have held it in between, and be gone by now.
     fn is_of(self, lock: &LockView) -> bool {
         match (self, lock.holders.as_slice()) {
             (Self::Alone { renewals, fence }, [holder]) => {
@@ -124,7 +124,8 @@ pub(crate) async fn follow(
     for page in to_read.chunks(snapshot::LOCKS_PER_PAGE) {
         read.extend(snapshot::show(port, keys, page).await?);
     }
-    let People { taken_at_ms, clients, mut audit, trouble, .. } = snapshot::people(port, keys).await?;
+    let People { taken_at_ms, clients, mut audit, trouble, requests, .. } =
+        snapshot::people(port, keys).await?;
     audit.retain(|entry| query.wants(&entry.name));
     let mut read = read.into_iter();
     let locks = asked.into_iter().filter_map(|(_, lock)| lock.or_else(|| read.next()));
@@ -133,7 +134,7 @@ pub(crate) async fn follow(
         backend: "redis".into(),
         taken_at_ms,
         round_trip: started.elapsed(),
-        requests: u32::try_from(pages + to_read.len() + 1).unwrap_or(u32::MAX),
+        requests: u32::try_from(pages + to_read.len() + requests).unwrap_or(u32::MAX),
         locks,
         clients,
         audit,

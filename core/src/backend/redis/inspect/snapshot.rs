@@ -1,8 +1,9 @@
-//! Reads locks, waiters, clients and breaks for people. Pages through large stores.
+//! Reads locks, waiters, clients and breaks for display. Pages through large stores.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
+use crate::backend::AUDIT_LENGTH;
 #[cfg(not(target_family = "wasm"))]
 use crate::backend::redis::inspect::foreign;
 use crate::backend::redis::protocol::call::{Call, Data};
@@ -24,6 +25,12 @@ pub(crate) const NAMES_PER_PAGE: usize = 1000;
 
 /// Locks looked at by one pipeline.
 pub(crate) const LOCKS_PER_PAGE: usize = 100;
+
+/// Client records read by one call.
+pub(crate) const CLIENTS_PER_PAGE: usize = 500;
+
+/// Client records read at most.
+const CLIENTS: usize = 10_000;
 
 /// Waiters read of one lock.
 const WAITERS: usize = 1000;
@@ -65,13 +72,13 @@ pub(crate) async fn read(
         truncated |= found.truncated;
         add_foreign(keys, &mut locks, found.locks);
     }
-    let People { taken_at_ms, clients, mut audit, trouble, .. } = people(port, keys).await?;
+    let People { taken_at_ms, clients, mut audit, trouble, requests, .. } = people(port, keys).await?;
     audit.retain(|entry| query.wants(&entry.name));
     let snapshot = Snapshot {
         backend: "redis".into(),
         taken_at_ms,
         round_trip: Duration::ZERO,
-        requests: u32::try_from(pages + looked_at + 1).unwrap_or(u32::MAX),
+        requests: u32::try_from(pages + looked_at + requests).unwrap_or(u32::MAX),
         locks,
         clients,
         audit,
@@ -239,52 +246,84 @@ pub(crate) struct People {
     pub unreadable: Vec<String>,
     /// Why the server refuses writes, if it does.
     pub trouble: Option<Trouble>,
+    /// How many script calls it took.
+    pub requests: usize,
 }
 
+/// Reads client records and the audit, the records page by page: no script call holds up the server for long, and none
+/// answers with megabytes.
 pub(crate) async fn people(port: &dyn Port, keys: &Keys) -> Result<People> {
-    let call = Call {
-        script: &scripts::PEOPLE,
-        keys: vec![keys.clients(), keys.audit()],
-        args: vec![keys.client_before()],
+    let mut people = People {
+        taken_at_ms: 0,
+        clients: Vec::new(),
+        audit: Vec::new(),
+        guarantees: Vec::new(),
+        unreadable: Vec::new(),
+        trouble: None,
+        requests: 0,
     };
-    let answer = one(port, call).await?.list()?;
-    let [now, Data::List(clients), Data::List(audit), Data::List(unreadable), refused] = answer.as_slice()
-    else {
-        return Err(short());
-    };
-    let now_ms = now.uint()? / 1000;
-    let (mut views, mut guarantees) = (Vec::new(), Vec::new());
-    for entry in clients {
-        let Data::List(entry) = entry else { return Err(short()) };
-        let [id, Data::List(record)] = entry.as_slice() else { return Err(short()) };
-        let take = |field: &str| {
-            let pair = record.chunks_exact(2).find(|pair| pair[0].text().is_ok_and(|name| name == field));
-            pair.and_then(|pair| pair[1].text().ok()).unwrap_or_default()
+    // Where a page begins: a score, and how many records of that score were read before.
+    let mut begins = Some(("-inf".to_owned(), 0));
+    let mut seen = HashSet::new();
+    while let Some((score, offset)) = begins.take().filter(|_| seen.len() < CLIENTS) {
+        let is_first = people.requests == 0;
+        let audit = if is_first { AUDIT_LENGTH.to_string() } else { String::new() };
+        let args = vec![keys.client_before(), score, offset.to_string(), CLIENTS_PER_PAGE.to_string(), audit];
+        let call = Call { script: &scripts::PEOPLE, keys: vec![keys.clients(), keys.audit()], args };
+        let answer = one(port, call).await?.list()?;
+        let [now, Data::List(clients), Data::List(audit), Data::List(unreadable), refused, Data::List(next)] =
+            answer.as_slice()
+        else {
+            return Err(short());
         };
-        let seen_ms: u64 = take("seen_ms").parse().unwrap_or(0);
-        guarantees.push((ClientId::from_stored(&id.text()?), take("guarantee")));
-        views.push(ClientView {
-            id: ClientId::from_stored(&id.text()?),
-            host: take("host"),
-            pid: take("pid").parse().unwrap_or(0),
-            process_started_at_ms: take("started_ms").parse().ok(),
-            boot: Some(take("boot")).filter(|text| !text.is_empty()),
-            pid_namespace: Some(take("pid_ns")).filter(|text| !text.is_empty()),
-            program: take("program"),
-            language: take("language"),
-            version: take("version"),
-            seen_ago_ms: now_ms.saturating_sub(seen_ms),
-        });
+        let now_ms = now.uint()? / 1000;
+        if is_first {
+            people.taken_at_ms = now_ms;
+            people.audit = audit.iter().filter_map(audit_entry).collect();
+            people.trouble = Trouble::of_refusal(&refused.text()?);
+        }
+        people.requests += 1;
+        for entry in clients {
+            let (client, guarantee) = client_entry(entry, now_ms)?;
+            // One that was announced between two pages is in both.
+            if seen.insert(client.id.clone()) {
+                people.guarantees.push((client.id.clone(), guarantee));
+                people.clients.push(client);
+            }
+        }
+        for key in unreadable {
+            people.unreadable.push(key.text()?);
+        }
+        if let [score, offset] = next.as_slice() {
+            begins = Some((score.text()?, offset.uint()?));
+        }
     }
-    views.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
-    Ok(People {
-        taken_at_ms: now_ms,
-        clients: views,
-        audit: audit.iter().filter_map(audit_entry).collect(),
-        guarantees,
-        unreadable: unreadable.iter().map(Data::text).collect::<Result<_>>()?,
-        trouble: Trouble::of_refusal(&refused.text()?),
-    })
+    people.clients.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
+    Ok(people)
+}
+
+/// Reads one client record, and the guarantee that it declares.
+fn client_entry(entry: &Data, now_ms: u64) -> Result<(ClientView, String)> {
+    let Data::List(entry) = entry else { return Err(short()) };
+    let [id, Data::List(record)] = entry.as_slice() else { return Err(short()) };
+    let take = |field: &str| {
+        let pair = record.chunks_exact(2).find(|pair| pair[0].text().is_ok_and(|name| name == field));
+        pair.and_then(|pair| pair[1].text().ok()).unwrap_or_default()
+    };
+    let seen_ms: u64 = take("seen_ms").parse().unwrap_or(0);
+    let client = ClientView {
+        id: ClientId::from_stored(&id.text()?),
+        host: take("host"),
+        pid: take("pid").parse().unwrap_or(0),
+        process_started_at_ms: take("started_ms").parse().ok(),
+        boot: Some(take("boot")).filter(|text| !text.is_empty()),
+        pid_namespace: Some(take("pid_ns")).filter(|text| !text.is_empty()),
+        program: take("program"),
+        language: take("language"),
+        version: take("version"),
+        seen_ago_ms: now_ms.saturating_sub(seen_ms),
+    };
+    Ok((client, take("guarantee")))
 }
 
 fn audit_entry(entry: &Data) -> Option<AuditEntry> {
