@@ -38,6 +38,7 @@ impl Subscriber for Events {
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields(BTreeMap::new());
         event.record(&mut fields);
+        fields.0.insert("level", event.metadata().level().to_string());
         self.0.lock().unwrap().push(fields.0);
     }
     fn enter(&self, _: &Id) {}
@@ -75,6 +76,9 @@ fn events_and_metrics_tell_the_life_of_a_lock() {
     let acquired = of("acquired").expect("an acquired event");
     assert!(events.iter().all(|event| event["client"] == acquired["client"]), "{events:?}");
     assert_eq!((acquired["lock"].as_str(), acquired["backend"].as_str()), ("a", "memory"));
+    let level = |event: &str| of(event).map_or("", |event| event["level"].as_str()).to_owned();
+    let levels = ["waiting", "acquired", "released", "lost"].map(level);
+    assert_eq!(levels, ["INFO", "DEBUG", "DEBUG", "ERROR"], "what comes with every lock is for debugging");
     assert!(acquired.contains_key("token") && acquired.contains_key("waited_ms"));
     assert_eq!(of("waiting").expect("a waiting event")["position"], "0");
     assert!(of("released").expect("a released event").contains_key("held_ms"));

@@ -1,8 +1,9 @@
 //! What the core says while it runs, as plain values for the logging of any language.
 //!
-//! The core speaks through `tracing` ([`polylatch::observe`]), in a JavaScript host through a part of it. Here its events become [`Event`]s: this is the one place
-//! that says what they are called and which fields they have. They go into queues ([`Events`]), because they come up on
-//! threads that must not wait for a host language: one of them renews leases. What nobody wants costs one load.
+//! The core speaks through `tracing` ([`polylatch::observe`]), in a JavaScript host through a part of it. Here its
+//! events become [`Event`]s: this is the one place that says what they are called and which fields they have. They go
+//! into queues ([`Events`]), because they come up on threads that must not wait for a host language: one of them renews
+//! leases. An event below the wanted level costs one load at its source: no value is built, and nothing wakes the host.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -14,6 +15,8 @@ use polylatch::ClientId;
 use crate::failure::Failure;
 use crate::process::Process;
 
+mod level;
+
 #[cfg(not(target_family = "wasm"))]
 mod inbox;
 mod naming;
@@ -22,34 +25,10 @@ mod subscriber;
 
 #[cfg(not(target_family = "wasm"))]
 pub use inbox::Inbox;
+pub use level::Level;
 
 /// How many events wait for a host that does not take them; further ones are counted and dropped.
 const MOST: usize = 1_000;
-
-/// How much an event matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// The ordinary life of locks.
-    Debug,
-    /// Something is well again.
-    Info,
-    /// A lease or a promise is at risk.
-    Warning,
-    /// A lease is lost.
-    Error,
-}
-
-impl Level {
-    /// Returns the level as a word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
-    }
-}
 
 /// The value of a field.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,7 +101,7 @@ impl Event {
 /// What a host takes out of its queue.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Heard {
-    /// An event, and the number under which its client connected; `None` if it is of no one client.
+    /// An event, and the number of the listener that gets it; `None` if it is for the host alone.
     Event(Event, Option<u64>),
     /// No more events come under this number.
     Ended(u64),
@@ -138,7 +117,8 @@ pub struct Events {
 struct Waiting {
     heard: VecDeque<Heard>,
     dropped: u64,
-    wants_debug: bool,
+    /// From which level on the host itself wants the events of all its clients.
+    own: Option<Level>,
 }
 
 impl fmt::Debug for Events {
@@ -150,9 +130,11 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// Makes a queue of this process. `wake` is called when it is no longer empty, on any thread; it must not block.
+    /// Makes a queue of this process, for the events from `info` on of all clients. `wake` is called when it is no
+    /// longer empty, on any thread; it must not block.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         let events = Self::of_clients(wake);
+        unpoisoned(&events.waiting).own = Some(Level::default());
         let mut places = unpoisoned(&board().places);
         places.queues.retain(|queue| queue.strong_count() > 0);
         places.queues.push(Arc::downgrade(&events));
@@ -161,7 +143,7 @@ impl Events {
         events
     }
 
-    /// The same for the events of the clients that are connected with it, and for no others.
+    /// Makes a queue for the events of the clients that are connected with it, and for no others.
     pub fn of_clients(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         subscriber::install();
         Arc::new(Self { wake: Box::new(wake), waiting: Mutex::default() })
@@ -179,7 +161,7 @@ impl Events {
         let dropped = std::mem::take(&mut waiting.dropped);
         if dropped > 0 {
             let lost = Event {
-                level: Level::Warning,
+                level: Level::Warn,
                 name: "events_dropped".into(),
                 message: "events came faster than this program took them".into(),
                 client: None,
@@ -190,12 +172,16 @@ impl Events {
         heard
     }
 
-    /// Says whether this queue wants debug events of all clients; at first it does not.
-    pub fn want_debug(&self, wants: bool) {
-        let changed = std::mem::replace(&mut unpoisoned(&self.waiting).wants_debug, wants) != wants;
+    /// Sets from which level on this queue gets the events of all clients; `None` for those of listeners alone.
+    pub fn want(&self, least: Option<Level>) {
+        let changed = std::mem::replace(&mut unpoisoned(&self.waiting).own, least) != least;
         if changed {
             subscriber::wants_changed();
         }
+    }
+
+    fn own(&self) -> Option<Level> {
+        unpoisoned(&self.waiting).own
     }
 
     fn push(&self, heard: Heard) {
@@ -220,8 +206,9 @@ pub struct Listener {
     pub events: Arc<dyn Fn() -> Result<Arc<Events>, Failure> + Send + Sync>,
     /// The host's number for the listener of this client.
     pub number: u64,
-    /// Whether all events of this client are wanted, debug too.
-    pub wants_debug: bool,
+    /// From which level on the listener gets events, where the program does not say it
+    /// ([`crate::ConnectOptions::level`]); `None` if there is no listener, only an end to tell.
+    pub level: Option<Level>,
 }
 
 impl fmt::Debug for Listener {
@@ -244,17 +231,17 @@ pub struct Route {
 struct To {
     events: Arc<Events>,
     number: u64,
-    wants_debug: bool,
+    level: Option<Level>,
 }
 
 impl Route {
-    /// Makes a route that is not open yet.
+    /// Makes a route that is not open yet. `level` is what the program said.
     ///
     /// Errors: those of [`Listener::events`].
-    pub fn prepare(listener: &Listener) -> Result<Self, Failure> {
+    pub fn prepare(listener: &Listener, level: Option<Level>) -> Result<Self, Failure> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let to =
-            To { events: (listener.events)()?, number: listener.number, wants_debug: listener.wants_debug };
+        let level = listener.level.map(|usual| level.unwrap_or(usual));
+        let to = To { events: (listener.events)()?, number: listener.number, level };
         Ok(Self {
             home: Process::this(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -316,45 +303,65 @@ fn board() -> &'static Board {
         let fresh = Board { home: Process::this(), places: Mutex::default(), shared: OnceLock::new() };
         let fresh = Box::into_raw(Box::new(fresh));
         if BOARD.compare_exchange(present, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: it was made above and nobody else has seen it.
+            // SAFETY: it was made above and no other thread has seen it.
             drop(unsafe { Box::from_raw(fresh) });
         }
     }
 }
 
-/// Says whether anybody wants debug events, and whether anybody listens at all.
+/// The least level that any listener or host wants; nothing if there is none.
 fn wanted() -> Option<Level> {
     let places = unpoisoned(&board().places);
     let queues: Vec<_> = places.queues.iter().filter_map(Weak::upgrade).collect();
-    let routes: Vec<_> = places.routes.values().map(|(_, to)| to.wants_debug).collect();
+    let routes: Vec<_> = places.routes.values().map(|(_, to)| to.clone()).collect();
     drop(places);
-    if queues.is_empty() && routes.is_empty() {
-        return None;
-    }
-    let debug = routes.contains(&true) || queues.iter().any(|queue| unpoisoned(&queue.waiting).wants_debug);
-    Some(if debug { Level::Debug } else { Level::Info })
+    let of_queues = queues.iter().filter_map(|queue| queue.own());
+    let of_routes = routes.iter().flat_map(|to| [to.level, to.events.own()]).flatten();
+    of_queues.chain(of_routes).min()
 }
 
-fn deliver(event: Event) {
-    let places = unpoisoned(&board().places);
-    let route = event.client.as_ref().and_then(|client| places.routes.get(client)).map(|(_, to)| to.clone());
-    let queues: Vec<_> = match &route {
-        Some(_) => Vec::new(),
-        None => places.queues.iter().filter_map(Weak::upgrade).collect(),
-    };
-    drop(places);
-    let is_debug = event.level == Level::Debug;
-    if let Some(to) = route {
-        if !is_debug || to.wants_debug || unpoisoned(&to.events.waiting).wants_debug {
-            to.events.push(Heard::Event(event, Some(to.number)));
-        }
-        return;
+/// To whom an event of a client goes, or one of no client.
+struct Takers {
+    route: Option<To>,
+    queues: Vec<Arc<Events>>,
+}
+
+impl Takers {
+    fn of(client: Option<&str>) -> Self {
+        let places = unpoisoned(&board().places);
+        let route = client.and_then(|client| places.routes.get(client)).map(|(_, to)| to.clone());
+        let queues = match &route {
+            Some(_) => Vec::new(),
+            None => places.queues.iter().filter_map(Weak::upgrade).collect(),
+        };
+        Self { route, queues }
     }
-    for queue in queues {
-        if !is_debug || unpoisoned(&queue.waiting).wants_debug {
-            queue.push(Heard::Event(event.clone(), None));
+
+    /// Says whether any of them wants this level.
+    #[cfg(not(target_family = "wasm"))]
+    fn want(&self, level: Level) -> bool {
+        self.route.as_ref().is_some_and(|to| passes(level, to.level) || passes(level, to.events.own()))
+            || self.queues.iter().any(|queue| passes(level, queue.own()))
+    }
+
+    fn take(self, event: Event) {
+        if let Some(to) = self.route {
+            let listener = passes(event.level, to.level).then_some(to.number);
+            if listener.is_some() || passes(event.level, to.events.own()) {
+                to.events.push(Heard::Event(event, listener));
+            }
+            return;
+        }
+        for queue in self.queues {
+            if passes(event.level, queue.own()) {
+                queue.push(Heard::Event(event.clone(), None));
+            }
         }
     }
+}
+
+fn passes(level: Level, least: Option<Level>) -> bool {
+    least.is_some_and(|least| level >= least)
 }
 
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

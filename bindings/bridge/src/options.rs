@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use polylatch::{ClientBuilder, Lock, LockAll, Polylatch};
 
+use crate::events::Level;
 use crate::failure::Failure;
 
 /// The client's options that are lengths of time, in every store.
@@ -40,12 +41,14 @@ pub enum OptionValue {
 pub struct ConnectOptions {
     /// The store's URL; the core's default if there is none.
     pub url: Option<String>,
-    /// The program's name, for people.
+    /// The program's name, for display.
     pub program: Option<String>,
     /// Language and version of the binding.
     pub language: Option<(String, String)>,
     /// Where the client's events go; nowhere if there is nothing here.
     pub listener: Option<crate::events::Listener>,
+    /// From which level on the listener gets events; [`Level::Info`] if there is nothing here.
+    pub level: Option<Level>,
     /// Options under the core's names for them, as texts; [`ConnectOptions::set`] writes them.
     pub options: Vec<(String, String)>,
 }
@@ -63,9 +66,10 @@ impl ConnectOptions {
         DURATIONS.contains(&key)
     }
 
-    /// Adds an option under the core's name for it. The core checks it when connecting.
+    /// Adds an option under the core's name for it. The core checks it when connecting. `level`, which is about
+    /// listeners, is checked here.
     ///
-    /// Errors: `invalid_config` for a number that cannot be written down.
+    /// Errors: `invalid_config` for a number that cannot be written down, and for a `level` that there is not.
     pub fn set(&mut self, key: &str, value: OptionValue) -> Result<(), Failure> {
         let text = match value {
             OptionValue::Text(text) => text,
@@ -83,6 +87,10 @@ impl ConnectOptions {
                 format!("{}s", exact.trim_end_matches('0').trim_end_matches('.'))
             }
         };
+        if key == "level" {
+            self.level = Some(Level::of_option(&text)?);
+            return Ok(());
+        }
         self.options.push((key.to_owned(), text));
         Ok(())
     }
@@ -111,7 +119,7 @@ impl ConnectOptions {
     #[cfg(not(target_family = "wasm"))]
     pub async fn connect(&self) -> Result<(Polylatch, Option<crate::events::Route>), Failure> {
         let Some(listener) = &self.listener else { return Ok((self.builder().connect().await?, None)) };
-        let route = crate::events::Route::prepare(listener)?;
+        let route = crate::events::Route::prepare(listener, self.level)?;
         let client = self.builder().on_id(route.opener()).connect().await?;
         Ok((client, Some(route)))
     }

@@ -31,7 +31,7 @@ pub extern "C" fn pl_version() -> *const c_char {
 /// `url` is such as "redis://localhost" or "sqlite:locks.db"; NULL means POLYLATCH_URL, or the embedded
 /// default. `options` is NULL, or a list of keys and values in turn that ends with NULL:
 /// {"lease", "30s", "prefix", "shop", NULL}. They are the options of the URL; an unknown one is an error.
-/// `language` names the calling language for people, such as "go 1.22"; NULL means "c".
+/// `language` names the calling language for display, such as "go 1.22"; NULL means "c".
 ///
 /// Errors: "invalid_argument", "invalid_config", "backend_unavailable" within the time limit,
 /// "backend_rejected", "name_conflict".
@@ -55,8 +55,11 @@ pub unsafe extern "C" fn pl_connect(
     }
 }
 
-/// Connects as pl_connect, and has `on_event` called with every event of this client, in their order, beginning with
+/// Connects as pl_connect, and has `on_event` called with the events of this client, in their order, beginning with
 /// the warnings of connecting: what happens to its locks and to its store.
+///
+/// The option "level" says from which level on: "error", "warn", "info" (the default) or "debug", which adds what comes
+/// with every lock: "released", and "acquired" without a wait. An event below the level costs nothing.
 ///
 /// The events and their fields are those of the Rust module polylatch::observe, in every language: "waiting",
 /// "acquired", "released", "renewal_failed", "endangered", "lost", "store_unreachable", "store_reachable",

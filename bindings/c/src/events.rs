@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use polylatch_bridge::events::Listener;
 use polylatch_bridge::process::Process;
-use polylatch_bridge::{Event, Failure, Inbox, PerProcess};
+use polylatch_bridge::{Event, Failure, Inbox, Level, PerProcess};
 
 use crate::border::{infallible, owned_text};
 use crate::cancel::run;
@@ -107,7 +107,7 @@ impl Telling {
             telling.start()?;
             Ok(telling.inbox.events())
         });
-        Listener { events, number: 0, wants_debug: true }
+        Listener { events, number: 0, level: Some(Level::default()) }
     }
 
     fn start(self: &Arc<Self>) -> Result<(), Failure> {

@@ -424,9 +424,11 @@ PlClient *listening(const char *url, Events &events, const char *const *options 
   return client;
 }
 
+const char *const all_events[] = {"level", "debug", nullptr};
+
 void events_are_told_in_their_order(const PlClient *other, const char *url) {
   Events events;
-  PlClient *client = listening(url, events);
+  PlClient *client = listening(url, events, all_events);
   PlGuard *holder = acquire(other, "told");
   auto waiting = std::async(std::launch::async, [&] { return acquire(client, "told"); });
   CHECK(has(events.of("waiting"), "\"lock\":\"told\""));
@@ -450,6 +452,37 @@ void events_are_told_in_their_order(const PlClient *other, const char *url) {
   events.dropped.get_future().get();
 }
 
+void a_callback_hears_its_level_and_above(const char *url) {
+  for (const char *level : {"info", "error", "loud"}) {
+    Events events;
+    const char *const options[] = {"level", level, nullptr};
+    PlClient *client = nullptr;
+    PlError *error = nullptr;
+    const auto status =
+        pl_connect_with_events(url, options, nullptr, Events::keep, &events, Events::drop, &client, &error);
+    if (std::string(level) == "loud") {
+      CHECK(status == PL_ERROR && has(Failed(error).message, "must be one of error, warn, info, debug"));
+      continue;
+    }
+    CHECK(status == PL_OK);
+    PlGuard *free = acquire(client, "free");
+    auto waiting = std::async(std::launch::async, [&] { return acquire(client, "free"); });
+    if (std::string(level) == "info") CHECK(has(events.of("waiting"), "\"level\":\"info\""));
+    CHECK(pl_guard_release(free, nullptr) == PL_OK);
+    pl_guard_free(free);
+    PlGuard *guard = waiting.get();
+    char *json = nullptr;
+    CHECK(pl_break_lease(client, "free", pl_guard_fencing_token(guard), "test", "why not", &json, nullptr) == PL_OK);
+    pl_text_free(json);
+    CHECK(has(events.of("lost"), "\"level\":\"error\""));
+    pl_guard_free(guard);
+    CHECK(pl_client_close(client, nullptr) == PL_OK);
+    CHECK(events.count("released") == 0 && events.told.back().first == "lost");
+    CHECK(events.told.front().first == (std::string(level) == "info" ? "waiting" : "lost"));
+    pl_client_free(client);
+  }
+}
+
 // Where what was given for the callback is freed behind the client, nothing may call any more.
 void a_client_is_freed_when_its_callback_is_over(const char *url) {
   struct Slow {
@@ -466,7 +499,7 @@ void a_client_is_freed_when_its_callback_is_over(const char *url) {
     slow->over = true;
   };
   PlClient *client = nullptr;
-  CHECK(pl_connect_with_events(url, nullptr, nullptr, on_event, slow.get(), nullptr, &client, nullptr) == PL_OK);
+  CHECK(pl_connect_with_events(url, all_events, nullptr, on_event, slow.get(), nullptr, &client, nullptr) == PL_OK);
   PlGuard *guard = acquire(client, "slow");
   slow->begun.get_future().get();
   CHECK(pl_guard_release(guard, nullptr) == PL_OK);
@@ -485,7 +518,7 @@ void a_callback_may_free_its_client(const char *url) {
     CHECK(pl_client_close(events->client, nullptr) == PL_OK);
     pl_client_free(events->client);
   };
-  CHECK(pl_connect_with_events(url, nullptr, nullptr, on_event, &events, Events::drop, &events.client, nullptr) == PL_OK);
+  CHECK(pl_connect_with_events(url, all_events, nullptr, on_event, &events, Events::drop, &events.client, nullptr) == PL_OK);
   PlGuard *guard = acquire(events.client, "frees itself");
   CHECK(pl_guard_release(guard, nullptr) == PL_OK);
   pl_guard_free(guard);
@@ -508,7 +541,7 @@ void a_forked_child_hears_its_own_client(const char *url) {
   // On SQLite, and in memory, a child has no store.
   if (std::string(url).rfind("redis", 0) != 0) return;
   Events events;
-  PlClient *client = listening(url, events);
+  PlClient *client = listening(url, events, all_events);
   pl_guard_free(acquire(client, "parent"));
   events.of("released");
   const pid_t child = fork();
@@ -531,7 +564,7 @@ void a_store_that_goes_away_is_told_once_and_that_it_is_back(const char *url, pi
   PlClient *client = listening(url, events, options);
   kill(server, SIGSTOP);
   auto waiting = std::async(std::launch::async, [&] { return acquire(client, "away"); });
-  CHECK(has(events.of("store_unreachable"), "\"level\":\"warning\""));
+  CHECK(has(events.of("store_unreachable"), "\"level\":\"warn\""));
   kill(server, SIGCONT);
   pl_guard_free(waiting.get());
   CHECK(has(events.of("store_reachable"), "\"level\":\"info\""));
@@ -637,6 +670,7 @@ int main(int argc, char **argv) {
     a_broken_lease_is_told(client);
     a_forked_child_does_not_hold_the_lock(client);
     events_are_told_in_their_order(client, argv[i]);
+    a_callback_hears_its_level_and_above(argv[i]);
     a_client_is_freed_when_its_callback_is_over(argv[i]);
     a_callback_may_free_its_client(argv[i]);
     a_forked_child_hears_its_own_client(argv[i]);

@@ -40,7 +40,7 @@ export interface PolylatchEvent {
    * `store_reachable`, `setup_warning`, `notice` and others.
    */
   event: string;
-  level: 'debug' | 'info' | 'warning' | 'error';
+  level: 'debug' | 'info' | 'warn' | 'error';
   message: string;
   /** The client's id; `null` where the event is of no one client. */
   client: string | null;

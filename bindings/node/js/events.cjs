@@ -11,10 +11,15 @@ const { fieldsOf } = require('./fields.js');
 const listeners = new Map();
 let last = 0;
 
-/** Events that come with every lock: they are made only while there is a listener. */
-const FREQUENT = ['waiting', 'acquired', 'released', 'renewal_failed'].map((name) =>
-  channel(`polylatch:${name}`),
-);
+/**
+ * The channels of events below a warning, by the least level at which these come: 0 debug, 1 info. Such events are made
+ * for channels only while one has a subscriber.
+ */
+const CHANNELS = [
+  ['acquired', 'released', 'renewal_failed'],
+  ['waiting', 'store_reachable', 'notice'],
+].map((names) => names.map((name) => channel(`polylatch:${name}`)));
+const WARNINGS = CHANNELS.length;
 
 /**
  * Keeps the callback of a client until it is closed. Returns its number, 0 for none.
@@ -34,7 +39,8 @@ function forget(number) {
 
 /** @param {import('./native').Hub} native */
 function followChannels(native) {
-  native.wantDebug(FREQUENT.some((one) => one.hasSubscribers));
+  const least = CHANNELS.findIndex((channels) => channels.some((one) => one.hasSubscribers));
+  native.want(least < 0 ? WARNINGS : least);
 }
 
 /**

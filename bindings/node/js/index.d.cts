@@ -37,11 +37,13 @@ export interface ConnectOptions {
   program?: string | undefined;
   /** Ends the attempt to connect. */
   signal?: AbortSignal | undefined;
-  /**
-   * Called with every event of this client, also with the common ones (`acquired`, `released`). Kept until the client
-   * is closed.
-   */
+  /** Called with the events of this client, from `level` on. Kept until the client is closed. */
   onEvent?: ((event: PolylatchEvent) => void) | undefined;
+  /**
+   * From which level on `onEvent` is called; `info` by default. `debug` adds what comes with every lock: acquired at once,
+   * released. An event below the level costs nothing.
+   */
+  level?: 'error' | 'warn' | 'info' | 'debug' | undefined;
   [option: string]: string | number | boolean | AbortSignal | ((event: PolylatchEvent) => void) | undefined;
 }
 

@@ -43,7 +43,8 @@ export class Hub {
   cancel(call: number): void;
   /** Pairs of an event, or `null` for the end of a client, and the number of the client's listener, as JSON. */
   events(): string | undefined;
-  wantDebug(wants: boolean): void;
+  /** 0 debug, 1 info, 2 warnings and errors. */
+  want(least: number): void;
   connect(
     call: number,
     url: string | undefined,

@@ -14,7 +14,8 @@ use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{FencingToken, GuardSet, Lock, LostReason, Polylatch};
 use polylatch_bridge::events::Listener;
 use polylatch_bridge::{
-    Events, Failure, HostLoop, LockSpec, Route, Started, UnderWay, one_ended, run_interruptible, step, units,
+    Events, Failure, HostLoop, Level, LockSpec, Route, Started, UnderWay, one_ended, run_interruptible, step,
+    units,
 };
 
 use crate::client::NativeClient;
@@ -34,7 +35,7 @@ type Reply = Either<bool, Payload>;
 
 type Notify = ThreadsafeFunction<(), (), (), Status, false, true>;
 
-/// The number that `js/events.cjs` gives where nobody listens to one client.
+/// The number that `js/events.cjs` gives for a client without a callback.
 const NOBODY: f64 = 0.0;
 
 /// The end of a call, on its way to the loop.
@@ -52,7 +53,7 @@ enum Value {
     Converted(usize, polylatch::Guard),
     /// A number whose guard was lost by a step that failed.
     GivenUp(usize, Failure),
-    /// A guard, under its number, that was given back.
+    /// A guard, under its number, that was released.
     Released(usize, Arc<polylatch::Guard>),
     Set(GuardSet, Arc<Polylatch>),
     Client(Polylatch, Option<Route>),
@@ -97,7 +98,7 @@ impl Hub {
     ) -> napi::Result<Self> {
         let notify = Arc::new(notify);
         let tell = move || {
-            // An environment that ends takes no calls any more; there is nobody left to tell.
+            // An environment that ends takes no calls any more; there is no callback left to call.
             let _ = notify.call((), ThreadsafeFunctionCallMode::NonBlocking);
         };
         let host = match turn {
@@ -132,7 +133,7 @@ impl Hub {
         let Calls { host, under_way, guards, clients, .. } = calls;
         let mut told = Ok(());
         host.turn(|done| {
-            // What nobody waits for any more is dropped, which gives a lock back.
+            // The result of a cancelled call is dropped, which releases a lock.
             if under_way.get_mut(done.call).and_then(Option::take).is_some() {
                 let (payload, beside) = payload(done.value, guards, clients);
                 let entry = ended
@@ -155,12 +156,17 @@ impl Hub {
         Some(crate::events::json(events.take()))
     }
 
-    /// Whether debug events of all clients of this environment are wanted.
+    /// From which level on the channels want the events of all clients of this environment: 0 debug, 1 info, else
+    /// warnings.
     #[napi(catch_unwind)]
-    pub fn want_debug(&self, wants: bool) {
+    pub fn want(&self, least: u32) {
         let events = self.calls.borrow().as_ref().map(|calls| Arc::clone(&calls.events));
         if let Some(events) = events {
-            events.want_debug(wants);
+            events.want(Some(match least {
+                0 => Level::Debug,
+                1 => Level::Info,
+                _ => Level::Warn,
+            }));
         }
     }
 
@@ -198,7 +204,7 @@ impl Hub {
         options.listener = events.map(|events| Listener {
             events: Arc::new(move || Ok(Arc::clone(&events))),
             number: listener as u64,
-            wants_debug: listener != NOBODY,
+            level: (listener != NOBODY).then(Level::default),
         });
         self.start(call, async move {
             let (client, route) = options.connect().await?;
@@ -321,7 +327,7 @@ impl Hub {
             Err(failure) => return failed(failure),
         };
         let ended = guard.ended();
-        // Not kept alive by this call: a guard that is forgotten is given back.
+        // Not kept alive by this call: a guard that is forgotten is released.
         let guard = Arc::downgrade(&guard);
         self.start(call, async move {
             let lost: Option<LostReason> = ended.await;
@@ -416,7 +422,7 @@ impl Hub {
         })
     }
 
-    /// JavaScript has forgotten a guard: its lock is given back in the background.
+    /// JavaScript has forgotten a guard: its lock is released in the background.
     #[napi(catch_unwind)]
     pub fn forget(&self, guard: u32) {
         if let Some(calls) = self.calls.borrow_mut().as_mut() {
@@ -462,7 +468,7 @@ impl Hub {
         }
     }
 
-    /// What a guard says that was given back, and has no number any more.
+    /// What a guard says that was released, and has no number any more.
     #[napi(catch_unwind)]
     pub fn given_back(&self, name: String) -> Fault {
         let text = format!("the lease of {name} was given back; acquire a new one");

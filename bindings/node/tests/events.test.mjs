@@ -29,7 +29,7 @@ test('a callback is told of the life of its own client, up to a loss', async () 
   const heard = (event) => lost.push(event);
   channel('polylatch:lost').subscribe(heard);
   const other = await connect('memory:', { onEvent: () => assert.fail('it is of another client') });
-  const client = await connect(url(), { onEvent: (event) => events.push(event) });
+  const client = await connect(url(), { onEvent: (event) => events.push(event), level: 'debug' });
   const guard = await client.lock('a').acquire();
   await guard.release();
   const short = await client.lock('b', { lease: 200, renew: false }).acquire();
@@ -56,7 +56,7 @@ test('a store that goes away and comes back is told, once each', async () => {
   const client = await connect(`${server.url}?timeout=300ms&poll=100ms`, { onEvent });
   server.child.kill('SIGSTOP');
   const waiting = client.lock('a').acquire();
-  await eventually('it is told', () => events.includes('store_unreachable warning'));
+  await eventually('it is told', () => events.includes('store_unreachable warn'));
   server.child.kill('SIGCONT');
   await (await waiting).release();
   await eventually('it is told', () => events.includes('store_reachable info'));
@@ -82,6 +82,46 @@ test('an evicting server is a process warning if nobody listens, and a callback 
   assert.match(events[0].findings, /maxmemory-policy noeviction/);
   await client.close();
   server.child.kill('SIGKILL');
+});
+
+test('a callback hears its level and above, by default no lock that was free', async () => {
+  const usual = ['info waiting', 'info acquired', 'error lost'];
+  const heard = async (level) => {
+    const events = [];
+    const onEvent = (event) => events.push(`${event.level} ${event.event}`);
+    const place = url();
+    const client = await connect(place, level === undefined ? { onEvent } : { onEvent, level });
+    const other = await connect(place);
+    await (await client.lock('free')).release();
+    const holder = await other.lock('a');
+    const waiting = client.lock('a');
+    await eventually('it waits', () => client.stats.waiting === 1);
+    await holder.release();
+    await (await waiting).release();
+    await client.lock('b', { lease: 200, renew: false });
+    await eventually('the loss is told', () => events.includes('error lost'));
+    await Promise.all([client.close(), other.close()]);
+    return events;
+  };
+  assert.deepEqual(await heard(), usual);
+  assert.deepEqual(await heard('info'), usual);
+  assert.deepEqual(await heard('error'), ['error lost']);
+  assert.deepEqual((await heard('debug')).slice(0, 2), ['debug acquired', 'debug released']);
+  await assert.rejects(
+    connect('memory:', { onEvent() {}, level: 'loud' }),
+    /the option level is "loud"; it must be one of error, warn, info, debug/,
+  );
+});
+
+test('a channel gets the common events, whatever the callbacks want', async () => {
+  const published = [];
+  const heard = ({ event, lock }) => published.push(`${event} ${lock}`);
+  channel('polylatch:released').subscribe(heard);
+  const client = await connect(url(), { onEvent: () => assert.fail('it is below info') });
+  await (await client.lock('a')).release();
+  await eventually('the channel has it', () => published.includes('released a'));
+  channel('polylatch:released').unsubscribe(heard);
+  await client.close();
 });
 
 test('what is no function is no callback', async () => {

@@ -36,11 +36,12 @@ pub struct Client {
 /// ``prefix="shop"``. Lengths of time are seconds or a ``timedelta``.
 ///
 /// Events go to the logger ``polylatch``: a lost lease as an error; a lease at risk, an unreachable store and a
-/// store that is set up so that it may break a promise as warnings; every acquisition and release at level DEBUG, if
-/// the logger takes that when a client connects. ``on_event`` is called with every event of this client, a dict with
-/// ``event`` (such as ``"lost"``), ``level``, ``message``, ``client`` and, as far as they apply, ``lock``,
-/// ``fencing_token``, ``reason``, ``error`` and others. It runs on a thread of its own, one event after the other,
-/// and is kept until the client is closed.
+/// store that is set up so that it may break a promise as warnings; waits at level INFO; every acquisition and release
+/// at level DEBUG. The logger is asked for its level when a client connects: what it does not take costs nothing.
+/// ``on_event`` is called with the events of this client from ``level`` on (``"error"``, ``"warn"``, ``"info"``, the
+/// default, or ``"debug"``), a dict with ``event`` (such as ``"lost"``), ``level``, ``message``, ``client`` and, as far
+/// as they apply, ``lock``, ``fencing_token``, ``reason``, ``error`` and others. It runs on a thread of its own, one
+/// event after the other, and is kept until the client is closed.
 ///
 /// The store is asked once, so a wrong password or an unreachable host is an error here.
 ///

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use polylatch_bridge::events::{Listener, Value};
 use polylatch_bridge::process::Process;
-use polylatch_bridge::{Event, Events, Heard, runtime};
+use polylatch_bridge::{Event, Events, Heard, Level, runtime};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -32,7 +32,7 @@ pub fn listener(py: Python<'_>, on_event: Option<&Bound<'_, PyAny>>) -> PyResult
         with_callbacks(|callbacks| callbacks.insert(number, callback.clone().unbind()));
     }
     follow_logger(py, &queue());
-    Ok(Listener { events: Arc::new(|| Ok(queue())), number, wants_debug: on_event.is_some() })
+    Ok(Listener { events: Arc::new(|| Ok(queue())), number, level: on_event.map(|_| Level::default()) })
 }
 
 /// Which process is handing over now, on its thread for callbacks. Touched with the interpreter attached only.
@@ -106,19 +106,31 @@ fn with_callbacks<T>(change: impl FnOnce(&mut HashMap<u64, Py<PyAny>>) -> T) -> 
     change(callbacks.get_or_insert_default())
 }
 
-/// Debug events are made only while the logger takes them: it is asked when a client connects, and now and then.
+/// The logger's own level is what is logged. It is asked when a client connects and whenever something was logged, not
+/// with every event: what it does not take is not made.
 fn follow_logger(py: Python<'_>, queue: &Events) {
-    let takes = || -> PyResult<bool> {
+    let least = || -> PyResult<Option<Level>> {
         // A program that has not loaded it logs warnings at most.
         let modules = py.import("sys")?.getattr("modules")?;
         let logging = modules.call_method1("get", ("logging",))?;
         if logging.is_none() {
-            return Ok(false);
+            return Ok(Some(Level::Warn));
         }
         let logger = logging.call_method1("getLogger", ("polylatch",))?;
-        logger.call_method1("isEnabledFor", (logging.getattr("DEBUG")?,))?.is_truthy()
+        let levels = [
+            (Level::Debug, "DEBUG"),
+            (Level::Info, "INFO"),
+            (Level::Warn, "WARNING"),
+            (Level::Error, "ERROR"),
+        ];
+        for (level, name) in levels {
+            if logger.call_method1("isEnabledFor", (logging.getattr(name)?,))?.is_truthy()? {
+                return Ok(Some(level));
+            }
+        }
+        Ok(None)
     };
-    queue.want_debug(takes().unwrap_or(false));
+    queue.want(least().unwrap_or(Some(Level::Warn)));
 }
 
 fn deliver(py: Python<'_>, event: &Event, callback: Option<Py<PyAny>>) -> PyResult<()> {

@@ -91,7 +91,8 @@ def test_a_callback_hears_its_own_client_only_and_may_fail(url, name, heard):
         events.append(event)
         raise ZeroDivisionError
 
-    with polylatch.connect(url, on_event=on_event) as client, polylatch.connect("memory:") as other:
+    loud = polylatch.connect(url, on_event=on_event, level="debug")
+    with loud as client, polylatch.connect("memory:") as other:
         other.lock(name).acquire().release()
         client.lock(name).acquire().release()
         lose(client, name)
@@ -100,11 +101,49 @@ def test_a_callback_hears_its_own_client_only_and_may_fail(url, name, heard):
     wait_until(lambda: any(record.exc_info for record in heard if not hasattr(record, "polylatch")), "told")
 
 
+def heard_at(url, name, **level):
+    """What a callback hears of a lock that is free, one that is waited for, and one that is lost."""
+    events = []
+
+    def on_event(event):
+        events.append(f"{event['level']} {event['event']}")
+
+    with polylatch.connect(url, on_event=on_event, **level) as client, polylatch.connect(url) as other:
+        client.lock(name).acquire().release()
+        held = other.lock(name).acquire()
+        got = []
+        waiting = threading.Thread(target=lambda: got.append(client.lock(name).acquire()))
+        waiting.start()
+        wait_until(lambda: client.stats()["waiting"] == 1, "it waits")
+        held.release()
+        waiting.join()
+        got.pop().release()
+        lose(client, name)
+        wait_until(lambda: "error lost" in events, "the loss is told")
+    return events
+
+
+def test_a_callback_hears_its_level_and_above(redis_url, name):
+    usual = ["info waiting", "info acquired", "error lost"]
+    assert heard_at(redis_url, name) == usual
+    assert heard_at(redis_url, name, level="info") == usual
+    assert heard_at(redis_url, name, level="error") == ["error lost"]
+    assert heard_at(redis_url, name, level="debug")[:2] == ["debug acquired", "debug released"]
+    with pytest.raises(polylatch.InvalidConfig, match="must be one of error, warn, info, debug"):
+        polylatch.connect("memory:", on_event=print, level="loud")
+
+
+def test_what_the_logger_takes_does_not_change_what_a_callback_hears(redis_url, name, heard):
+    logging.getLogger("polylatch").setLevel(logging.DEBUG)
+    assert heard_at(redis_url, name) == ["info waiting", "info acquired", "error lost"]
+    assert heard.of("released")
+
+
 def test_a_coroutine_program_hears_them_too(url, name):
     events = []
 
     async def main():
-        async with polylatch.connect_async(url, on_event=events.append) as client:
+        async with polylatch.connect_async(url, on_event=events.append, level="debug") as client:
             async with client.lock(name):
                 pass
 

@@ -33,7 +33,7 @@ pub struct LockEvent {
     /// `waiting`, `acquired`, `released`, `renewal_failed`, `endangered`, `lost`, `store_unreachable`,
     /// `store_reachable`, `setup_warning`, `notice` and others.
     pub event: String,
-    /// `debug`, `info`, `warning` or `error`.
+    /// `debug`, `info`, `warn` or `error`.
     pub level: String,
     pub message: String,
     /// The message and all fields in one line, for a log.

@@ -75,10 +75,15 @@ export interface ConnectOptions {
   /** Ends the attempt to connect. */
   signal?: AbortSignal | undefined;
   /**
-   * Called with every event of this client, beginning with the warnings of connecting, and not any more once `close()` has
-   * resolved. What it throws is reported as an uncaught error.
+   * Called with the events of this client from `level` on, beginning with the warnings of connecting, and not any more
+   * once `close()` has resolved. What it throws is reported as an uncaught error.
    */
   onEvent?: ((event: PolylatchEvent) => void) | undefined;
+  /**
+   * From which level on `onEvent` is called; `info` by default. `debug` adds what comes with every lock: acquired at once,
+   * released. An event below the level costs nothing.
+   */
+  level?: 'error' | 'warn' | 'info' | 'debug' | undefined;
   [option: string]:
     | string
     | number

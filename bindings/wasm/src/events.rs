@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use js_sys::Function;
 use polylatch::ClientId;
 use polylatch_bridge::events::{Listener, Value};
-use polylatch_bridge::{Event, Events, Failure, Heard, Route};
+use polylatch_bridge::{Event, Events, Failure, Heard, Level, Route};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::spawn_local;
 
@@ -19,7 +19,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    pub fn new(on_event: Function) -> Result<Self, Failure> {
+    pub fn new(on_event: Function, level: Option<Level>) -> Result<Self, Failure> {
         let place = Arc::<OnceLock<Weak<Events>>>::default();
         let (rung, listener) = (Arc::clone(&place), on_event.clone());
         let events = Events::of_clients(move || {
@@ -33,7 +33,8 @@ impl Listening {
         let _ = place.set(Arc::downgrade(&events));
         let queue = Arc::clone(&events);
         let queue = move || Ok(Arc::clone(&queue));
-        let route = Route::prepare(&Listener { events: Arc::new(queue), number: 0, wants_debug: true })?;
+        let listener = Listener { events: Arc::new(queue), number: 0, level: Some(Level::default()) };
+        let route = Route::prepare(&listener, level)?;
         Ok(Self { events, route, on_event })
     }
 

@@ -103,7 +103,7 @@ impl Hub {
             Some(fetch) => builder.http(Arc::new(HostFetch(fetch))),
             None => builder,
         };
-        let listening = match on_event.map(Listening::new).transpose() {
+        let listening = match on_event.map(|on_event| Listening::new(on_event, options.level)).transpose() {
             Ok(listening) => listening,
             Err(failure) => return fault(&failure),
         };

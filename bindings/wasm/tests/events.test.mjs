@@ -27,7 +27,8 @@ for (const [kind, target] of Object.entries(KINDS)) {
     const events = [];
     const place = target();
     const other = await connect(options(kind, place));
-    const client = await connect({ ...options(kind, place), onEvent: (event) => events.push(event) });
+    const onEvent = (event) => events.push(event);
+    const client = await connect({ ...options(kind, place), onEvent, level: 'debug' });
     const holder = await other.lock('a').acquire();
     const waiting = client.lock('a').acquire();
     await eventually('it is told to wait', () => events.some(({ event }) => event === 'waiting'));
@@ -57,7 +58,7 @@ for (const [kind, target] of Object.entries(KINDS)) {
 
 test('a closed client tells what came before, and nothing more', async () => {
   const events = [];
-  const client = await connect('memory:', { onEvent: ({ event }) => events.push(event) });
+  const client = await connect('memory:', { onEvent: ({ event }) => events.push(event), level: 'debug' });
   await client.lock('a').acquire();
   await client.close();
   assert.deepEqual(events, ['acquired', 'released']);
@@ -76,7 +77,7 @@ test('what a callback throws is an uncaught error, and the next event comes', ()
       seen.push(event);
       throw new Error('on ' + event);
     };
-    const client = await connect('memory:', { onEvent });
+    const client = await connect('memory:', { onEvent, level: 'debug' });
     await client.withLock('a', async () => {});
     await client.close();
     process.on('exit', () => console.log(JSON.stringify(seen.toSorted())));
@@ -149,12 +150,37 @@ test('a store that goes away and comes back is told, once each', async () => {
   const client = await connect({ redis, prefix: unique('away'), timeout: 300, poll: 100, onEvent });
   away = true;
   const waiting = client.lock('a').acquire();
-  await eventually('it is told', () => events.includes('store_unreachable warning'));
+  await eventually('it is told', () => events.includes('store_unreachable warn'));
   away = false;
   await (await waiting).release();
   assert.ok(events.includes('store_reachable info'));
   assert.equal(events.filter((event) => event.startsWith('store_unreachable')).length, 1);
   await client.close();
+});
+
+test('a callback hears its level and above, by default no lock that was free', async () => {
+  const heard = async (options) => {
+    const events = [];
+    const place = `memory:${unique('level')}`;
+    const onEvent = ({ event, level }) => events.push(`${level} ${event}`);
+    const client = await connect(place, { onEvent, ...options });
+    const other = await connect(place);
+    await (await client.lock('free')).release();
+    const holder = await other.lock('a');
+    const waiting = client.lock('a');
+    await eventually('it waits', () => client.stats.waiting === 1);
+    await holder.release();
+    await (await waiting).release();
+    const short = await client.lock('b', { lease: 200, renew: false });
+    if (!short.signal.aborted) await once(short.signal, 'abort');
+    await client.close();
+    await other.close();
+    return events;
+  };
+  assert.deepEqual(await heard({}), ['info waiting', 'info acquired', 'error lost']);
+  assert.deepEqual(await heard({ level: 'error' }), ['error lost']);
+  assert.equal((await heard({ level: 'debug' }))[0], 'debug acquired');
+  await assert.rejects(connect('memory:', { level: 'loud' }), /must be one of error, warn, info, debug/);
 });
 
 test('what is no function is no callback', async () => {

@@ -10,7 +10,7 @@ use crate::driver::undo::Undo;
 use crate::driver::{Core, HeldLease};
 use crate::error::{Error, ErrorKind, Result, Retry};
 use crate::mode::Mode;
-use crate::observe::WaitOutcome;
+use crate::observe::{Entered, WaitOutcome};
 use crate::options::AcquireOptions;
 use crate::policy::acquisition::{self, Action, End, Leaves, Said, Terms, Wait};
 use crate::policy::fencing::FencingToken;
@@ -88,6 +88,8 @@ pub(super) struct Acquisition {
     started: BootInstant,
     requests: u32,
     seed: u64,
+    /// It was queued, and that was told.
+    queued: bool,
     /// What to report if it ends without the lock.
     last: Last,
 }
@@ -107,7 +109,7 @@ impl Acquisition {
         });
         let started = core.clock.now();
         let seed = owner.jitter_seed();
-        Ok(Self { core, options, contender, started, requests: 0, seed, last: Last::Nothing })
+        Ok(Self { core, options, contender, started, requests: 0, seed, queued: false, last: Last::Nothing })
     }
 
     async fn run(mut self) -> Result<Option<Arc<HeldLease>>> {
@@ -232,8 +234,9 @@ impl Acquisition {
         }
     }
 
-    fn tell_queued(&self, position: Option<u32>) {
-        tracing::debug!(
+    fn tell_queued(&mut self, position: Option<u32>) {
+        self.queued = true;
+        tracing::info!(
             target: "polylatch", event = "waiting", client = self.core.client.id.as_str(),
             lock = %self.options.name, backend = self.core.backend.capability().backend, position,
         );
@@ -253,11 +256,10 @@ impl Acquisition {
         now: BootInstant,
         at_once: bool,
     ) -> Arc<HeldLease> {
-        tracing::debug!(
-            target: "polylatch", event = "acquired", client = self.core.client.id.as_str(),
-            lock = %self.options.name, backend = self.core.backend.capability().backend, token = fence.get(),
-            waited_ms = now.since(self.started).as_millis() as u64, pushed = at_once,
-        );
+        let (client, lock, waited) =
+            (&self.core.client.id, self.options.name.as_str(), now.since(self.started));
+        let entered = Entered { queued: self.queued, pushed: at_once };
+        self.core.observer.acquired(client.as_str(), lock, fence.get(), entered, waited);
         let plan = LeasePlan { phase: self.core.renewal_phase, ..self.options.plan };
         let mut machine = Lease::granted(plan, sent_at, now, at_once, self.seed);
         // Where the first lease is the whole one, the grant has listed it already.

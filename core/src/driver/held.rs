@@ -31,7 +31,7 @@ pub(crate) struct HeldLease {
     guards: Mutex<Guards>,
     /// Held by the one who talks to the store about the release; the others wait for what comes of it.
     pub(super) release: Arc<tokio::sync::Mutex<()>>,
-    /// A release has left whose answer nobody has seen, so it may have freed the lock.
+    /// A release has left and its answer was not seen, so it may have freed the lock.
     unanswered: AtomicBool,
 }
 
@@ -328,7 +328,7 @@ impl HeldLease {
         Error::lost(reason, self.contender.name.as_str())
     }
 
-    /// Changes the machine and tells whoever follows, in that order.
+    /// Changes the machine and notifies its followers, in that order.
     pub(super) fn with_machine<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
         let mut machine = unpoisoned(&self.machine);
         let result = change(&mut machine);
@@ -355,12 +355,12 @@ impl HeldLease {
         result
     }
 
-    /// Tells whoever observes the program that the lease is in another state.
+    /// Tells the program's observers that the lease is in another state.
     fn tell(&self, state: LeaseState, held: Duration, renewals: u32) {
         let backend = self.core.backend.capability().backend;
         let client = self.core.client.id.as_str();
         let (lock, token, held_ms) = (&self.contender.name, self.fence.get(), held.as_millis() as u64);
-        // The metrics first: whoever has seen the event finds them counted.
+        // The metrics first: an observer that has seen the event finds it counted.
         if state.is_over() {
             self.core.observer.ended_for_export(held, state.lost_reason());
         }
@@ -374,7 +374,7 @@ impl HeldLease {
                 tracing::debug!(target: "polylatch", event = "released", client, %lock, backend, token, held_ms, renewals);
             }
             LeaseState::Lost(reason) => {
-                tracing::warn!(
+                tracing::error!(
                     target: "polylatch", event = "lost", client, %lock, token, reason = reason.code(), held_ms,
                     "the lease is lost"
                 );

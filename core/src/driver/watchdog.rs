@@ -102,7 +102,7 @@ impl Watchdog {
         unpoisoned(&self.state).leases.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Somebody acquires: say who this client is, unless that was said lately.
+    /// An acquisition begins: announces this client, unless that was done lately.
     pub(super) fn somebody_is_active(&self) {
         if self.announcement_is_due(self.clock.now()) {
             self.wake.notify_one();
@@ -160,7 +160,7 @@ impl Watchdog {
                 Due::Over => self.forget(lease.id),
             }
         }
-        // One request for each part of the store: a part that does not answer delays nobody's answer but its own.
+        // One request for each part of the store: a part that does not answer delays its own answer alone.
         let mut parts: HashMap<u64, Vec<_>> = HashMap::new();
         for renewal in batch {
             parts.entry(self.backend.part_of(&renewal.0.contender.name)).or_default().push(renewal);

@@ -112,7 +112,7 @@ pub(crate) struct Lease {
     /// The first renewal comes early, for another reason than to extend the lease.
     early: bool,
     in_flight: bool,
-    /// The holder gave it back; the store's word is still out.
+    /// The holder is releasing it; the store has not answered yet.
     releasing: bool,
     /// The longest lease that the store was ever asked for.
     longest: Duration,
@@ -345,14 +345,14 @@ impl Lease {
         self.longest
     }
 
-    /// Notes a sign of life of the protected work.
+    /// Notes progress of the protected work.
     pub(crate) fn beat(&mut self, now: BootInstant) {
         if !self.judge(now).is_over() {
             self.last_beat = now;
         }
     }
 
-    /// Notes that a release is under way. There is no way back: from when it has left, somebody else
+    /// Notes that a release is under way. There is no way back: from when it has left, another client
     /// may hold the lock, whatever comes of the answer. Renewals stop.
     pub(crate) fn release_started(&mut self) {
         self.releasing = true;
@@ -373,7 +373,7 @@ impl Lease {
         self.converting = false;
     }
 
-    /// Ends the lease because its holder gave it back. `false` if it was over already.
+    /// Ends the lease because its holder released it. `false` if it was over already.
     pub(crate) fn released(&mut self, now: BootInstant) -> bool {
         if self.judge(now).is_over() {
             return false;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-use super::{Event, Events, Heard, Listener};
+use super::{Event, Events, Heard, Level, Listener};
 use crate::per_process::PerProcess;
 
 /// Where the events of one client come in. A host asks for them with [`Inbox::next`], on a thread or in a task of its
@@ -26,10 +26,10 @@ impl Inbox {
         Arc::default()
     }
 
-    /// Returns how a client is connected so that all its events come here. One client for each inbox.
+    /// Returns how a client is connected so that its events come here. One client for each inbox.
     pub fn listener(self: &Arc<Self>) -> Listener {
         let inbox = Arc::clone(self);
-        Listener { events: Arc::new(move || Ok(inbox.events())), number: 0, wants_debug: true }
+        Listener { events: Arc::new(move || Ok(inbox.events())), number: 0, level: Some(Level::default()) }
     }
 
     /// Returns the queue of this process.

@@ -14,22 +14,28 @@ pub(super) fn put(event: &mut Event, name: &'static str, value: Value) {
     }
 }
 
+/// The level of an event for programs, where the core has another for those who write to a log alone.
+pub(super) fn level_of(name: &str, level: Level) -> Level {
+    match name {
+        // Tried again; `endangered` says when it matters.
+        "renewal_failed" => Level::Debug,
+        _ => level,
+    }
+}
+
 /// Levels as programs want them, and texts for events that have none in the core.
 pub(super) fn finished(mut event: Event) -> Event {
-    let (level, message) = match event.name.as_str() {
-        "waiting" => (Level::Debug, "waiting for the lock"),
-        "acquired" => (Level::Debug, "acquired the lock"),
-        "released" => (Level::Debug, "released the lock"),
-        // Tried again; `endangered` says when it matters.
-        "renewal_failed" => (Level::Debug, ""),
-        "lost" => (Level::Error, ""),
+    event.level = level_of(&event.name, event.level);
+    let message = match event.name.as_str() {
+        "waiting" => "waiting for the lock",
+        "acquired" => "acquired the lock",
+        "released" => "released the lock",
         "" => {
             event.name = "notice".into();
-            (event.level, "")
+            ""
         }
-        _ => (event.level, ""),
+        _ => "",
     };
-    event.level = level;
     if event.message.is_empty() {
         event.message = if message.is_empty() { event.name.replace('_', " ") } else { message.to_owned() };
     }

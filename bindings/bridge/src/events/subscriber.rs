@@ -10,11 +10,11 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, set_global_default};
 use tracing::{Metadata, Subscriber};
 
-use super::naming::{finished, put};
-use super::{Event, Level, Value, deliver, wanted};
+use super::naming::{finished, level_of, put};
+use super::{Event, Level, Takers, Value, wanted};
 
-/// The least level that is wanted: 0 debug, 1 info and above, 2 nothing.
-static LEAST: AtomicU8 = AtomicU8::new(2);
+/// The least level that is wanted: 0 debug, 1 info, 2 warnings, 3 errors, 4 nothing.
+static LEAST: AtomicU8 = AtomicU8::new(4);
 
 /// Begins to hear the core.
 pub(super) fn install() {
@@ -23,12 +23,14 @@ pub(super) fn install() {
     ONCE.call_once(|| drop(set_global_default(Ear)));
 }
 
-/// To be called when the first listener comes and when the last one goes.
+/// To be called when it may have changed what is wanted.
 pub(super) fn wants_changed() {
     let least = match wanted() {
         Some(Level::Debug) => 0,
-        Some(_) => 1,
-        None => 2,
+        Some(Level::Info) => 1,
+        Some(Level::Warn) => 2,
+        Some(Level::Error) => 3,
+        None => 4,
     };
     if LEAST.swap(least, Ordering::SeqCst) != least {
         tracing::callsite::rebuild_interest_cache();
@@ -42,6 +44,8 @@ impl Ear {
         let least = match LEAST.load(Ordering::Relaxed) {
             0 => LevelFilter::DEBUG,
             1 => LevelFilter::INFO,
+            2 => LevelFilter::WARN,
+            3 => LevelFilter::ERROR,
             _ => LevelFilter::OFF,
         };
         metadata.is_event() && *metadata.level() <= least && metadata.target().starts_with("polylatch")
@@ -64,14 +68,20 @@ impl Subscriber for Ear {
     fn event(&self, event: &tracing::Event<'_>) {
         let level = match *event.metadata().level() {
             tracing::Level::ERROR => Level::Error,
-            tracing::Level::WARN => Level::Warning,
+            tracing::Level::WARN => Level::Warn,
             tracing::Level::INFO => Level::Info,
             _ => Level::Debug,
         };
+        let mut about = About::default();
+        event.record(&mut about);
+        let takers = Takers::of(about.client.as_deref());
+        if !takers.want(level_of(about.name.as_deref().unwrap_or(""), level)) {
+            return;
+        }
         let mut made =
             Event { level, name: String::new(), message: String::new(), client: None, fields: Vec::new() };
         event.record(&mut Fields(&mut made));
-        deliver(finished(made));
+        takers.take(finished(made));
     }
 
     // There are no spans.
@@ -82,6 +92,25 @@ impl Subscriber for Ear {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
+}
+
+/// What decides whether anyone gets the event. Fields that have to be written out to be read are not.
+#[derive(Default)]
+struct About {
+    name: Option<String>,
+    client: Option<String>,
+}
+
+impl Visit for About {
+    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "event" => self.name = Some(value.to_owned()),
+            "client" => self.client = Some(value.to_owned()),
+            _ => {}
+        }
+    }
 }
 
 struct Fields<'event>(&'event mut Event);

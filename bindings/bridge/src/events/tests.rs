@@ -5,21 +5,21 @@ use polylatch::{LostReason, Polylatch};
 
 use super::*;
 use crate::blocking::run_interruptible;
-use crate::options::ConnectOptions;
+use crate::options::{ConnectOptions, OptionValue};
 
 fn run<T>(call: impl Future<Output = T>) -> T {
     run_interruptible(call, || Ok::<(), ()>(())).expect("not interrupted")
 }
 
 /// A queue that rings, and what connects a client to it.
-fn queue(number: u64, wants_debug: bool) -> (Arc<Events>, mpsc::Receiver<()>, ConnectOptions) {
+fn queue(number: u64, level: Level) -> (Arc<Events>, mpsc::Receiver<()>, ConnectOptions) {
     let (ring, rung) = mpsc::channel();
     let ring = Mutex::new(ring);
     let events = Events::new(move || {
         let _ = unpoisoned(&ring).send(());
     });
     let to = Arc::clone(&events);
-    let listener = Listener { events: Arc::new(move || Ok(Arc::clone(&to))), number, wants_debug };
+    let listener = Listener { events: Arc::new(move || Ok(Arc::clone(&to))), number, level: Some(level) };
     let url = Some(format!("memory:events-{number}"));
     (events, rung, ConnectOptions { url, listener: Some(listener), ..ConnectOptions::default() })
 }
@@ -42,8 +42,8 @@ fn all(events: &Events, rung: &mpsc::Receiver<()>) -> Vec<Heard> {
 
 #[test]
 fn one_client_is_heard_to_its_end_and_another_only_where_it_matters() {
-    let (all_events, rung, options) = queue(7, true);
-    let (warnings, rung_too, quiet) = queue(8, false);
+    let (all_events, rung, options) = queue(7, Level::Debug);
+    let (warnings, rung_too, quiet) = queue(8, Level::Info);
     run(async {
         for options in [&options, &quiet] {
             let (client, route) = options.connect().await.unwrap();
@@ -92,9 +92,9 @@ fn is_loss(heard: &Heard) -> bool {
 
 #[test]
 fn a_host_that_takes_nothing_is_told_how_much_was_dropped() {
-    let (events, _rung, _) = queue(9, false);
+    let (events, _rung, _) = queue(9, Level::Info);
     let event = || Event {
-        level: Level::Warning,
+        level: Level::Warn,
         name: "notice".into(),
         message: "something".into(),
         client: None,
@@ -116,12 +116,13 @@ fn an_inbox_has_the_events_of_its_client_in_their_order_and_then_ends() {
     let options = ConnectOptions {
         url: Some("memory:inbox".into()),
         listener: Some(inbox.listener()),
+        level: Some(Level::Debug),
         ..ConnectOptions::default()
     };
     let names = run(async {
         let (client, route) = options.connect().await.unwrap();
         let other = Polylatch::connect("memory:inbox").await.unwrap();
-        let (_events, _rung, options) = queue(10, true);
+        let (_events, _rung, options) = queue(10, Level::Debug);
         let (another, _route) = options.connect().await.unwrap();
         for client in [&client, &other, &another] {
             client.lock("a").acquire().await.unwrap().release().await.unwrap();
@@ -136,4 +137,65 @@ fn an_inbox_has_the_events_of_its_client_in_their_order_and_then_ends() {
         heard.into_iter().map(|event| event.name).collect::<Vec<_>>()
     });
     assert_eq!(names, ["acquired", "released"]);
+}
+
+/// What a listener of this level hears of a lock that is free, one that is waited for, and one that is lost.
+fn heard_at(level: &str) -> Vec<String> {
+    let inbox = Inbox::new();
+    let mut options = ConnectOptions {
+        url: Some(format!("memory:level-{level}")),
+        listener: Some(inbox.listener()),
+        ..ConnectOptions::default()
+    };
+    if !level.is_empty() {
+        options.set("level", OptionValue::Text(level.into())).unwrap();
+    }
+    run(async {
+        let (client, route) = options.connect().await.unwrap();
+        client.lock("a").acquire().await.unwrap().release().await.unwrap();
+        let holder = Polylatch::connect(options.url.as_ref().unwrap()).await.unwrap();
+        let held = holder.lock("a").acquire().await.unwrap();
+        let wanted = client.lock("a");
+        let (waited, released) = tokio::join!(wanted.acquire(), async {
+            while holder.stats().waiting + client.stats().waiting == 0 {
+                tokio::task::yield_now().await;
+            }
+            held.release().await
+        });
+        released.unwrap();
+        waited.unwrap().release().await.unwrap();
+        let lost = client.lock("b").lease(Duration::from_millis(100)).renew(false).acquire().await.unwrap();
+        assert_eq!(lost.lost().await, LostReason::Expired);
+        let mut heard = Vec::new();
+        while heard.last().is_none_or(|event: &Event| event.name != "lost") {
+            heard.extend(inbox.next().await.expect("the loss comes"));
+        }
+        client.close().await;
+        drop(route);
+        heard.iter().map(|event| format!("{} {}", event.level.word(), event.name)).collect()
+    })
+}
+
+#[test]
+fn a_listener_hears_its_level_and_above_and_by_default_no_lock_that_was_free() {
+    let usual = ["info waiting", "info acquired", "error lost"];
+    assert_eq!(heard_at(""), usual);
+    assert_eq!(heard_at("info"), usual);
+    assert_eq!(heard_at("warn"), ["error lost"]);
+    assert_eq!(heard_at("error"), ["error lost"]);
+    let all = heard_at("debug");
+    let first = ["debug acquired", "debug released", "info waiting", "info acquired", "debug released"];
+    assert_eq!((&all[..5], all.last().unwrap().as_str()), (&first.map(String::from)[..], "error lost"));
+}
+
+#[test]
+fn a_level_that_there_is_not_is_refused_with_those_that_there_are() {
+    for level in ["", "loud", "INFO", "warning"] {
+        let mut options = ConnectOptions::default();
+        let failure = options.set("level", OptionValue::Text(level.into())).unwrap_err();
+        assert_eq!(failure.code, "invalid_config");
+        let rule = format!("the option level is {level:?}; it must be one of error, warn, info, debug");
+        assert_eq!(failure.message, rule);
+    }
+    assert!(ConnectOptions::default().set("level", OptionValue::Number(3.0)).is_err());
 }

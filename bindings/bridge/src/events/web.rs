@@ -3,14 +3,14 @@
 use polylatch_web_runtime::events as web;
 
 use super::naming::{finished, put};
-use super::{Event, Level, Value, deliver, wanted};
+use super::{Event, Level, Takers, Value, wanted};
 
 /// Begins to hear the core.
 pub(super) fn install() {
     web::listen(|event| {
         let level = match event.level {
             web::Level::Error => Level::Error,
-            web::Level::Warn => Level::Warning,
+            web::Level::Warn => Level::Warn,
             web::Level::Info => Level::Info,
             web::Level::Debug => Level::Debug,
         };
@@ -24,14 +24,17 @@ pub(super) fn install() {
             };
             put(&mut made, name, value);
         }
-        deliver(finished(made));
+        let made = finished(made);
+        Takers::of(made.client.as_deref()).take(made);
     });
 }
 
-/// To be called when the first listener comes and when the last one goes.
+/// To be called when it may have changed what is wanted.
 pub(super) fn wants_changed() {
     web::want(wanted().map(|level| match level {
         Level::Debug => web::Level::Debug,
-        _ => web::Level::Info,
+        Level::Info => web::Level::Info,
+        Level::Warn => web::Level::Warn,
+        Level::Error => web::Level::Error,
     }));
 }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("polylatch")
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 
 
 def deliver(event: Event, line: str, on_event: Optional[Callable[[Event], object]]) -> None:

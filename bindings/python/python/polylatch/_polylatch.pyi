@@ -109,7 +109,7 @@ BreakResult = Union[Broken, Free, ChangedHands]
 
 class _EventBase(TypedDict):
     event: str
-    level: Literal["debug", "info", "warning", "error"]
+    level: Literal["debug", "info", "warn", "error"]
     message: str
     client: Optional[str]
 

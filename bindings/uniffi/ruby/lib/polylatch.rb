@@ -21,8 +21,9 @@ module Polylatch
   # POLYLATCH_URL says, or else to an embedded file. Other keywords are options of the URL, such as
   # <tt>prefix: "shop"</tt>; +program+ is the name that people see beside held locks.
   #
-  # +on_event+ is called with every event of this client: an object with +event+ (such as "lost"), +level+ ("debug",
-  # "info", "warning" or "error"), +message+, +line+ (for a log), +client+ and, as far as they apply, +lock+,
+  # +on_event+ is called with the events of this client from +level+ on ("error", "warn", "info", the default, or "debug",
+  # which adds what comes with every lock; an event below the level costs nothing): an object with +event+ (such as
+  # "lost"), +level+, +message+, +line+ (for a log), +client+ and, as far as they apply, +lock+,
   # +fencing_token+, +reason+, +error+ and others. It runs on a thread of its own, one event after the other, and
   # holds up no lock. What it raises goes to Kernel#warn. It is not called any more once #close has returned.
   #

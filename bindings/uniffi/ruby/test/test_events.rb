@@ -9,7 +9,7 @@ class TestEvents < PolylatchTest
     events = []
     Polylatch.connect(url) do |other|
       holder = other.lock("a").acquire
-      Polylatch.connect(url, on_event: events.method(:push)) do |client|
+      Polylatch.connect(url, on_event: events.method(:push), level: "debug") do |client|
         waiter = Thread.new { client.lock("a", wait: 30).acquire }
         wait_until { events.any? { |event| event.event == "waiting" } }
         holder.release
@@ -19,7 +19,7 @@ class TestEvents < PolylatchTest
         assert_equal [client.id], events.map(&:client).uniq
         assert_equal %w[waiting acquired], events.map(&:event).first(2)
         acquired = events.find { |event| event.event == "acquired" }
-        assert_equal ["a", guard.fencing_token, "debug"], [acquired.lock, acquired.fencing_token, acquired.level]
+        assert_equal ["a", guard.fencing_token, "info"], [acquired.lock, acquired.fencing_token, acquired.level]
         lost = events.find { |event| event.event == "lost" }
         assert_equal ["a", guard.fencing_token, "broken", "error"], [lost.lock, lost.fencing_token, lost.reason, lost.level]
         assert_includes lost.line, "reason=broken"
@@ -37,7 +37,7 @@ class TestEvents < PolylatchTest
       raise "on purpose"
     end
     _, warned = capture_io do
-      Polylatch.connect("memory:raising", on_event: raising) { |client| client.lock("a").acquire { nil } }
+      Polylatch.connect("memory:raising", on_event: raising, level: "debug") { |client| client.lock("a").acquire { nil } }
     end
     assert_equal %w[acquired released], events
     assert_equal 2, warned.scan(RAISED).size
@@ -54,7 +54,7 @@ class TestEvents < PolylatchTest
       client.close
       told << :closed
     end
-    client = Polylatch.connect("memory:closing", on_event: close)
+    client = Polylatch.connect("memory:closing", on_event: close, level: "debug")
     client.lock("a").acquire { nil }
     assert_equal :closed, Timeout.timeout(30) { told.pop }
   end
@@ -67,7 +67,7 @@ class TestEvents < PolylatchTest
         Polylatch.connect(url, on_event: on_event, timeout: 0.3, poll: 0.1) do |client|
           Process.kill(:STOP, server)
           waiter = Thread.new { client.lock("a").acquire { nil } }
-          wait_until { events.include?(%w[store_unreachable warning]) }
+          wait_until { events.include?(%w[store_unreachable warn]) }
           Process.kill(:CONT, server)
           waiter.value
           wait_until { events.include?(%w[store_reachable info]) }
@@ -80,7 +80,8 @@ class TestEvents < PolylatchTest
   def test_a_forked_child_hears_its_own_client
     reader, writer = IO.pipe
     on_event = ->(event) { writer.write("#{Process.pid} #{event.event}\n") }
-    Polylatch.connect("#{ENV.fetch('POLYLATCH_TEST_REDIS')}?prefix=#{SecureRandom.uuid}", on_event: on_event) do |client|
+    url = "#{ENV.fetch('POLYLATCH_TEST_REDIS')}?prefix=#{SecureRandom.uuid}"
+    Polylatch.connect(url, on_event: on_event, level: "debug") do |client|
       client.lock("a").acquire { nil }
       child = fork do
         client.lock("b").acquire { nil }
@@ -105,12 +106,39 @@ class TestEvents < PolylatchTest
     end
   end
 
+  on_every_store("a_callback_hears_its_level_and_above_by_default_no_lock_that_was_free") do |_client, url|
+    assert_equal ["info waiting", "info acquired", "error lost"], heard_at(url)
+    assert_equal ["error lost"], heard_at(url, level: :error)
+    assert_equal ["debug acquired", "debug released"], heard_at(url, level: "debug").first(2)
+    error = assert_raises(Polylatch::InvalidConfig) { Polylatch.connect(url, on_event: ->(_) {}, level: "loud") }
+    assert_includes error.message, "must be one of error, warn, info, debug"
+  end
+
   def test_what_cannot_be_called_is_no_callback
     error = assert_raises(TypeError) { Polylatch.connect("memory:", on_event: 7) }
     assert_includes error.message, "on_event"
   end
 
   private
+
+  # What a callback hears of a lock that is free, one that is waited for, and one that is lost.
+  def heard_at(url, **level)
+    events = []
+    on_event = ->(event) { events << "#{event.level} #{event.event}" }
+    Polylatch.connect(url, on_event: on_event, **level) do |client|
+      Polylatch.connect(url) do |other|
+        client.lock("free").acquire { nil }
+        holder = other.lock("a").acquire
+        waiter = Thread.new { client.lock("a", wait: 30).acquire }
+        wait_until { client.stats.waiting == 1 }
+        holder.release
+        waiter.value.release
+        client.lock("b", lease: 0.2, renew: false).acquire
+        wait_until { events.include?("error lost") }
+      end
+    end
+    events
+  end
 
   def on_own_redis
     Dir.mktmpdir("polylatch") do |folder|

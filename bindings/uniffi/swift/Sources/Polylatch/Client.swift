@@ -53,8 +53,9 @@ public final class Client: Sendable {
     /// `program` is the name that people see beside held locks. `options` are those of the URL. The store is asked
     /// once, so a wrong password is an error here.
     ///
-    /// `onEvent` is called with every event of this client, beginning with the warnings of connecting; see
-    /// ``LockEvent``. It is called in a task of its own, in the order of the events, and holds up no lock. It is not
+    /// `onEvent` is called with the events of this client, beginning with the warnings of connecting; see
+    /// ``LockEvent``. The option `level` says from which level on: `error`, `warn`, `info` (the default) or `debug`,
+    /// which adds what comes with every lock. An event below the level costs nothing. `onEvent` is called in a task of its own, in the order of the events, and holds up no lock. It is not
     /// called any more once ``close()`` has returned.
     ///
     /// Throws `invalid_config`, `backend_unavailable`, `backend_rejected`, `name_conflict`.

@@ -26,7 +26,9 @@ final class EventsTests: XCTestCase {
             let heard = Heard()
             let other = try await Client.connect(url: url)
             let holder = try await other.lock("a").acquire()
-            let client = try await Client.connect(url: url, onEvent: { heard.append($0) })
+            let client = try await Client.connect(
+                url: url, options: ["level": .text("debug")], onEvent: { heard.append($0) }
+            )
             let waiter = Task { try await client.lock("a").acquire() }
             let waiting = try await heard.of("waiting")
             XCTAssertEqual(waiting.lock, "a")
@@ -90,7 +92,7 @@ final class EventsTests: XCTestCase {
         try pauseRedis(milliseconds: 1_500)
         try await client.lock("a").acquire().release()
         let away = try await heard.of("store_unreachable")
-        XCTAssertEqual(away.level, "warning")
+        XCTAssertEqual(away.level, "warn")
         let back = try await heard.of("store_reachable")
         XCTAssertEqual(back.level, "info")
         XCTAssertEqual(heard.events.filter { $0.event == "store_unreachable" }.count, 1)

@@ -42,8 +42,9 @@ public class Client internal constructor(internal val native: NativeClient, priv
          * [program] is the name that people see beside held locks. [options] are those of the URL: texts,
          * numbers, Booleans and durations. The store is asked once, so a wrong password is an error here.
          *
-         * [onEvent] is called with every event of this client, beginning with the warnings of connecting; see
-         * [LockEvent]. It is called on a thread of its own, in the order of the events, so it may block and holds up no
+         * [onEvent] is called with the events of this client, beginning with the warnings of connecting; see
+         * [LockEvent]. The option `level` says from which level on: `error`, `warn`, `info` (the default) or `debug`,
+         * which adds what comes with every lock. An event below the level costs nothing. [onEvent] is called on a thread of its own, in the order of the events, so it may block and holds up no
          * lock. What it throws goes to that thread's handler of uncaught exceptions, and the next event comes all the
          * same. It is not called any more once [close] has returned.
          *

@@ -36,7 +36,7 @@ class EventsTest {
         val heard = Heard()
         Client.connect(url).use { other ->
             val holder = other.lock("a").acquire()
-            Client.connect(url, onEvent = heard).use { client ->
+            Client.connect(url, options = mapOf("level" to "debug"), onEvent = heard).use { client ->
                 val waiter = async { client.lock("a").acquire() }
                 assertEquals("a", heard.of("waiting").lock)
                 holder.release()
@@ -64,7 +64,9 @@ class EventsTest {
         Thread.setDefaultUncaughtExceptionHandler { thread, error -> thrown += "${thread.name}: ${error.message}" }
         try {
             runBlocking {
-                Client.connect("memory:throwing", onEvent = { error("on ${it.event}") }).use { it.withLock("a") { } }
+                val options = mapOf("level" to "debug")
+                Client.connect("memory:throwing", options = options, onEvent = { error("on ${it.event}") })
+                    .use { it.withLock("a") { } }
             }
         } finally {
             Thread.setDefaultUncaughtExceptionHandler(before)
@@ -84,7 +86,7 @@ class EventsTest {
                 closed.complete(Unit)
             }
         }
-        client.complete(polylatch.blocking.Client.connect("memory:closing", emptyMap(), null, listener))
+        client.complete(polylatch.blocking.Client.connect("memory:closing", mapOf("level" to "debug"), null, listener))
         runBlocking {
             client.await().lock("a").acquire().release()
             closed.await()
@@ -98,11 +100,40 @@ class EventsTest {
         Client.connect(url, options = options, onEvent = heard).use { client ->
             signal("STOP", server)
             val waiter = async { client.lock("a").acquire() }
-            assertEquals("warning", heard.of("store_unreachable").level)
+            assertEquals("warn", heard.of("store_unreachable").level)
             signal("CONT", server)
             waiter.await().release()
             assertEquals("info", heard.of("store_reachable").level)
             assertEquals(1, heard.events.count { it.event == "store_unreachable" })
+        }
+    }
+
+    @Test
+    fun `a listener hears its level and above, by default no lock that was free`() = onEveryStore { url ->
+        suspend fun heardAt(options: Map<String, Any>): List<String> {
+            val heard = Heard()
+            Client.connect(url).use { other ->
+                Client.connect(url, options = options, onEvent = heard).use { client ->
+                    client.withLock("free") { }
+                    val holder = other.lock("a").acquire()
+                    val waiter = kotlinx.coroutines.coroutineScope {
+                        val waiter = async { client.lock("a").acquire() }
+                        while (client.stats.waiting == 0L) delay(2)
+                        holder.release()
+                        waiter.await()
+                    }
+                    waiter.release()
+                    lostReason(client.lock("b", lease = 200.milliseconds, renew = false).acquire())
+                    heard.of("lost")
+                }
+            }
+            return heard.events.map { "${it.level} ${it.event}" }
+        }
+        assertEquals(listOf("info waiting", "info acquired", "error lost"), heardAt(emptyMap()))
+        assertEquals(listOf("error lost"), heardAt(mapOf("level" to "error")))
+        assertEquals(listOf("debug acquired", "debug released"), heardAt(mapOf("level" to "debug")).take(2))
+        fails("invalid_config", "must be one of error, warn, info, debug") {
+            Client.connect(url, options = mapOf("level" to "loud"), onEvent = Heard())
         }
     }
 
