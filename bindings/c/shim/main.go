@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"unsafe"
 )
 
 // request is all that any verb needs.
@@ -44,6 +45,7 @@ type call struct {
 type shim struct {
 	sync.Mutex
 	clients map[string]*C.PlClient
+	users   map[string]unsafe.Pointer
 	guards  map[string]held
 	running map[uint64]*call
 	out     sync.Mutex
@@ -84,7 +86,11 @@ func (s *shim) serve(r *request, cancel *C.PlCancel) (any, error) {
 		return s.acquire(r, cancel)
 	case "lock_all", "try_all":
 		return s.acquireAll(r, cancel)
-	case "see", "break", "close":
+	case "told":
+		s.Lock()
+		defer s.Unlock()
+		return map[string]any{"events": heard.of(s.users[r.Client], r.Lock)}, nil
+	case "see", "break", "stats", "close":
 		client, err := s.client(r)
 		if err != nil {
 			return nil, err
@@ -94,6 +100,8 @@ func (s *shim) serve(r *request, cancel *C.PlCancel) (any, error) {
 			return see(r, client)
 		case "break":
 			return breakLease(r, client)
+		case "stats":
+			return stats(client)
 		default:
 			var err *C.PlError
 			return nothing, done(C.pl_client_close(client, &err), err)
@@ -138,11 +146,12 @@ func (s *shim) connect(r *request) (any, error) {
 	defer text.free()
 	var client *C.PlClient
 	var err *C.PlError
-	if C.pl_connect(text.of(r.URL), nil, nil, &client, &err) != C.PL_OK {
+	user, connected := connect(text.of(r.URL), &client, &err)
+	if !connected {
 		return nil, told(err)
 	}
 	s.Lock()
-	s.clients[r.Client] = client
+	s.clients[r.Client], s.users[r.Client] = client, user
 	s.Unlock()
 	var json *C.char
 	if C.pl_client_capability(client, &json, &err) != C.PL_OK {
@@ -345,6 +354,7 @@ func (s *shim) trigger(target uint64) {
 func main() {
 	shim := &shim{
 		clients: map[string]*C.PlClient{},
+		users:   map[string]unsafe.Pointer{},
 		guards:  map[string]held{},
 		running: map[uint64]*call{},
 	}

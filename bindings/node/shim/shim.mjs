@@ -19,6 +19,7 @@ const OPTIONS = {
 };
 
 const clients = new Map();
+const heard = new Map();
 const guards = new Map();
 const running = new Map();
 
@@ -98,7 +99,9 @@ async function serve(request, signal) {
   const guard = () => found(guards, 'guard', request.guard);
   switch (request.op) {
     case 'connect': {
-      const client = await connect(request.url);
+      const events = [];
+      const client = await connect(request.url, { onEvent: (event) => events.push(event) });
+      heard.set(request.client, events);
       clients.set(request.client, client);
       return { capability: client.capability };
     }
@@ -140,6 +143,16 @@ async function serve(request, signal) {
       const { client, lock, token, by, reason } = request;
       const order = { name: lock, expected: BigInt(token), by, reason };
       return { outcome: (await found(clients, 'client', client).breakLease(order)).outcome };
+    }
+    case 'told': {
+      const events = found(heard, 'client', request.client).filter(({ lock }) => lock === request.lock);
+      return { events: events.map(({ level, event }) => `${level} ${event}`) };
+    }
+    case 'stats': {
+      const { stats } = found(clients, 'client', request.client);
+      const { acquired, refused, timedOut, held, waiting, losses } = stats;
+      const lost = Object.values(losses).reduce((sum, each) => sum + each, 0);
+      return { acquired, refused, timed_out: timedOut, held, waiting, losses: lost };
     }
     case 'close':
       await found(clients, 'client', request.client).close();

@@ -20,6 +20,7 @@ class Runners(Exception):
 class Shim:
     def __init__(self):
         self.clients = {}
+        self.events = {}
         self.guards = {}
         self.running = {}
 
@@ -30,7 +31,8 @@ class Shim:
         return await verb(request)
 
     async def do_connect(self, request):
-        client = await polylatch.connect_async(request["url"])
+        events = self.events[request["client"]] = []
+        client = await polylatch.connect_async(request["url"], on_event=events.append)
         self.clients[request["client"]] = client
         return {"capability": client.capability}
 
@@ -98,6 +100,16 @@ class Shim:
             request["lock"], fencing_token=request["token"], by=request["by"], reason=request["reason"]
         )
         return {"outcome": result["outcome"]}
+
+    async def do_told(self, request):
+        events = list(self.events[request["client"]])
+        told = [f"{one['level']} {one['event']}" for one in events if one.get("lock") == request["lock"]]
+        return {"events": told}
+
+    async def do_stats(self, request):
+        stats = self.client(request).stats()
+        counts = {count: stats[count] for count in ("acquired", "refused", "timed_out", "held", "waiting")}
+        return {**counts, "losses": sum(stats["losses"].values())}
 
     async def do_close(self, request):
         await self.client(request).close()

@@ -18,6 +18,7 @@ class Shim
 
   def initialize
     @clients = {}
+    @events = Hash.new { |all, client| all[client] = Queue.new }
     @guards = {}
     @running = {}
     @out = Mutex.new
@@ -26,7 +27,8 @@ class Shim
   def serve(request)
     case request[:op]
     when "connect"
-      client = @clients[request[:client]] = Polylatch.connect(request[:url])
+      heard = @events[request[:client]]
+      client = @clients[request[:client]] = Polylatch.connect(request[:url], on_event: heard.method(:push))
       { capability: capability(client.capability) }
     when "acquire" then keep(request, lock(request).acquire)
     when "try" then keep(request, lock(request).try_acquire)
@@ -41,6 +43,8 @@ class Shim
     when "upgrade" then keep(request, guard(request).then { |held| held if held.try_upgrade })
     when "see" then see(request)
     when "break" then { outcome: broken(request) }
+    when "told" then { events: told_of(request) }
+    when "stats" then stats(client(request).stats)
     when "close" then done { client(request).close }
     else raise Runners, "there is no verb #{request[:op].inspect}"
     end
@@ -141,6 +145,20 @@ class Shim
     told = Queue.new
     held.on_lost { |reason| told << reason }
     told.pop
+  end
+
+  # What the callback heard of a lock so far.
+  def told_of(request)
+    heard = @told ||= Hash.new { |all, client| all[client] = [] }
+    queue = @events[request[:client]]
+    heard[request[:client]] << queue.pop until queue.empty?
+    of_lock = heard[request[:client]].select { |event| event.lock == request[:lock] }
+    of_lock.map { |event| "#{event.level} #{event.event}" }
+  end
+
+  def stats(stats)
+    { acquired: stats.acquired, refused: stats.refused, timed_out: stats.timed_out, held: stats.held,
+      waiting: stats.waiting, losses: stats.losses.values.sum }
   end
 
   def broken(request)

@@ -111,7 +111,28 @@ pub fn fault(
             return Some(format!("guards for {locks:?} were expected, in this order: {told:?}"));
         }
     }
+    if let Some(fault) = wrong_count(expect, ok) {
+        return Some(fault);
+    }
     wrong_token(expect, ok, tokens)
+}
+
+fn wrong_count(expect: &Expect, ok: &Value) -> Option<String> {
+    let (count, expected) =
+        expect.counts.iter().flatten().find(|(count, expected)| ok[count].as_u64() != Some(**expected))?;
+    Some(format!("{expected} {count} were expected: {ok}"))
+}
+
+/// The events in the life of a lock. Others depend on how the machine and the store are doing.
+const LIFE: [&str; 4] = ["waiting", "acquired", "released", "lost"];
+
+/// Says what is wrong with what a callback was told of a lock so far.
+pub fn wrong_events(expect: &Expect, answer: &Value) -> Option<String> {
+    let Some(told) = answer["ok"]["events"].as_array() else { return Some(format!("no events: {answer}")) };
+    let is_of_life = |event: &&str| event.split_once(' ').is_some_and(|(_, name)| LIFE.contains(&name));
+    let told: Vec<_> = told.iter().filter_map(Value::as_str).filter(is_of_life).collect();
+    let expected = expect.events.as_ref()?;
+    (told != *expected).then(|| format!("the events {expected:?} were expected: {told:?}"))
 }
 
 fn wrong_error(expect: &Expect, error: &Value) -> Option<String> {

@@ -48,6 +48,9 @@ pub fn runs<'a>(scenarios: &'a [Scenario], stores: &'a [Store], targets: &'a [Ta
     runs
 }
 
+/// How many runs were begun so far.
+static PLAYED: AtomicUsize = AtomicUsize::new(0);
+
 /// Plays all runs, `jobs` at a time; most of their time they wait.
 pub fn play_all(runs: &[Run<'_>], jobs: usize, logs: &Path, table: &ErrorTable) -> Vec<Verdict> {
     let next = AtomicUsize::new(0);
@@ -58,7 +61,9 @@ pub fn play_all(runs: &[Run<'_>], jobs: usize, logs: &Path, table: &ErrorTable) 
                 loop {
                     let index = next.fetch_add(1, Ordering::SeqCst);
                     let Some(run) = runs.get(index) else { return };
-                    let prefix = format!("run-{}-{index}", std::process::id());
+                    // Of this run alone: those that must fail were played before, and may have left locks held.
+                    let number = PLAYED.fetch_add(1, Ordering::SeqCst);
+                    let prefix = format!("run-{}-{number}", std::process::id());
                     let url = run.store.url(&prefix);
                     let one_process = run.store.one_process;
                     let stage = Stage { url: &url, prefix: &prefix, one_process, logs, table };

@@ -168,6 +168,7 @@ impl<'a> Play<'a> {
                 Ok(())
             }
             Verb::See => self.see(step),
+            Verb::Told => self.told(step),
             Verb::Finish => {
                 let name = step.begun.clone().unwrap_or_default();
                 let (before, place, pending) =
@@ -278,6 +279,7 @@ impl<'a> Play<'a> {
                 json!({"op": "break", "client": client, "lock": lock, "token": token,
                        "by": "operator@conformance", "reason": "the scenario says so"})
             }
+            Verb::Stats => json!({"op": "stats", "client": client}),
             Verb::Close => json!({"op": "close", "client": client}),
             other => return Err(format!("{other:?} is no request").into()),
         };
@@ -323,6 +325,22 @@ impl<'a> Play<'a> {
             };
             let known = Known { tokens: &self.tokens, actors: &actors };
             let Some(fault) = judge::wrong_view(&step.expect, view, &known) else { return Ok(()) };
+            if Instant::now() > deadline {
+                return Err(fault.into());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Events come behind the call that they are about.
+    fn told(&mut self, step: &Step) -> Result<(), Stop> {
+        let lock = self.full_name(step, step.lock.as_deref().unwrap_or_default());
+        let within = step.expect.within_ms.map_or(SEEN_WITHIN, Duration::from_millis);
+        let deadline = Instant::now() + within;
+        loop {
+            let request = json!({"op": "told", "client": step.actor, "lock": lock});
+            let answer = self.ask(self.place[&step.actor], request, LIMIT)?;
+            let Some(fault) = judge::wrong_events(&step.expect, &answer) else { return Ok(()) };
             if Instant::now() > deadline {
                 return Err(fault.into());
             }

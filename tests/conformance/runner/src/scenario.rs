@@ -110,6 +110,10 @@ pub enum Verb {
     /// Reads the lock again and again until it looks as expected.
     See,
     Break,
+    /// Asks what the callback of the actor's client was told of a lock, again and again until it is as expected.
+    Told,
+    /// Asks what the actor's client has counted.
+    Stats,
     Close,
     /// Waits for a begun step.
     Finish,
@@ -169,6 +173,12 @@ pub struct Expect {
     pub holders: Option<Vec<Person>>,
     #[serde(default)]
     pub waiters: Option<Vec<Person>>,
+    /// For `told`: level and name of the events in the life of one lock, in order; warnings are left out.
+    #[serde(default)]
+    pub events: Option<Vec<String>>,
+    /// For `stats`: some of the counts.
+    #[serde(default)]
+    pub counts: Option<BTreeMap<String, u64>>,
     /// Not sooner and not later than this; generous, because machines are loaded.
     #[serde(default)]
     pub at_least_ms: Option<u64>,
@@ -238,6 +248,9 @@ impl Scenario {
             }
             let missing = match step.verb {
                 Verb::Acquire | Verb::Try | Verb::See => step.lock.is_none().then_some("lock"),
+                Verb::Told => (step.lock.is_none() || step.expect.events.is_none())
+                    .then_some("lock, and events that are expected"),
+                Verb::Stats => step.expect.counts.is_none().then_some("counts that are expected"),
                 Verb::LockAll | Verb::TryAll => step.locks.is_empty().then_some("locks"),
                 Verb::Release | Verb::Check | Verb::Beat | Verb::Lost | Verb::Downgrade | Verb::Upgrade => {
                     step.guard.is_none().then_some("guard")

@@ -12,6 +12,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::task::AbortHandle;
 
+mod events;
+
 /// A request: which verb, of which client, about what.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -57,6 +59,7 @@ struct Shim {
     clients: Mutex<HashMap<String, Polylatch>>,
     guards: Mutex<HashMap<String, Held>>,
     running: Mutex<HashMap<u64, AbortHandle>>,
+    events: events::Events,
 }
 
 /// What goes wrong: in the library, or in how the runner asks.
@@ -80,6 +83,7 @@ fn main() {
         .build()
         .expect("the system gives a runtime");
     let shim = Arc::new(Shim::default());
+    shim.events.listen();
     say(&json!({
         "hello": "polylatch", "protocol": 1, "language": "rust", "version": env!("CARGO_PKG_VERSION"),
         "can": ["cancel"],
@@ -213,6 +217,17 @@ impl Shim {
                     BreakOutcome::Free => "free",
                     BreakOutcome::ChangedHands { .. } => "changed_hands",
                 }}))
+            }
+            "told" => {
+                let client = self.client(&request)?;
+                Ok(json!({"events": self.events.of(client.id().as_str(), &request.lock)}))
+            }
+            "stats" => {
+                let stats = self.client(&request)?.stats();
+                Ok(json!({
+                    "acquired": stats.acquired, "refused": stats.refused, "timed_out": stats.timed_out,
+                    "held": stats.held, "waiting": stats.waiting, "losses": stats.losses(),
+                }))
             }
             "close" => {
                 self.client(&request)?.close().await;

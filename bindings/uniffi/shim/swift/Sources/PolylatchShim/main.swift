@@ -53,7 +53,20 @@ struct With {
     func flag(_ key: String) -> Bool? { (given[key] as? NSNumber)?.boolValue }
 }
 
+/// What the callback of one client heard.
+final class Heard: @unchecked Sendable {
+    private let lock = NSLock()
+    private var kept: [LockEvent] = []
+
+    func append(_ event: LockEvent) { lock.withLock { kept.append(event) } }
+
+    func of(_ name: String) -> [String] {
+        lock.withLock { kept.filter { $0.lock == name }.map { "\($0.level) \($0.event)" } }
+    }
+}
+
 actor Shim {
+    private var heard: [String: Heard] = [:]
     private var clients: [String: Client] = [:]
     private var guards: [String: Held] = [:]
     private var running: [Int64: Task<Void, Never>] = [:]
@@ -68,7 +81,16 @@ actor Shim {
         return held
     }
 
-    func keep(_ name: String, _ client: Client) { clients[name] = client }
+    func keep(_ name: String, _ client: Client, _ events: Heard) {
+        clients[name] = client
+        heard[name] = events
+    }
+
+    func events(_ request: Request) throws -> Heard {
+        guard let heard = heard[try request.text("client")] else { throw Mistake(text: "there is no such client") }
+        return heard
+    }
+
     func keep(_ name: String, _ held: Held) { guards[name] = held }
 
     func begin(_ id: Int64, _ request: Request) {
@@ -114,8 +136,9 @@ func serve(_ shim: Shim, _ request: Request) async throws -> Json {
     let op = try request.text("op")
     switch op {
     case "connect":
-        let client = try await Client.connect(url: request.text("url"))
-        await shim.keep(try request.text("client"), client)
+        let heard = Heard()
+        let client = try await Client.connect(url: request.text("url"), onEvent: { heard.append($0) })
+        await shim.keep(try request.text("client"), client, heard)
         return ["capability": described(try client.capability())]
     case "acquire":
         return try await kept(shim, request, wanted(shim.client(request), request).acquire())
@@ -150,6 +173,14 @@ func serve(_ shim: Shim, _ request: Request) async throws -> Json {
             reason: request.text("reason")
         )
         return ["outcome": result.outcome]
+    case "told":
+        return ["events": try await shim.events(request).of(request.text("lock"))]
+    case "stats":
+        let stats = try await shim.client(request).stats()
+        return [
+            "acquired": stats.acquired, "refused": stats.refused, "timed_out": stats.timedOut, "held": stats.held,
+            "waiting": stats.waiting, "losses": stats.losses.values.reduce(0, +),
+        ]
     case "close":
         try await shim.client(request).close()
     default:

@@ -19,8 +19,10 @@ import polylatch.Guard
 import polylatch.GuardSet
 import polylatch.Held
 import polylatch.LeaseLostException
+import polylatch.LockEvent
 import polylatch.PolylatchException
 import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.ConcurrentLinkedQueue
 import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
 
@@ -30,10 +32,13 @@ private val options = setOf("lease_ms", "wait_ms", "max_hold_ms", "beat_every_ms
 private class Shim {
     val clients = ConcurrentHashMap<String, Client>()
     val guards = ConcurrentHashMap<String, Held>()
+    val events = ConcurrentHashMap<String, ConcurrentLinkedQueue<LockEvent>>()
 
     suspend fun serve(request: JsonObject): Map<String, Any?> = when (val op = request.text("op")) {
         "connect" -> {
-            val client = Client.connect(request.text("url"))
+            val heard = ConcurrentLinkedQueue<LockEvent>()
+            events[request.text("client")] = heard
+            val client = Client.connect(request.text("url"), onEvent = { heard += it })
             clients[request.text("client")] = client
             mapOf("capability" to told(client.capability))
         }
@@ -54,6 +59,16 @@ private class Shim {
                 request.text("lock"), request["token"].asLong, request.text("by"), request.text("reason"),
             )
             mapOf("outcome" to result.outcome)
+        }
+        "told" -> {
+            val heard = events[request.text("client")].orEmpty().filter { it.lock == request.text("lock") }
+            mapOf("events" to heard.map { "${it.level} ${it.event}" })
+        }
+        "stats" -> client(request).stats.run {
+            mapOf(
+                "acquired" to acquired, "refused" to refused, "timed_out" to timedOut, "held" to held,
+                "waiting" to waiting, "losses" to losses.values.sum(),
+            )
         }
         "close" -> done { client(request).close() }
         else -> error("there is no verb $op")
