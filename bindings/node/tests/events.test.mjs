@@ -92,13 +92,13 @@ test('a callback hears its level and above, by default no lock that was free', a
     const place = url();
     const client = await connect(place, level === undefined ? { onEvent } : { onEvent, level });
     const other = await connect(place);
-    await (await client.lock('free')).release();
-    const holder = await other.lock('a');
-    const waiting = client.lock('a');
+    await (await client.lock('free').acquire()).release();
+    const holder = await other.lock('a').acquire();
+    const waiting = client.lock('a').acquire();
     await eventually('it waits', () => client.stats.waiting === 1);
     await holder.release();
     await (await waiting).release();
-    await client.lock('b', { lease: 200, renew: false });
+    await client.lock('b', { lease: 200, renew: false }).acquire();
     await eventually('the loss is told', () => events.includes('error lost'));
     await Promise.all([client.close(), other.close()]);
     return events;
@@ -118,7 +118,7 @@ test('a channel gets the common events, whatever the callbacks want', async () =
   const heard = ({ event, lock }) => published.push(`${event} ${lock}`);
   channel('polylatch:released').subscribe(heard);
   const client = await connect(url(), { onEvent: () => assert.fail('it is below info') });
-  await (await client.lock('a')).release();
+  await (await client.lock('a').acquire()).release();
   await eventually('the channel has it', () => published.includes('released a'));
   channel('polylatch:released').unsubscribe(heard);
   await client.close();

@@ -165,13 +165,13 @@ test('a callback hears its level and above, by default no lock that was free', a
     const onEvent = ({ event, level }) => events.push(`${level} ${event}`);
     const client = await connect(place, { onEvent, ...options });
     const other = await connect(place);
-    await (await client.lock('free')).release();
-    const holder = await other.lock('a');
-    const waiting = client.lock('a');
+    await (await client.lock('free').acquire()).release();
+    const holder = await other.lock('a').acquire();
+    const waiting = client.lock('a').acquire();
     await eventually('it waits', () => client.stats.waiting === 1);
     await holder.release();
     await (await waiting).release();
-    const short = await client.lock('b', { lease: 200, renew: false });
+    const short = await client.lock('b', { lease: 200, renew: false }).acquire();
     if (!short.signal.aborted) await once(short.signal, 'abort');
     await client.close();
     await other.close();
