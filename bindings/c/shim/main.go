@@ -82,6 +82,10 @@ func (s *shim) serve(r *request, cancel *C.PlCancel) (any, error) {
 	switch r.Op {
 	case "connect":
 		return s.connect(r)
+	case "name":
+		// In C, the call that acquires names the lock, so there is nothing to keep.
+		_, err := s.client(r)
+		return nothing, err
 	case "acquire", "try":
 		return s.acquire(r, cancel)
 	case "lock_all", "try_all":

@@ -20,6 +20,8 @@ const OPTIONS = {
 
 const clients = new Map();
 const heard = new Map();
+/** Locks that are named, and not acquired. */
+const names = [];
 const guards = new Map();
 const running = new Map();
 
@@ -105,6 +107,9 @@ async function serve(request, signal) {
       clients.set(request.client, client);
       return { capability: client.capability };
     }
+    case 'name':
+      names.push(named(request));
+      return {};
     case 'acquire':
       return kept(request.guard, await named(request).acquire({ signal }));
     case 'try':

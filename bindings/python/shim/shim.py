@@ -21,6 +21,7 @@ class Shim:
     def __init__(self):
         self.clients = {}
         self.events = {}
+        self.named = []
         self.guards = {}
         self.running = {}
 
@@ -35,6 +36,10 @@ class Shim:
         client = await polylatch.connect_async(request["url"], on_event=events.append)
         self.clients[request["client"]] = client
         return {"capability": client.capability}
+
+    async def do_name(self, request):
+        self.named.append(self.lock(request))
+        return {}
 
     async def do_acquire(self, request):
         return self.keep(request, await self.lock(request).acquire())

@@ -19,6 +19,7 @@ class Shim
   def initialize
     @clients = {}
     @events = Hash.new { |all, client| all[client] = Queue.new }
+    @named = []
     @guards = {}
     @running = {}
     @out = Mutex.new
@@ -30,6 +31,7 @@ class Shim
       heard = @events[request[:client]]
       client = @clients[request[:client]] = Polylatch.connect(request[:url], on_event: heard.method(:push))
       { capability: capability(client.capability) }
+    when "name" then done { @named << lock(request) }
     when "acquire" then keep(request, lock(request).acquire)
     when "try" then keep(request, lock(request).try_acquire)
     when "lock_all" then keep(request, locks(request).acquire)

@@ -244,7 +244,7 @@ impl<'a> Play<'a> {
                 };
                 json!({"op": "connect", "client": client, "url": url})
             }
-            Verb::Acquire | Verb::Try => {
+            Verb::Name | Verb::Acquire | Verb::Try => {
                 let mode = match &step.mode {
                     None => json!({"kind": "mutex"}),
                     Some(Mode::Read) => json!({"kind": "read"}),
@@ -253,7 +253,11 @@ impl<'a> Play<'a> {
                         json!({"kind": "permits", "count": count, "capacity": capacity})
                     }
                 };
-                let op = if step.verb == Verb::Acquire { "acquire" } else { "try" };
+                let op = match step.verb {
+                    Verb::Name => "name",
+                    Verb::Acquire => "acquire",
+                    _ => "try",
+                };
                 let lock = self.full_name(step, step.lock.as_deref().unwrap_or_default());
                 json!({"op": op, "client": client, "guard": guard, "lock": lock, "mode": mode,
                        "options": step.options})

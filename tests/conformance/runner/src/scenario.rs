@@ -91,6 +91,8 @@ pub struct Step {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
+    /// Names a lock as `acquire` would, and keeps what that returns. Nothing is acquired.
+    Name,
     /// Another client of the store. Every actor has one named after itself from the start.
     Connect,
     #[default]
@@ -247,7 +249,7 @@ impl Scenario {
                 return Err(format!("{place}: {:?} needs cancel", step.verb));
             }
             let missing = match step.verb {
-                Verb::Acquire | Verb::Try | Verb::See => step.lock.is_none().then_some("lock"),
+                Verb::Name | Verb::Acquire | Verb::Try | Verb::See => step.lock.is_none().then_some("lock"),
                 Verb::Told => (step.lock.is_none() || step.expect.events.is_none())
                     .then_some("lock, and events that are expected"),
                 Verb::Stats => step.expect.counts.is_none().then_some("counts that are expected"),

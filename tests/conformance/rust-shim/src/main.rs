@@ -57,6 +57,8 @@ enum Held {
 #[derive(Debug, Default)]
 struct Shim {
     clients: Mutex<HashMap<String, Polylatch>>,
+    /// Locks that are named, and not acquired.
+    named: Mutex<Vec<Lock>>,
     guards: Mutex<HashMap<String, Held>>,
     running: Mutex<HashMap<u64, AbortHandle>>,
     events: events::Events,
@@ -148,6 +150,11 @@ impl Shim {
                 let capability = serde_json::to_value(client.capability()).expect("it is plain data");
                 unpoisoned(&self.clients).insert(request.client, client);
                 Ok(json!({"capability": capability}))
+            }
+            "name" => {
+                let lock = self.lock(&request)?;
+                unpoisoned(&self.named).push(lock);
+                Ok(json!({}))
             }
             "acquire" => {
                 let guard = self.lock(&request)?.acquire().await?;

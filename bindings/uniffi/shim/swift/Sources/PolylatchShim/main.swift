@@ -68,6 +68,7 @@ final class Heard: @unchecked Sendable {
 actor Shim {
     private var heard: [String: Heard] = [:]
     private var clients: [String: Client] = [:]
+    private var named: [Lock] = []
     private var guards: [String: Held] = [:]
     private var running: [Int64: Task<Void, Never>] = [:]
 
@@ -81,6 +82,7 @@ actor Shim {
         return held
     }
 
+    func keep(_ lock: Lock) { named.append(lock) }
     func keep(_ name: String, _ client: Client, _ events: Heard) {
         clients[name] = client
         heard[name] = events
@@ -140,6 +142,8 @@ func serve(_ shim: Shim, _ request: Request) async throws -> Json {
         let client = try await Client.connect(url: request.text("url"), onEvent: { heard.append($0) })
         await shim.keep(try request.text("client"), client, heard)
         return ["capability": described(try client.capability())]
+    case "name":
+        try await shim.keep(wanted(shim.client(request), request))
     case "acquire":
         return try await kept(shim, request, wanted(shim.client(request), request).acquire())
     case "try":

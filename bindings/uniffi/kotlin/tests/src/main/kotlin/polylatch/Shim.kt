@@ -33,6 +33,7 @@ private class Shim {
     val clients = ConcurrentHashMap<String, Client>()
     val guards = ConcurrentHashMap<String, Held>()
     val events = ConcurrentHashMap<String, ConcurrentLinkedQueue<LockEvent>>()
+    val named = ConcurrentLinkedQueue<Acquirable<Guard>>()
 
     suspend fun serve(request: JsonObject): Map<String, Any?> = when (val op = request.text("op")) {
         "connect" -> {
@@ -42,6 +43,7 @@ private class Shim {
             clients[request.text("client")] = client
             mapOf("capability" to told(client.capability))
         }
+        "name" -> done { named.add(wanted(request)) }
         "acquire" -> keep(request, wanted(request).acquire())
         "try" -> keep(request, wanted(request).tryAcquire())
         "lock_all" -> keep(request, set(request).acquire())
