@@ -13,7 +13,7 @@ export const peers = {
     const client = await connect(`redis://127.0.0.1:${port}`);
     return {
       async acquire(name) {
-        const guard = await client.lock(name, { lease: LEASE });
+        const guard = await client.lock(name, { lease: LEASE }).acquire();
         return () => guard.release();
       },
       close: () => client.close(),
