@@ -86,6 +86,24 @@ need_consul() {
   have consul || die "there is no consul program after fetching it; put one on PATH"
 }
 
+# need_postgres: the programs of a PostgreSQL server below /usr/lib/postgresql, unless POLYLATCH_TEST_POSTGRES names their
+# folder. The package would create a cluster of its own; that is turned off before it is installed.
+need_postgres() {
+  local programs
+  if [ -n "${POLYLATCH_TEST_POSTGRES:-}" ]; then
+    [ -x "$POLYLATCH_TEST_POSTGRES/postgres" ] ||
+      die "POLYLATCH_TEST_POSTGRES=$POLYLATCH_TEST_POSTGRES has no program postgres"
+    return
+  fi
+  for programs in /usr/lib/postgresql/*/bin/postgres; do [ ! -x "$programs" ] || return 0; done
+  if ! dpkg -s postgresql-common >/dev/null 2>&1; then
+    install_packages postgresql-common
+    as_root sed -i 's/^#* *create_main_cluster *=.*/create_main_cluster = false/' \
+      /etc/postgresql-common/createcluster.conf
+  fi
+  install_packages postgresql
+}
+
 # need_servers: other servers that speak as Redis does, Redis 8 and Valkey 8 of Debian 13, unpacked (not installed) into the
 # tests' cache with the libraries that they need. Sets OTHER_SERVERS to their programs; returns 1 where they cannot be
 # fetched, with the reason in OTHER_SERVERS_MISSING.

@@ -61,7 +61,7 @@ mod capability;
 mod client;
 mod client_info;
 mod clock;
-#[cfg(any(feature = "redis", feature = "consul"))]
+#[cfg(any(feature = "redis", feature = "consul", feature = "postgres"))]
 mod credential;
 mod driver;
 mod error;
@@ -85,12 +85,14 @@ pub mod resource;
 mod service;
 mod snapshot;
 mod stats;
-#[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
+#[cfg(all(any(feature = "redis", feature = "consul", feature = "postgres"), not(target_family = "wasm")))]
 mod tls;
 mod token;
 mod url_check;
 mod wakeups;
 
+#[cfg(feature = "postgres")]
+pub use backend::postgres::postgres_schema;
 pub use capability::Capability;
 pub use client::{ClientBuilder, Polylatch};
 pub use clock::{BootInstant, Clock, ManualClock, Reached, SystemClock};
@@ -113,6 +115,9 @@ pub mod stores {
     pub mod consul {}
     #[doc = include_str!("backend/memory/docs.md")]
     pub mod memory {}
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("backend/postgres/docs.md")]
+    pub mod postgres {}
     #[doc = include_str!("backend/redis/docs.md")]
     pub mod redis {}
     #[doc = include_str!("backend/redlock/docs.md")]

@@ -123,6 +123,17 @@ pub(crate) async fn open(
                 .map_err(|error| error.during("consul", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => {
+            use crate::backend::postgres;
+            let config = postgres::PostgresConfig::from_url(scheme, target, &mut params)?;
+            params.finish()?;
+            let display = config.display();
+            let backend = postgres::open(config, context, purpose)
+                .await
+                .map_err(|error| error.during("postgres", "connect"))?;
+            Ok(Opened { backend, settings, display })
+        }
         #[cfg(all(feature = "redis", not(target_family = "wasm")))]
         "redlock" | "redlocks" => {
             use crate::backend::redlock;
@@ -157,6 +168,9 @@ fn unknown_scheme(url: &str) -> Error {
     }
     if cfg!(feature = "consul") || elsewhere {
         known.extend(["consul://HOST:PORT", "consul+https://HOST:PORT", "consul+unix:PATH"]);
+    }
+    if cfg!(feature = "postgres") {
+        known.push("postgres://HOST:PORT/DATABASE");
     }
     let scheme = match url_check::split_scheme(url) {
         Some((scheme, _)) => format!("the URL scheme {scheme:?} is unknown"),

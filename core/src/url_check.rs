@@ -1,7 +1,7 @@
 //! What a URL looks like before it is taken apart: which text in it may be a password.
 
 /// The schemes of all stores, whether or not this build has them.
-const SCHEMES: [&str; 14] = [
+const SCHEMES: [&str; 16] = [
     "memory",
     "sqlite",
     "redis",
@@ -16,6 +16,8 @@ const SCHEMES: [&str; 14] = [
     "consul",
     "consul+https",
     "consul+unix",
+    "postgres",
+    "postgresql",
 ];
 
 /// Returns the scheme of a URL and what stands behind its colon.
@@ -75,6 +77,7 @@ mod tests {
     fn an_at_is_refused_where_a_password_may_have_split_the_url() {
         for url in [
             "redis://:pa/ss@h",
+            "postgres://u:pa/ss@h/db",
             "redis://:pa?ss@h",
             "redis://u:p@s/s@h",
             "redis+sentinel://:pa/ss@a,b/m",

@@ -26,11 +26,13 @@ use crate::wakeups::Wakeups;
 pub(crate) mod consul;
 #[cfg(any(not(target_family = "wasm"), feature = "memory"))]
 pub(crate) mod memory;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]
 pub(crate) mod redlock;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) mod rows;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;

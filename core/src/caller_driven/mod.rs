@@ -25,7 +25,7 @@ pub(crate) mod blocking;
 mod exclusive;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]
 mod shared;
-#[cfg(all(any(feature = "redis", feature = "consul"), not(target_family = "wasm")))]
+#[cfg(all(any(feature = "redis", feature = "consul", feature = "postgres"), not(target_family = "wasm")))]
 pub(crate) mod socket;
 #[cfg(feature = "consul")]
 mod steps;

@@ -34,6 +34,7 @@ const FLOORS: &[&str] = &[
     "backend",
     "rows",
     "memory",
+    "postgres",
     "sqlite",
     "redis",
     "redlock",
@@ -50,7 +51,7 @@ const FLOORS: &[&str] = &[
     "blocking",
 ];
 
-const STORES: [&str; 5] = ["consul", "memory", "redis", "redlock", "sqlite"];
+const STORES: [&str; 6] = ["consul", "memory", "postgres", "redis", "redlock", "sqlite"];
 
 /// What a store of several Redis servers is made of.
 const NODE_PARTS: [&str; 4] = ["config", "inspect", "protocol", "transport"];

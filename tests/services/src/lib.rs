@@ -3,6 +3,7 @@
 //! - [`redis::RedisServer`] starts a `redis-server` on a free loopback port with a throw-away data
 //!   folder: plain, with a password, ACL users, TLS, a unix socket, an append-only file.
 //! - [`consul::ConsulAgent`] starts a Consul agent, [`consul::Cluster`] three servers.
+//! - [`postgres::PostgresServer`] starts a PostgreSQL server, as another user if this one is root.
 //! - [`proxy::Proxy`] sits between a client and such a server, understands RESP, and delays, holds,
 //!   resets, slices, loses or repeats what passes.
 //! - [`proc`](mod@proc) pauses and kills processes and mounts a disk that fills up;
@@ -20,6 +21,7 @@ pub mod http;
 #[cfg(target_os = "linux")]
 pub mod netns;
 pub mod port;
+pub mod postgres;
 pub mod proc;
 pub mod proxy;
 pub mod redis;

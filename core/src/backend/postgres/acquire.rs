@@ -1,0 +1,93 @@
+//! Acquiring: one statement for a lock that is free, a step for any other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::rows::{Steps, ceil_ms};
+use crate::backend::{Answer, AnswerAll, Ask, Contender};
+use crate::error::Result;
+
+use super::protocol::rows::waits;
+use super::protocol::statements::{begin, commit, relaxed};
+use super::protocol::window::Window;
+use super::store::{Concerned, Store, fence};
+use super::transport::errors::Failure;
+use super::transport::link::Tries;
+
+impl Store {
+    pub(crate) async fn poll(&self, contender: &Contender, ask: Ask) -> Result<Answer> {
+        let answer = match ask {
+            Ask::Wait { near_heartbeat, far_heartbeat } if self.queued().contains(&contender.owner) => {
+                self.beat(contender, near_heartbeat, far_heartbeat).await?
+            }
+            _ => self.enter(contender).await?,
+        };
+        let answer = match answer {
+            Some(answer) => answer,
+            None => {
+                let concerned = Concerned::contender(contender, true, true);
+                self.step(&concerned, |window: &mut Window| window.poll(contender, ask)).await?
+            }
+        };
+        match (&answer, ask) {
+            (Answer::Wait { .. }, Ask::Wait { .. }) => self.remember(contender.owner),
+            _ => self.forget(contender.owner),
+        }
+        Ok(answer)
+    }
+
+    /// Takes a lock that is free.
+    async fn enter(&self, contender: &Contender) -> Result<Option<Answer>> {
+        let statement = [self.schema.acquire_free(contender)];
+        let mut tries = Tries::default();
+        loop {
+            match self.link.ask(&statement, true).await {
+                Ok(answers) => return Ok(fence(&answers).map(|fence| Answer::Held { fence })),
+                // Under another isolation than the usual one it may fail where the step waits.
+                Err(Failure::Collision(_)) => return Ok(None),
+                Err(failure) => tries.again(failure, true)?,
+            }
+        }
+    }
+
+    /// Records a heartbeat where there is nothing else to do. It may be lost in a crash of the server.
+    async fn beat(&self, contender: &Contender, near: Duration, far: Duration) -> Result<Option<Answer>> {
+        let beat = self.schema.heartbeat(contender, ceil_ms(near), ceil_ms(far));
+        let statements = [begin(), relaxed(), beat, commit()];
+        let mut tries = Tries::default();
+        loop {
+            match self.link.ask(&statements, true).await {
+                Ok(answers) => return Ok(answers[2].first().map(waits)),
+                Err(Failure::Collision(_)) => return Ok(None),
+                Err(failure) => tries.again(failure, true)?,
+            }
+        }
+    }
+
+    /// As by `poll`, for several locks: see `Backend::take_all`.
+    pub(crate) async fn take_all(&self, contenders: &[Arc<Contender>]) -> Result<AnswerAll> {
+        let concerned = Concerned {
+            names: contenders.iter().map(|contender| contender.name.as_str().to_owned()).collect(),
+            owners: contenders.iter().map(|contender| contender.owner.to_hex()).collect(),
+            make: true,
+            repeats: true,
+        };
+        self.step(&concerned, |window: &mut Window| window.take_all(contenders)).await
+    }
+
+    pub(crate) async fn steal(&self, contender: &Contender, reason: &str) -> Result<Answer> {
+        let concerned = Concerned::contender(contender, true, true);
+        self.step(&concerned, |window: &mut Window| window.steal(contender, reason)).await
+    }
+}
+
+impl Concerned {
+    pub(crate) fn contender(contender: &Contender, make: bool, repeats: bool) -> Self {
+        Self {
+            names: vec![contender.name.as_str().to_owned()],
+            owners: vec![contender.owner.to_hex()],
+            make,
+            repeats,
+        }
+    }
+}

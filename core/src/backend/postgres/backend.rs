@@ -1,0 +1,165 @@
+//! Verbs become calls.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::task::AbortHandle;
+
+use crate::backend::{
+    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
+    RenewItem, Renewal, Reply,
+};
+use crate::client_info::ClientInfo;
+use crate::error::Result;
+use crate::limits::{MAX_LEASE, MIN_LEASE};
+use crate::mode::Mode;
+use crate::policy::fencing::{FenceQuality, FencingToken};
+use crate::snapshot::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+
+use super::config::PostgresConfig;
+use super::open::prepare;
+use super::store::Store;
+use super::transport::link::Link;
+use super::transport::session::Opener;
+use super::{doctor, inspect, push};
+
+/// Opens the tables, or makes them.
+///
+/// Errors: as of [`prepare`]; `backend_unavailable` if the server cannot be reached.
+pub(crate) async fn open(
+    config: PostgresConfig,
+    context: OpenContext,
+    purpose: Purpose,
+) -> Result<Arc<dyn Backend>> {
+    let (schema, listens) = (config.schema.clone(), config.listens);
+    let link = Arc::new(Link::new(Opener::new(config)?, context.runtime.clone(), context.timeout));
+    let store = Arc::new(Store::new(link, schema, context.client, context.wakeups));
+    if purpose != Purpose::Examine {
+        let opened = Arc::clone(&store);
+        let prepared = async move { prepare(&opened.link, &opened.schema, purpose).await };
+        store.link.run("connect", prepared).await?;
+    }
+    let listener = (listens && purpose == Purpose::Lock)
+        .then(|| context.runtime.spawn(push::run(Arc::clone(&store))).abort_handle());
+    Ok(Arc::new(PostgresBackend {
+        store,
+        listener,
+        capability: Capability {
+            backend: "postgres",
+            fifo: true,
+            push: listens,
+            expiry: true,
+            sharing: true,
+            atomic_sets: true,
+            fencing: FenceQuality::Strict,
+            min_lease: MIN_LEASE,
+            max_lease: MAX_LEASE,
+        },
+    }))
+}
+
+struct PostgresBackend {
+    store: Arc<Store>,
+    listener: Option<AbortHandle>,
+    capability: Capability,
+}
+
+impl fmt::Debug for PostgresBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresBackend").field("capability", &self.capability).finish_non_exhaustive()
+    }
+}
+
+impl Drop for PostgresBackend {
+    fn drop(&mut self) {
+        if let Some(listener) = &self.listener {
+            listener.abort();
+        }
+    }
+}
+
+impl PostgresBackend {
+    /// Sends a request. It leaves now, not when the reply is first polled.
+    fn ask<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+        &self,
+        operation: &'static str,
+        request: impl FnOnce(Arc<Store>) -> F,
+    ) -> Reply<T> {
+        self.store.link.run(operation, request(Arc::clone(&self.store)))
+    }
+}
+
+impl Backend for PostgresBackend {
+    fn capability(&self) -> &Capability {
+        &self.capability
+    }
+
+    fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
+        let contender = Arc::clone(contender);
+        self.ask("acquire", |store| async move { store.poll(&contender, ask).await })
+    }
+
+    fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
+        let contenders = contenders.to_vec();
+        self.ask("acquire", |store| async move { store.take_all(&contenders).await })
+    }
+
+    fn steal(&self, contender: &Arc<Contender>, reason: &str) -> Reply<Answer> {
+        let (contender, reason) = (Arc::clone(contender), reason.to_owned());
+        self.ask("acquire", |store| async move { store.steal(&contender, &reason).await })
+    }
+
+    fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
+        self.ask("renew", |store| async move { store.renew(&items).await })
+    }
+
+    fn convert(&self, contender: &Arc<Contender>, fence: FencingToken, to: Mode) -> Reply<Conversion> {
+        let contender = Arc::clone(contender);
+        self.ask("convert", |store| async move { store.convert(&contender, fence, to).await })
+    }
+
+    fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {
+        let contender = Arc::clone(contender);
+        self.ask("release", |store| async move { store.release(&contender, fence).await })
+    }
+
+    fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {
+        let contender = Arc::clone(contender);
+        self.ask("cancel", |store| async move { store.cancel(&contender).await })
+    }
+
+    fn announce(&self, client: &Arc<ClientInfo>) -> Reply<()> {
+        let client = Arc::clone(client);
+        self.ask("announce", |store| async move { store.announce(&client).await })
+    }
+
+    fn snapshot(&self, query: &Query) -> Reply<Snapshot> {
+        let query = query.clone();
+        let asked = Instant::now();
+        self.ask("snapshot", move |store| async move {
+            let mut snapshot = inspect::snapshot::read(&store, &query).await?;
+            snapshot.round_trip = asked.elapsed();
+            Ok(snapshot)
+        })
+    }
+
+    fn break_lease(&self, request: &BreakRequest) -> Reply<BreakOutcome> {
+        let request = request.clone();
+        self.ask("break", |store| async move { store.break_lease(&request).await })
+    }
+
+    fn examine(&self) -> Reply<Examination> {
+        self.ask("examine", |store| async move { doctor::examine(&store).await })
+    }
+
+    fn close(&self) -> Reply<()> {
+        if let Some(listener) = &self.listener {
+            listener.abort();
+        }
+        self.ask("close", |store| async move {
+            store.link.close().await;
+            Ok(())
+        })
+    }
+}

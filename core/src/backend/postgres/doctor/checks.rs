@@ -1,0 +1,214 @@
+//! Facts become findings and promises.
+
+use super::Facts;
+use crate::snapshot::examination::{
+    AFTER_FAILOVER, AFTER_RESTART, AFTER_WIPE, EXCLUSION, FENCING_ORDER, FIFO, PUSH,
+};
+use crate::snapshot::{Check, Examination, Promise};
+
+/// A clock that differs by more shows wrong times, and may have stepped.
+const MOST_SKEW_MS: i64 = 1_000;
+
+impl Facts {
+    fn setting(&self, name: &str) -> &str {
+        self.settings.get(name).map_or("", String::as_str)
+    }
+
+    fn number(&self, name: &str) -> i64 {
+        self.setting(name).parse().unwrap_or(0)
+    }
+}
+
+pub(crate) fn judge(facts: &Facts) -> Examination {
+    let mut findings =
+        vec![writes(facts), durability(facts), isolation(facts), clock(facts), connections(facts)];
+    findings.push(match &facts.tables {
+        None => {
+            Check::ok("tables", "The tables are there and may be used", "version, columns and rights fit")
+        }
+        Some(why) => Check::problem("tables", "The tables cannot be used", why.clone())
+            .means("No lock can be acquired.")
+            .fix("Connect a client that may create them, or run the script of postgres_schema."),
+    });
+    if facts.pooled {
+        findings.push(
+            Check::notice("pooler", "A pooler stands before the server", "it answers SHOW pool_mode")
+                .means("Locks work. Grants are not pushed, so waiters find them by asking.")
+                .fix("Use listen=no, which saves the connection that listens."),
+        );
+    }
+    let is_durable = !["fsync", "full_page_writes"].iter().any(|name| facts.setting(name) == "off")
+        && facts.setting("synchronous_commit") != "off";
+    let restart = if is_durable {
+        Promise::yes(AFTER_RESTART, "commits are on the disk before they are answered")
+    } else {
+        Promise::no(
+            AFTER_RESTART,
+            "the last commits may be lost in a crash, and with them leases that are held",
+        )
+    };
+    let standby = facts.setting("synchronous_standby_names");
+    let failover = if standby.is_empty() {
+        Promise::no(AFTER_FAILOVER, "a standby that follows asynchronously may lack the last leases")
+    } else {
+        Promise::yes(AFTER_FAILOVER, format!("commits wait for the standbys {standby}"))
+    };
+    let push = if facts.pooled {
+        Promise::no(PUSH, "a pooler does not pass notifications on")
+    } else {
+        Promise::yes(PUSH, "a release notifies the next waiter")
+    };
+    let promises = vec![
+        Promise::yes(EXCLUSION, "every step locks the row of the lock first"),
+        restart,
+        failover,
+        Promise::no(AFTER_WIPE, "deleted rows are forgotten leases"),
+        Promise::yes(FENCING_ORDER, "a counter in the row of the lock, never behind the server's clock"),
+        push,
+        Promise::yes(FIFO, "waiters are rows, in the order of their tickets"),
+    ];
+    Examination::new("postgres", Some(format!("PostgreSQL {}", facts.version)), findings, promises)
+}
+
+fn writes(facts: &Facts) -> Check {
+    if facts.in_recovery {
+        return Check::problem("read-only", "The server is a standby", "pg_is_in_recovery() is true")
+            .means("No lock can be acquired.")
+            .fix("Connect to the primary.");
+    }
+    if facts.setting("default_transaction_read_only") == "on" {
+        return Check::problem(
+            "read-only",
+            "Transactions are read-only",
+            "default_transaction_read_only is on for this user, database or server",
+        )
+        .means("No lock can be acquired.")
+        .fix("ALTER ROLE ... SET default_transaction_read_only = off");
+    }
+    Check::ok("read-only", "The server takes writes", "it is no standby")
+}
+
+fn durability(facts: &Facts) -> Check {
+    for name in ["fsync", "full_page_writes"] {
+        if facts.setting(name) == "off" {
+            return Check::problem("durability", "A crash may damage the data", format!("{name} is off"))
+                .means("After a power failure leases that are held may be gone, and the same lock has two holders.")
+                .fix(format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()"));
+        }
+    }
+    if facts.setting("synchronous_commit") == "off" {
+        return Check::warning("durability", "A crash may lose the last commits", "synchronous_commit is off")
+            .means(
+                "After a crash of the server a lease that was just granted may be gone, and the same lock has two holders.",
+            )
+            .fix("ALTER ROLE ... SET synchronous_commit = on");
+    }
+    Check::ok(
+        "durability",
+        "Commits are on the disk before they are answered",
+        "fsync and synchronous_commit are on",
+    )
+}
+
+fn isolation(facts: &Facts) -> Check {
+    let isolation = facts.setting("default_transaction_isolation");
+    if isolation == "read committed" || isolation.is_empty() {
+        return Check::ok("isolation", "Transactions are isolated as usual", "read committed");
+    }
+    Check::notice(
+        "isolation",
+        "Transactions are isolated more strictly than usual",
+        format!("default_transaction_isolation is {isolation}"),
+    )
+    .means("Locks work; under contention an acquisition takes one request more.")
+}
+
+fn clock(facts: &Facts) -> Check {
+    let (skew, error) = (facts.skew_ms, facts.skew_error_ms);
+    if skew.abs() <= MOST_SKEW_MS + error {
+        return Check::ok(
+            "clock",
+            "The clocks agree",
+            format!("the server's differs by {skew} ms (± {error} ms)"),
+        );
+    }
+    Check::warning(
+        "clock",
+        "The clocks do not agree",
+        format!("the server's differs from this host's by {skew} ms (± {error} ms)"),
+    )
+    .means(
+        "Leases end by the server's clock. If that clock steps forward, a lease ends before its holder knows; fencing \
+         tokens then tell the holders apart.",
+    )
+    .fix("Run a time service on both hosts, and let it correct the clock slowly.")
+}
+
+fn connections(facts: &Facts) -> Check {
+    let most = facts.number("max_connections") - facts.number("superuser_reserved_connections");
+    let left = most - facts.connections;
+    let detail = format!("{} of {most} are in use; a client uses two, with listen=no one", facts.connections);
+    if most > 0 && left < most / 10 {
+        return Check::warning("connections", "Few connections are left", detail)
+            .means("A client that cannot connect cannot renew, and loses its leases.")
+            .fix("Raise max_connections, or put a pooler before the server and use listen=no.");
+    }
+    Check::ok("connections", "There are connections left", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{CheckSeverity, Holds};
+
+    fn good() -> Facts {
+        let settings = [
+            ("fsync", "on"),
+            ("synchronous_commit", "on"),
+            ("default_transaction_isolation", "read committed"),
+            ("default_transaction_read_only", "off"),
+            ("max_connections", "100"),
+            ("superuser_reserved_connections", "3"),
+        ];
+        Facts {
+            settings: settings
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            connections: 5,
+            skew_error_ms: 1,
+            ..Facts::default()
+        }
+    }
+
+    fn with(name: &str, value: &str) -> Facts {
+        let mut facts = good();
+        facts.settings.insert(name.into(), value.into());
+        facts
+    }
+
+    #[test]
+    fn what_breaks_a_promise_is_found() {
+        assert_eq!(judge(&good()).worst(), CheckSeverity::Ok);
+        for (facts, id, severity) in [
+            (with("fsync", "off"), "durability", CheckSeverity::Problem),
+            (with("synchronous_commit", "off"), "durability", CheckSeverity::Warning),
+            (with("default_transaction_read_only", "on"), "read-only", CheckSeverity::Problem),
+            (with("default_transaction_isolation", "serializable"), "isolation", CheckSeverity::Notice),
+            (Facts { in_recovery: true, ..good() }, "read-only", CheckSeverity::Problem),
+            (Facts { skew_ms: -5_000, ..good() }, "clock", CheckSeverity::Warning),
+            (Facts { connections: 95, ..good() }, "connections", CheckSeverity::Warning),
+            (Facts { pooled: true, ..good() }, "pooler", CheckSeverity::Notice),
+            (Facts { tables: Some("gone".into()), ..good() }, "tables", CheckSeverity::Problem),
+        ] {
+            let found = judge(&facts);
+            assert_eq!(found.finding(id).map(|check| check.severity), Some(severity), "{facts:?}");
+        }
+        let restart = |facts: &Facts| {
+            let promises = judge(facts).promises;
+            promises.iter().find(|promise| promise.id == AFTER_RESTART).map(|promise| promise.holds)
+        };
+        assert_eq!(restart(&good()), Some(Holds::Yes));
+        assert_eq!(restart(&with("synchronous_commit", "off")), Some(Holds::No));
+    }
+}

@@ -1,0 +1,79 @@
+//! Says what the server, as it is set up, can and cannot promise.
+
+mod checks;
+
+use crate::backend::Purpose;
+use crate::backend::postgres::open::prepare;
+use crate::backend::postgres::protocol::value::Statement;
+use crate::backend::postgres::store::Store;
+use crate::backend::postgres::transport::errors::Failure;
+use crate::clock::wall_us;
+use crate::error::Result;
+use crate::snapshot::Examination;
+
+/// What was read of the server.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Facts {
+    pub version: String,
+    pub settings: std::collections::BTreeMap<String, String>,
+    pub in_recovery: bool,
+    pub connections: i64,
+    /// The server's clock minus this host's, in milliseconds, and how far that may be wrong.
+    pub skew_ms: i64,
+    pub skew_error_ms: i64,
+    /// Two transactions in a row were on different server connections, or the pooler said so.
+    pub pooled: bool,
+    /// Why the tables cannot be used.
+    pub tables: Option<String>,
+}
+
+const SETTINGS: [&str; 8] = [
+    "fsync",
+    "synchronous_commit",
+    "full_page_writes",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "max_connections",
+    "superuser_reserved_connections",
+    "synchronous_standby_names",
+];
+
+pub(crate) async fn examine(store: &Store) -> Result<Examination> {
+    let mut facts = Facts::default();
+    let names: Vec<String> = SETTINGS.iter().map(|name| (*name).to_owned()).collect();
+    let statements = [
+        Statement::new(
+            "SELECT current_setting('server_version'), pg_is_in_recovery()::int::bigint, \
+             (SELECT count(*) FROM pg_stat_activity)",
+            vec![],
+        ),
+        Statement::new("SELECT name, setting FROM pg_settings WHERE name = ANY ($1)", vec![names.into()]),
+    ];
+    let answers = store.ask(&statements, true).await?;
+    if let Some(row) = answers[0].first() {
+        (facts.version, facts.in_recovery, facts.connections) = (row.text(0), row.int(1) != 0, row.int(2));
+    }
+    facts.settings = answers[1].iter().map(|row| (row.text(0), row.text(1))).collect();
+    let clock = [crate::backend::postgres::protocol::reading::clock()];
+    let sent = wall_us();
+    let answers = store.ask(&clock, true).await?;
+    let received = wall_us();
+    let server = answers[0].first().map_or(0, |row| row.int(0));
+    let ms = |us: u64| i64::try_from(us / 1000).unwrap_or(0);
+    facts.skew_ms = server / 1000 - ms(sent + (received.saturating_sub(sent)) / 2);
+    facts.skew_error_ms = ms(received.saturating_sub(sent)) / 2 + 1;
+    facts.pooled = is_pooled(store).await;
+    facts.tables =
+        prepare(&store.link, &store.schema, Purpose::Examine).await.err().map(|error| error.to_string());
+    Ok(checks::judge(&facts))
+}
+
+/// A setting of the session does not outlive a pooler's transaction, or is not even accepted by it.
+async fn is_pooled(store: &Store) -> bool {
+    let ask = async |sql: &str| -> std::result::Result<String, Failure> {
+        let answers = store.link.ask(&[Statement::new(sql, vec![])], false).await?;
+        Ok(answers[0].first().map(|row| row.text(0)).unwrap_or_default())
+    };
+    // What PgBouncer answers by itself; a server knows no such command.
+    matches!(ask("SHOW pool_mode").await, Ok(mode) if !mode.is_empty())
+}

@@ -1,0 +1,3 @@
+//! What the tables say, for inspection.
+
+pub(crate) mod snapshot;

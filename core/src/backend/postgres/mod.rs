@@ -1,0 +1,26 @@
+//! PostgreSQL in lease mode: locks as rows, time by the server's clock.
+//!
+//! - An uncontended acquire is one statement on the row of the lock, and so is its release.
+//! - Every other verb is one transaction: it locks the row of the lock, reads leases and the first waiters, decides
+//!   ([`crate::backend::rows`]) and writes.
+//! - Grants and breaks are pushed by NOTIFY to the client concerned, only if another client waits.
+//! - Nothing is kept in the session, so a pooler may stand in between.
+
+mod acquire;
+mod backend;
+mod config;
+#[cfg(all(test, unix))]
+mod differential;
+mod doctor;
+mod inspect;
+mod open;
+mod protocol;
+mod push;
+mod release;
+mod renew;
+mod store;
+mod transport;
+
+pub(crate) use backend::open;
+pub(crate) use config::PostgresConfig;
+pub use open::postgres_schema;

@@ -1,0 +1,9 @@
+//! Statements as values and answers parsed, without I/O.
+
+pub(crate) mod messages;
+pub(crate) mod reading;
+pub(crate) mod rows;
+pub(crate) mod schema;
+pub(crate) mod statements;
+pub(crate) mod value;
+pub(crate) mod window;

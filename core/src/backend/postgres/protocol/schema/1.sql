@@ -1,0 +1,94 @@
+-- All times are milliseconds since 1970 by the clock of the server.
+
+CREATE TABLE {s}.polylatch_schema (
+    id      integer PRIMARY KEY CHECK (id = 1),
+    version bigint  NOT NULL,
+    -- At least every number of the rows that were deleted from locks.
+    floor   bigint  NOT NULL
+);
+
+INSERT INTO {s}.polylatch_schema (id, version, floor) VALUES (1, 1, 0);
+
+-- One row per name, which survives release. Invariant: counter is at least every fence and every ticket that was
+-- given out for the name. The row has one lease at most; is_shared says that leases or waiters may have more.
+-- Every step on a name locks this row first.
+CREATE TABLE {s}.locks (
+    name        text COLLATE "C" PRIMARY KEY,
+    counter     bigint  NOT NULL,
+    is_shared   boolean NOT NULL DEFAULT false,
+    owner       text,
+    fence       bigint,
+    client      text,
+    label       text,
+    mode        text,
+    permits     bigint,
+    capacity    bigint,
+    lease_ms    bigint,
+    first_ms    bigint,
+    acquired_ms bigint,
+    ends_ms     bigint,
+    renewals    bigint,
+    renewed_ms  bigint
+) WITH (fillfactor = 50);
+
+-- The leases that share a lock with the one in its row. A lease whose ends_ms has passed is none.
+CREATE TABLE {s}.leases (
+    name        text COLLATE "C" NOT NULL,
+    owner       text   NOT NULL,
+    fence       bigint NOT NULL,
+    client      text   NOT NULL,
+    label       text   NOT NULL,
+    mode        text   NOT NULL,
+    permits     bigint NOT NULL,
+    capacity    bigint,
+    lease_ms    bigint NOT NULL,
+    first_ms    bigint NOT NULL,
+    acquired_ms bigint NOT NULL,
+    ends_ms     bigint NOT NULL,
+    renewals    bigint NOT NULL,
+    renewed_ms  bigint,
+    PRIMARY KEY (name, owner)
+);
+
+-- One row per waiting acquisition; the queue of a lock is its rows by ticket.
+CREATE TABLE {s}.waiters (
+    owner     text   PRIMARY KEY,
+    name      text COLLATE "C" NOT NULL,
+    ticket    bigint NOT NULL,
+    client    text   NOT NULL,
+    label     text   NOT NULL,
+    mode      text   NOT NULL,
+    permits   bigint NOT NULL,
+    capacity  bigint,
+    lease_ms  bigint NOT NULL,
+    first_ms  bigint NOT NULL,
+    since_ms  bigint NOT NULL,
+    silent_ms bigint NOT NULL,
+    UNIQUE (name, ticket)
+);
+
+-- Who the clients are, for display; a client that announces nothing for a while is deleted.
+CREATE TABLE {s}.clients (
+    id                 text   PRIMARY KEY,
+    host               text   NOT NULL,
+    pid                bigint NOT NULL,
+    process_started_ms bigint,
+    boot               text,
+    pid_namespace      text,
+    program            text   NOT NULL,
+    language           text   NOT NULL,
+    version            text   NOT NULL,
+    seen_ms            bigint NOT NULL
+);
+
+-- Broken leases, the newest ones only.
+CREATE TABLE {s}.audit (
+    id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at_ms  bigint NOT NULL,
+    name   text   NOT NULL,
+    owner  text   NOT NULL,
+    fence  bigint NOT NULL,
+    client text   NOT NULL,
+    by     text   NOT NULL,
+    reason text   NOT NULL
+);

@@ -1,0 +1,411 @@
+//! The statements of the verbs. Time is the server's, read after the row of the lock is locked.
+
+use crate::backend::rows::{Candidate, ceil_ms, signed};
+use crate::backend::{AUDIT_LENGTH, Contender, RenewItem};
+use crate::client_info::ClientInfo;
+use crate::policy::fencing::FencingToken;
+use crate::policy::waiting::WaitTimes;
+
+use super::schema::Schema;
+use super::value::{Param, Statement};
+use super::window::{Lease, Write};
+
+/// The server's clock in microseconds since 1970, exact.
+macro_rules! clock_us {
+    () => {
+        "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    };
+}
+
+/// The columns of a lease, in the order in which `rows::lease` reads them.
+macro_rules! lease_columns {
+    () => {
+        "owner, fence, client, label, mode, permits, capacity, lease_ms, first_ms, acquired_ms, ends_ms, renewals, \
+         renewed_ms"
+    };
+}
+
+pub(crate) fn begin() -> Statement {
+    Statement::new("BEGIN ISOLATION LEVEL READ COMMITTED", vec![])
+}
+
+/// A client that stops in the middle of a transaction must not keep others from the lock.
+pub(crate) fn limits(timeout_ms: i64) -> Statement {
+    Statement::new(
+        "SELECT set_config('statement_timeout', $1, true), \
+         set_config('idle_in_transaction_session_timeout', $1, true)",
+        vec![Param::Text(timeout_ms.to_string())],
+    )
+}
+
+/// This transaction is committed without waiting for the disk.
+pub(crate) fn relaxed() -> Statement {
+    Statement::new("SELECT set_config('synchronous_commit', 'off', true)", vec![])
+}
+
+pub(crate) fn commit() -> Statement {
+    Statement::new("COMMIT", vec![])
+}
+
+pub(crate) fn rollback() -> Statement {
+    Statement::new("ROLLBACK", vec![])
+}
+
+impl Schema {
+    fn with(&self, sql: &str, params: Vec<Param>) -> Statement {
+        Statement::new(self.sql(sql), params)
+    }
+
+    /// Acquires a lock that no client holds and no client waits for; returns the fence, or no row.
+    ///
+    /// It looks twice: at first without locking the row, which would be a write, and then at the row itself.
+    pub(crate) fn acquire_free(&self, contender: &Contender) -> Statement {
+        let me = Candidate::from(contender);
+        let mut params = vec![Param::from(contender.name.as_str()), me.owner.into()];
+        params.extend([Param::from(me.client), me.label.into()]);
+        params.extend(mode_params(&me.mode));
+        params.extend([Param::from(me.lease_ms), me.first_ms.into()]);
+        self.with(
+            concat!(
+                "INSERT INTO {s}.locks AS l (name, counter, owner, fence, client, label, mode, permits, capacity, \
+                 lease_ms, first_ms, acquired_ms, ends_ms, renewals, renewed_ms) \
+                 SELECT $1, n.fence, $2, n.fence, $3, $4, $5, $6, $7, $8, $9, n.us / 1000, (n.us + 999) / 1000 + $9, \
+                 0, NULL FROM (SELECT c.us, greatest(p.floor + 1, c.us) AS fence FROM (SELECT ",
+                clock_us!(),
+                " AS us OFFSET 0) c, {s}.polylatch_schema p) n \
+                 WHERE NOT EXISTS (SELECT FROM {s}.locks h WHERE h.name = $1 AND (h.is_shared OR \
+                 h.owner IS NOT NULL AND h.ends_ms > n.us / 1000)) \
+                 ON CONFLICT (name) DO UPDATE SET (counter, fence, acquired_ms, ends_ms) = (SELECT \
+                 greatest(l.counter + 1, n.us), greatest(l.counter + 1, n.us), n.us / 1000, (n.us + 999) / 1000 + $9 \
+                 FROM (SELECT ",
+                clock_us!(),
+                " AS us OFFSET 0) n), owner = $2, client = $3, label = $4, mode = $5, permits = $6, capacity = $7, \
+                 lease_ms = $8, first_ms = $9, renewals = 0, renewed_ms = NULL \
+                 WHERE NOT l.is_shared AND (l.owner IS NULL OR l.ends_ms <= ",
+                clock_us!(),
+                " / 1000) RETURNING l.fence"
+            ),
+            params,
+        )
+    }
+
+    /// Records the heartbeat of a waiter while another client certainly holds the lock alone and the head of the
+    /// queue is alive: then a step would do no more. Returns the answer, or no row.
+    pub(crate) fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Statement {
+        self.with(
+            concat!(
+                "WITH c AS MATERIALIZED (SELECT ",
+                clock_us!(),
+                " AS us), p AS (SELECT count(*) AS before FROM {s}.waiters q, {s}.waiters me \
+                 WHERE me.owner = $2 AND q.name = $1 AND q.ticket < me.ticket), \
+                 head AS (SELECT silent_ms FROM {s}.waiters WHERE name = $1 ORDER BY ticket LIMIT 1) \
+                 UPDATE {s}.waiters w \
+                 SET silent_ms = (c.us + 999) / 1000 + CASE WHEN p.before < $5 THEN $3 ELSE $4 END \
+                 FROM c, p, head, {s}.locks l WHERE w.owner = $2 AND w.name = $1 AND l.name = $1 \
+                 AND l.owner IS NOT NULL AND l.ends_ms > c.us / 1000 AND l.mode IN ('mutex', 'write') \
+                 AND head.silent_ms > c.us / 1000 \
+                 RETURNING l.counter, p.before, l.ends_ms - c.us / 1000, c.us / 1000 - l.acquired_ms, l.client, l.label"
+            ),
+            vec![
+                contender.name.as_str().into(),
+                contender.owner.to_hex().into(),
+                near_ms.into(),
+                far_ms.into(),
+                i64::from(WaitTimes::NEAR_POSITIONS).into(),
+            ],
+        )
+    }
+
+    /// Releases a lock that no other client holds or waits for; returns a row if it did.
+    pub(crate) fn release_alone(&self, contender: &Contender, fence: FencingToken) -> Statement {
+        self.with(
+            concat!(
+                "UPDATE {s}.locks SET owner = NULL WHERE name = $1 AND owner = $2 AND fence = $3 AND NOT is_shared \
+                 AND ends_ms > ",
+                clock_us!(),
+                " / 1000 RETURNING fence"
+            ),
+            vec![
+                contender.name.as_str().into(),
+                contender.owner.to_hex().into(),
+                signed(fence.get()).into(),
+            ],
+        )
+    }
+
+    /// Makes the rows of these names where there are none, in their order.
+    pub(crate) fn ensure(&self, names: &[String]) -> Statement {
+        self.with(
+            "INSERT INTO {s}.locks (name, counter) SELECT n.name, p.floor FROM unnest($1) AS n (name), \
+             {s}.polylatch_schema p ORDER BY n.name COLLATE \"C\" ON CONFLICT (name) DO NOTHING",
+            vec![names.to_vec().into()],
+        )
+    }
+
+    /// Locks the rows of these names in their order, and reads them.
+    pub(crate) fn lock(&self, names: &[String]) -> Statement {
+        self.with(
+            concat!(
+                "SELECT name, counter, is_shared::int::bigint, ",
+                lease_columns!(),
+                " FROM {s}.locks WHERE name = ANY ($1) ORDER BY name FOR UPDATE"
+            ),
+            vec![names.to_vec().into()],
+        )
+    }
+
+    pub(crate) fn leases(&self, names: &[String]) -> Statement {
+        self.with(
+            concat!(
+                "SELECT name, ",
+                lease_columns!(),
+                " FROM {s}.leases WHERE name = ANY ($1) ORDER BY name, fence"
+            ),
+            vec![names.to_vec().into()],
+        )
+    }
+
+    /// Reads the first waiters of each name.
+    pub(crate) fn front(&self, names: &[String], most: i64) -> Statement {
+        self.with(
+            "SELECT w.name, w.owner, w.ticket, w.client, w.label, w.mode, w.permits, w.capacity, w.lease_ms, \
+             w.first_ms, w.silent_ms FROM unnest($1) AS n (name), LATERAL (SELECT * FROM {s}.waiters q \
+             WHERE q.name = n.name AND q.mode IN ('mutex', 'read', 'write', 'permits') ORDER BY q.ticket LIMIT $2) w \
+             ORDER BY w.name, w.ticket",
+            vec![names.to_vec().into(), most.into()],
+        )
+    }
+
+    /// The time, and for each name and owner its place, and how many are before it or in the queue.
+    pub(crate) fn places(&self, names: &[String], owners: &[String]) -> Statement {
+        self.with(
+            concat!(
+                "SELECT ",
+                clock_us!(),
+                ", n.name, own.ticket, (SELECT count(*) FROM {s}.waiters w WHERE w.name = n.name AND \
+                 (own.ticket IS NULL OR w.ticket < own.ticket)) \
+                 FROM unnest($1, $2) AS n (name, owner) \
+                 LEFT JOIN {s}.waiters own ON own.owner = n.owner AND own.name = n.name"
+            ),
+            vec![names.to_vec().into(), owners.to_vec().into()],
+        )
+    }
+
+    /// Carries out what a step has decided.
+    pub(crate) fn write(&self, write: &Write, now_ms: i64) -> Vec<Statement> {
+        match write {
+            Write::Lock { name, counter, own, is_shared } => {
+                vec![self.write_lock(name, *counter, own.as_ref(), *is_shared)]
+            }
+            Write::AddLease { name, lease } => {
+                let mut params = vec![Param::from(name.as_str())];
+                params.extend(lease_params(lease));
+                vec![self.with(
+                    concat!(
+                        "INSERT INTO {s}.leases (name, ",
+                        lease_columns!(),
+                        ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+                    ),
+                    params,
+                )]
+            }
+            Write::ChangeLease { name, owner, fence, mode, ends_ms } => {
+                let mut params = vec![Param::from(name.as_str()), owner.as_str().into()];
+                params.extend([Param::from(*fence), (*ends_ms).into()]);
+                params.extend(mode_params(mode));
+                vec![self.with(
+                    "UPDATE {s}.leases SET fence = $3, ends_ms = greatest(ends_ms, $4), mode = $5, permits = $6, \
+                     capacity = $7 WHERE name = $1 AND owner = $2",
+                    params,
+                )]
+            }
+            Write::EndLease { name, owner } => vec![self.with(
+                "DELETE FROM {s}.leases WHERE name = $1 AND owner = $2",
+                vec![name.as_str().into(), owner.as_str().into()],
+            )],
+            Write::Queue { name, who, ticket, silent_ms } => {
+                let mut params =
+                    vec![Param::from(who.owner.as_str()), name.as_str().into(), (*ticket).into()];
+                params.extend([Param::from(who.client.as_str()), who.label.as_str().into()]);
+                params.extend(mode_params(&who.mode));
+                params.extend([Param::from(who.lease_ms), who.first_ms.into(), now_ms.into()]);
+                params.push((*silent_ms).into());
+                vec![self.with(
+                    "INSERT INTO {s}.waiters (owner, name, ticket, client, label, mode, permits, capacity, lease_ms, \
+                     first_ms, since_ms, silent_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+                    params,
+                )]
+            }
+            Write::Heartbeat { owner, silent_ms } => vec![self.with(
+                "UPDATE {s}.waiters SET silent_ms = $2 WHERE owner = $1",
+                vec![owner.as_str().into(), (*silent_ms).into()],
+            )],
+            Write::Leave { name, owner } => vec![self.with(
+                "DELETE FROM {s}.waiters WHERE owner = $1 AND name = $2",
+                vec![owner.as_str().into(), name.as_str().into()],
+            )],
+            Write::Drop { name, ticket } => vec![self.with(
+                "DELETE FROM {s}.waiters WHERE name = $1 AND ticket <= $2",
+                vec![name.as_str().into(), (*ticket).into()],
+            )],
+            Write::Record { name, victim, by, reason } => vec![
+                self.with(
+                    "INSERT INTO {s}.audit (at_ms, name, owner, fence, client, by, reason) \
+                     VALUES ($1, $2, $3, $4, $5, $6, $7)",
+                    vec![
+                        now_ms.into(),
+                        name.as_str().into(),
+                        victim.owner.as_str().into(),
+                        victim.fence.into(),
+                        victim.client.as_str().into(),
+                        by.as_str().into(),
+                        reason.as_str().into(),
+                    ],
+                ),
+                // Two breaks at a time must not wait for each other here.
+                self.with(
+                    "DELETE FROM {s}.audit WHERE id IN (SELECT id FROM {s}.audit WHERE id <= (SELECT id FROM \
+                     {s}.audit ORDER BY id DESC OFFSET $1 LIMIT 1) FOR UPDATE SKIP LOCKED)",
+                    vec![(AUDIT_LENGTH as i64).into()],
+                ),
+            ],
+        }
+    }
+
+    fn write_lock(&self, name: &str, counter: i64, own: Option<&Lease>, is_shared: bool) -> Statement {
+        let mut params = vec![Param::from(name), counter.into(), i64::from(is_shared).into()];
+        let Some(own) = own else {
+            return self.with(
+                "UPDATE {s}.locks SET counter = $2, is_shared = $3 <> 0, owner = NULL WHERE name = $1",
+                params,
+            );
+        };
+        params.extend(lease_params(own));
+        self.with(
+            concat!(
+                "UPDATE {s}.locks SET counter = $2, is_shared = $3 <> 0, (",
+                lease_columns!(),
+                ") = ($4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) WHERE name = $1"
+            ),
+            params,
+        )
+    }
+
+    /// Extends leases, those in the rows of locks and those beside them; returns the owners of the extended ones.
+    pub(crate) fn renew(&self, items: &[RenewItem]) -> [Statement; 3] {
+        let texts = |text: &dyn Fn(&RenewItem) -> String| Param::Texts(items.iter().map(text).collect());
+        let ints = |int: &dyn Fn(&RenewItem) -> i64| Param::Ints(items.iter().map(int).collect());
+        let params = vec![
+            texts(&|item| item.contender.name.as_str().to_owned()),
+            texts(&|item| item.contender.owner.to_hex()),
+            ints(&|item| signed(item.fence.get())),
+            ints(&|item| ceil_ms(item.lease)),
+            ints(&|item| ceil_ms(item.length)),
+            ints(&|item| i64::from(item.renewals)),
+        ];
+        let update = |table: &str| {
+            let sql = concat!(
+                "UPDATE {s}.{table} l SET ends_ms = greatest(l.ends_ms, c.begun_ms + i.lease), \
+                 renewals = i.renewals, renewed_ms = c.ms, \
+                 first_ms = CASE WHEN i.renewals = 0 AND l.lease_ms <> i.length \
+                 THEN greatest(i.length, l.ends_ms - c.begun_ms, i.lease) ELSE l.first_ms END, \
+                 lease_ms = CASE WHEN l.lease_ms <> i.length \
+                 THEN greatest(i.length, l.ends_ms - c.begun_ms, i.lease) ELSE l.lease_ms END \
+                 FROM (SELECT n.us / 1000 AS ms, (n.us + 999) / 1000 AS begun_ms FROM (SELECT ",
+                clock_us!(),
+                " AS us OFFSET 0) n) c, unnest($1, $2, $3, $4, $5, $6) \
+                 AS i (name, owner, fence, lease, length, renewals) \
+                 WHERE l.name = i.name AND l.owner = i.owner AND l.fence = i.fence AND l.ends_ms > c.ms \
+                 RETURNING l.owner, l.fence"
+            );
+            self.with(&sql.replace("{table}", table), params.clone())
+        };
+        let names = params[0].clone();
+        let lock = self
+            .with("SELECT name FROM {s}.locks WHERE name = ANY ($1) ORDER BY name FOR UPDATE", vec![names]);
+        [lock, update("locks"), update("leases")]
+    }
+
+    /// Which of these owners had their lease broken.
+    pub(crate) fn broken(&self, owners: Vec<String>) -> Statement {
+        self.with("SELECT owner, fence FROM {s}.audit WHERE owner = ANY ($1)", vec![owners.into()])
+    }
+
+    pub(crate) fn announce(&self, client: &ClientInfo, ttl_ms: i64) -> [Statement; 2] {
+        let forget = self.with(
+            concat!(
+                "DELETE FROM {s}.clients WHERE id IN (SELECT id FROM {s}.clients WHERE seen_ms <= ",
+                clock_us!(),
+                " / 1000 - $1 LIMIT 512 FOR UPDATE SKIP LOCKED)"
+            ),
+            vec![ttl_ms.into()],
+        );
+        let announce = self.with(
+            concat!(
+                "INSERT INTO {s}.clients AS c (id, host, pid, process_started_ms, boot, pid_namespace, program, \
+                 language, version, seen_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, ",
+                clock_us!(),
+                " / 1000) ON CONFLICT (id) DO UPDATE SET program = $7, language = $8, version = $9, \
+                 seen_ms = EXCLUDED.seen_ms"
+            ),
+            vec![
+                client.id.as_str().into(),
+                client.host.clone().into(),
+                i64::from(client.pid).into(),
+                client.process_started_at_ms.map(signed).into(),
+                Param::OptionalText(client.boot.clone()),
+                Param::OptionalText(client.pid_namespace.clone()),
+                client.program.clone().into(),
+                client.language.to_string().into(),
+                client.version.to_string().into(),
+            ],
+        );
+        [forget, announce]
+    }
+
+    /// Deletes what no client asks for any more, a bounded number of rows: leases and waiters of crashed clients,
+    /// and rows of locks that were not used for a day. Their numbers stay below the floor, which an earlier sweep
+    /// has raised: a new row begins above it.
+    pub(crate) fn sweep(&self, forgotten_ms: i64, unused_ms: i64) -> [Statement; 4] {
+        const NOW: &str = concat!(clock_us!(), " / 1000");
+        let sweep = |sql: &str, after_ms: i64| self.with(&sql.replace("{now}", NOW), vec![after_ms.into()]);
+        [
+            sweep(
+                "DELETE FROM {s}.leases WHERE (name, owner) IN (SELECT name, owner FROM {s}.leases \
+                 WHERE ends_ms <= {now} - $1 LIMIT 512 FOR UPDATE SKIP LOCKED)",
+                forgotten_ms,
+            ),
+            sweep(
+                "DELETE FROM {s}.waiters WHERE owner IN (SELECT owner FROM {s}.waiters \
+                 WHERE silent_ms <= {now} - $1 LIMIT 512 FOR UPDATE SKIP LOCKED)",
+                forgotten_ms,
+            ),
+            sweep(
+                "DELETE FROM {s}.locks WHERE name IN (SELECT l.name FROM {s}.locks l, {s}.polylatch_schema p \
+                 WHERE NOT l.is_shared AND (l.owner IS NULL OR l.ends_ms <= {now} - $1) \
+                 AND l.counter <= p.floor AND l.counter / 1000 <= {now} - $1 \
+                 LIMIT 512 FOR UPDATE OF l SKIP LOCKED)",
+                unused_ms,
+            ),
+            sweep(
+                "UPDATE {s}.polylatch_schema p SET floor = n.counter FROM (SELECT max(counter) AS counter \
+                 FROM {s}.locks WHERE counter / 1000 <= {now} - $1) n WHERE n.counter > p.floor",
+                unused_ms,
+            ),
+        ]
+    }
+}
+
+fn mode_params(mode: &crate::mode::Mode) -> [Param; 3] {
+    [mode.code().into(), i64::from(mode.permits()).into(), mode.kind().capacity().map(i64::from).into()]
+}
+
+fn lease_params(lease: &Lease) -> Vec<Param> {
+    let holder = &lease.holder;
+    let mut params = vec![Param::from(holder.owner.as_str()), holder.fence.into()];
+    params.extend([Param::from(holder.client.as_str()), holder.label.as_str().into()]);
+    params.extend(mode_params(&holder.mode));
+    params.extend([Param::from(lease.lease_ms), lease.first_ms.into(), holder.acquired_ms.into()]);
+    params.extend([Param::from(holder.ends_ms), lease.renewals.into(), lease.renewed_ms.into()]);
+    params
+}

@@ -1,0 +1,50 @@
+//! Listens for grants and breaks, on a connection of its own. Behind a pooler, or with `listen=no`, nothing is heard;
+//! waiters then find their grants by asking, and holders by renewing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::policy::backoff::Backoff;
+
+use super::protocol::messages::{listen, parse};
+use super::store::Store;
+use super::transport::errors::Failure;
+use super::transport::session::Session;
+
+/// Pauses between attempts to listen.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Listens until the task is ended.
+pub(crate) async fn run(store: Arc<Store>) {
+    let seed = u64::from(std::process::id());
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, seed);
+    loop {
+        let (heard, mut messages) = mpsc::unbounded_channel();
+        let listening = async {
+            let session = store.link.opener.open(Some(heard)).await?;
+            session.ask(&[listen(store.client.as_str())], false).await?;
+            Ok::<Session, Failure>(session)
+        };
+        match tokio::time::timeout(store.link.timeout, listening).await {
+            Ok(Ok(_session)) => {
+                backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, seed);
+                // Messages may have been missed: all waiters ask again.
+                store.wakeups.hint_all();
+                while let Some(message) = messages.recv().await {
+                    if let Some(push) = parse(&message.payload) {
+                        store.deliver(&[(String::new(), push)]);
+                    }
+                }
+            }
+            Ok(Err(failure)) => {
+                let error = failure.into_error();
+                tracing::debug!(%error, "no connection to listen on; waiters ask instead");
+            }
+            Err(_) => tracing::debug!("no connection to listen on in time; waiters ask instead"),
+        }
+        tokio::time::sleep(backoff.delay()).await;
+    }
+}

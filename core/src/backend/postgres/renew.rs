@@ -1,0 +1,68 @@
+//! Renewing leases in batches, and announcing who this client is.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::backend::rows::signed;
+use crate::backend::{ANNOUNCE_TTL, RenewItem, Renewal};
+use crate::client_info::ClientInfo;
+use crate::clock::millis;
+use crate::error::Result;
+
+use super::protocol::statements::{begin, commit, limits};
+use super::protocol::value::Cells;
+use super::store::Store;
+
+/// How long rows of crashed clients are kept: a waiter that was away may come back to its place.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+
+/// How long the row of a lock that is not used is kept.
+const UNUSED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// One in so many announcements sweeps: about every five minutes.
+const SWEEP_EVERY: u32 = 60;
+
+impl Store {
+    /// Extends leases in one transaction. The rows of their locks are locked in the order of names, as by every
+    /// other step.
+    pub(crate) async fn renew(&self, items: &[RenewItem]) -> Result<Vec<Renewal>> {
+        let timeout_ms = i64::try_from(millis(self.link.timeout)).unwrap_or(0);
+        let [lock, own, beside] = self.schema.renew(items);
+        let answers = self.ask(&[begin(), limits(timeout_ms), lock, own, beside, commit()], true).await?;
+        let extended: HashSet<(String, i64)> = answers[3..5].iter().flatten().map(owner_and_fence).collect();
+        let is_extended =
+            |item: &RenewItem| extended.contains(&(item.contender.owner.to_hex(), signed(item.fence.get())));
+        let lost: Vec<_> = items.iter().filter(|item| !is_extended(item)).collect();
+        if !lost.is_empty() {
+            // Told before the answer, so that the holder learns "broken" and not just "not yours".
+            let owners = lost.iter().map(|item| item.contender.owner.to_hex()).collect();
+            let answers = self.ask(&[self.schema.broken(owners)], true).await?;
+            let broken: HashSet<(String, i64)> = answers.iter().flatten().map(owner_and_fence).collect();
+            for item in lost {
+                let fence = item.fence.get();
+                if broken.contains(&(item.contender.owner.to_hex(), signed(fence))) {
+                    self.wakeups.revoked(item.contender.owner, fence);
+                }
+            }
+        }
+        let renewal =
+            |item: &RenewItem| if is_extended(item) { Renewal::Extended } else { Renewal::NotYours };
+        Ok(items.iter().map(renewal).collect())
+    }
+
+    pub(crate) async fn announce(&self, client: &ClientInfo) -> Result<()> {
+        static COUNT: AtomicU32 = AtomicU32::new(1);
+        let ms = |duration: Duration| i64::try_from(millis(duration)).unwrap_or(0);
+        let mut statements = self.schema.announce(client, ms(ANNOUNCE_TTL)).to_vec();
+        if COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(SWEEP_EVERY) {
+            statements.extend(self.schema.sweep(ms(FORGOTTEN_AFTER), ms(UNUSED_AFTER)));
+        }
+        self.ask(&statements, true).await?;
+        Ok(())
+    }
+}
+
+fn owner_and_fence(row: &Cells) -> (String, i64) {
+    (row.text(0), row.int(1))
+}

@@ -1,0 +1,181 @@
+//! The one connection for the verbs of a client: opened when it is needed, shared by statements that are a step of
+//! their own, and lent to one transaction at a time.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::backend::Reply;
+use crate::backend::postgres::protocol::statements::rollback;
+use crate::backend::postgres::protocol::value::{Cells, Statement};
+use crate::error::{Effect, Error, ErrorKind, Result};
+
+use super::errors::Failure;
+use super::session::{Opener, Session};
+
+/// How often a step is tried that met another transaction or lost its connection; each is idempotent.
+const TRIES: u32 = 4;
+
+pub(crate) struct Link {
+    pub opener: Opener,
+    /// Several read: statements that are a step of their own. One writes: a transaction.
+    slot: RwLock<Option<Session>>,
+    runtime: Handle,
+    pub timeout: Duration,
+    closed: AtomicBool,
+}
+
+impl Link {
+    pub(crate) fn new(opener: Opener, runtime: Handle, timeout: Duration) -> Self {
+        Self { opener, slot: RwLock::new(None), runtime, timeout, closed: AtomicBool::new(false) }
+    }
+
+    /// Carries out a request in the background, whatever becomes of the caller, within the time limit.
+    pub(crate) fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        operation: &'static str,
+        request: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Reply<T> {
+        let link = Arc::clone(self);
+        let task = self.runtime.spawn(async move {
+            match tokio::time::timeout(link.timeout, request).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    // What the server has not answered for so long is not waited for by later requests.
+                    if let Ok(slot) = link.slot.try_read()
+                        && let Some(session) = &*slot
+                    {
+                        session.end();
+                    }
+                    Err(Error::new(
+                        ErrorKind::BackendUnavailable,
+                        format!(
+                            "PostgreSQL at {} did not answer within {:?}; is it overloaded, or a transaction in the \
+                             way?",
+                            link.opener.place(),
+                            link.timeout
+                        ),
+                    )
+                    .with_effect(Effect::Maybe))
+                }
+            }
+        });
+        Box::pin(async move {
+            let answer = match task.await {
+                Ok(answer) => answer,
+                Err(error) if error.is_cancelled() => Err(closed().with_effect(Effect::Maybe)),
+                Err(error) => Err(Error::new(
+                    ErrorKind::Internal,
+                    "a request ended before it was answered; please report this, with what it printed",
+                )
+                .with_effect(Effect::Maybe)
+                .with_source(error)),
+            };
+            answer.map_err(|error| error.during("postgres", operation))
+        })
+    }
+
+    /// Sends statements that are a step of their own, or a whole transaction, together with those of others.
+    pub(crate) async fn ask(
+        &self,
+        statements: &[Statement],
+        changes: bool,
+    ) -> std::result::Result<Vec<Vec<Cells>>, Failure> {
+        let slot = self.open().await?;
+        match &*slot {
+            Some(session) => session.ask(statements, changes).await,
+            None => Err(closed().into()),
+        }
+    }
+
+    /// Lends the connection to one transaction. If that is given up, the connection ends, and with it the
+    /// transaction.
+    pub(crate) async fn lend(&self) -> std::result::Result<Lent<'_>, Failure> {
+        let mut slot = self.slot.write().await;
+        let session = match slot.take().filter(Session::is_open) {
+            Some(session) => session,
+            None => self.connect().await?,
+        };
+        Ok(Lent { slot, session })
+    }
+
+    async fn open(&self) -> std::result::Result<RwLockReadGuard<'_, Option<Session>>, Failure> {
+        let slot = self.slot.read().await;
+        if slot.as_ref().is_some_and(Session::is_open) {
+            return Ok(slot);
+        }
+        drop(slot);
+        let mut slot = self.slot.write().await;
+        if !slot.as_ref().is_some_and(Session::is_open) {
+            *slot = None;
+            *slot = Some(self.connect().await?);
+        }
+        Ok(slot.downgrade())
+    }
+
+    async fn connect(&self) -> std::result::Result<Session, Failure> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(closed().into());
+        }
+        self.opener.open(None).await
+    }
+
+    /// Ends the connection after the requests before; later requests are refused.
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        *self.slot.write().await = None;
+    }
+}
+
+/// The connection during one transaction.
+pub(crate) struct Lent<'l> {
+    slot: RwLockWriteGuard<'l, Option<Session>>,
+    pub session: Session,
+}
+
+impl Lent<'_> {
+    /// Takes the connection back after a transaction that has ended, or failed and is rolled back now.
+    pub(crate) async fn end<T>(
+        mut self,
+        result: std::result::Result<T, Failure>,
+    ) -> std::result::Result<T, Failure> {
+        let is_usable = match &result {
+            Ok(_) => true,
+            Err(Failure::Lost { .. }) => false,
+            Err(_) => self.session.ask(&[rollback()], false).await.is_ok(),
+        };
+        if is_usable {
+            *self.slot = Some(self.session);
+        }
+        result
+    }
+}
+
+/// Counts how often a request was tried.
+#[derive(Debug, Default)]
+pub(crate) struct Tries(u32);
+
+impl Tries {
+    /// Says that the same may be tried again: it met another transaction, or lost its connection.
+    ///
+    /// `repeats`: a request that was carried out already answers the same. Of one that does not, the caller learns
+    /// that nothing is known.
+    pub(crate) fn again(&mut self, failure: Failure, repeats: bool) -> Result<()> {
+        self.0 += 1;
+        // A server that refuses connections does so again; the caller waits and comes back.
+        let is_away = matches!(&failure, Failure::Lost { sent: false, .. }) && self.0 > 1;
+        let is_unknown = matches!(&failure, Failure::Lost { sent: true, .. }) && !repeats;
+        if self.0 >= TRIES || is_away || is_unknown || !failure.may_repeat() {
+            return Err(failure.into_error());
+        }
+        Ok(())
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Canceled, "this client was closed; connect a new one")
+}

@@ -1,0 +1,279 @@
+//! One connection.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::Poll;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio_postgres::config::SslMode as WireMode;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row};
+
+use crate::address::bracketed;
+use crate::backend::postgres::config::{PostgresConfig, SslMode};
+use crate::backend::postgres::protocol::value::{Cell, Cells, Param, Statement};
+use crate::caller_driven::socket::notice_loss;
+use crate::error::{Error, ErrorKind, Result};
+
+use crate::tls::{self, Tls};
+use crate::wakeups::unpoisoned;
+
+use super::errors::{Failure, with_causes};
+use super::tls::Connector;
+
+/// Opens connections.
+pub(crate) struct Opener {
+    pub config: PostgresConfig,
+    tls: Option<Tls>,
+}
+
+/// A message that a session listened for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Heard {
+    pub channel: String,
+    pub payload: String,
+}
+
+/// An open connection. Requests on it are sent in the order in which they are made.
+pub(crate) struct Session {
+    client: Client,
+    /// Reads and writes; ends with this value, also if the server does not answer.
+    driver: AbortHandle,
+    place: String,
+    /// A pipeline goes out as a whole.
+    sending: Mutex<()>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Opener {
+    /// Reads certificates and keys.
+    ///
+    /// Errors: `invalid_config` that names the file.
+    pub(crate) fn new(config: PostgresConfig) -> Result<Self> {
+        let tls = match config.ssl_mode {
+            SslMode::Disable => None,
+            SslMode::Prefer | SslMode::Require => Some(Tls::new(&config.host, &config.files)?),
+        };
+        Ok(Self { config, tls })
+    }
+
+    pub(crate) fn place(&self) -> String {
+        format!("{}:{}", bracketed(&self.config.host), self.config.port)
+    }
+
+    /// Connects and logs in. A secret that was rotated is read again once.
+    pub(crate) async fn open(
+        &self,
+        heard: Option<mpsc::UnboundedSender<Heard>>,
+    ) -> std::result::Result<Session, Failure> {
+        match self.open_once(heard.clone()).await {
+            Err(refused)
+                if refused.code().starts_with("28")
+                    && self
+                        .config
+                        .password
+                        .as_ref()
+                        .is_some_and(|password| password.read_again(|_| true)) =>
+            {
+                self.open_once(heard).await
+            }
+            other => other,
+        }
+    }
+
+    async fn open_once(
+        &self,
+        heard: Option<mpsc::UnboundedSender<Heard>>,
+    ) -> std::result::Result<Session, Failure> {
+        let place = self.place();
+        let refused = |error: std::io::Error| Failure::Lost {
+            error: Error::new(
+                ErrorKind::BackendUnavailable,
+                format!("cannot connect to PostgreSQL at {place}; is it running, and is this its address?"),
+            )
+            .with_source(error),
+            sent: false,
+        };
+        let stream =
+            TcpStream::connect((self.config.host.as_str(), self.config.port)).await.map_err(refused)?;
+        // A lock is all small messages that somebody waits for.
+        stream.set_nodelay(true).map_err(refused)?;
+        notice_loss(&stream);
+        let mut config = Config::new();
+        config.user(&self.config.user).dbname(&self.config.database).application_name("polylatch");
+        if let Some(password) = &self.config.password {
+            config.password(password.latest().0);
+        }
+        config.ssl_mode(match self.config.ssl_mode {
+            SslMode::Disable => WireMode::Disable,
+            SslMode::Prefer => WireMode::Prefer,
+            SslMode::Require => WireMode::Require,
+        });
+        let (client, driver) = match &self.tls {
+            None => {
+                let (client, connection) =
+                    config.connect_raw(stream, NoTls).await.map_err(|error| self.not_opened(&error))?;
+                (client, tokio::spawn(drive(connection, heard)).abort_handle())
+            }
+            Some(tls) => {
+                let (connector, name) = tls.now();
+                let (client, connection) = config
+                    .connect_raw(stream, Connector(connector, name))
+                    .await
+                    .map_err(|error| self.not_opened(&error))?;
+                (client, tokio::spawn(drive(connection, heard)).abort_handle())
+            }
+        };
+        Ok(Session { client, driver, place, sending: Mutex::new(()) })
+    }
+
+    fn not_opened(&self, error: &tokio_postgres::Error) -> Failure {
+        use std::error::Error as _;
+        let place = self.place();
+        if error.as_db_error().is_some() {
+            return Failure::of(error, &place, false);
+        }
+        let text = with_causes(error);
+        let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+        if text.contains("TLS") || text.contains("tls") {
+            if text.contains("not support") || cause.is_none() {
+                return Failure::from(Error::new(
+                    ErrorKind::BackendRejected,
+                    format!(
+                        "PostgreSQL at {place} offers no TLS; turn ssl on there, or write sslmode=disable where the \
+                         network is trusted"
+                    ),
+                ));
+            }
+            let io = cause.map_or(std::io::ErrorKind::Other, std::io::Error::kind);
+            let inner = cause.and_then(std::io::Error::get_ref).map(ToString::to_string).unwrap_or_default();
+            let again = match cause.and_then(std::io::Error::get_ref) {
+                Some(inner) => match inner.downcast_ref::<tokio_rustls::rustls::Error>() {
+                    Some(tls) => std::io::Error::new(io, tls.clone()),
+                    None => std::io::Error::new(io, inner.to_string()),
+                },
+                None => std::io::Error::new(io, inner),
+            };
+            return Failure::from(tls::refused(again, "PostgreSQL", &place, "postgres", "postgres"));
+        }
+        if text.contains("password") {
+            return Failure::from(Error::new(
+                ErrorKind::InvalidConfig,
+                format!(
+                    "PostgreSQL at {place} asks for a password, and none was given; use password_env= or password_file="
+                ),
+            ));
+        }
+        Failure::of(error, &place, false)
+    }
+}
+
+/// Reads and writes a connection until it ends.
+async fn drive<S, T>(mut connection: Connection<S, T>, heard: Option<mpsc::UnboundedSender<Heard>>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+        if let (AsyncMessage::Notification(message), Some(heard)) = (message, &heard) {
+            let message =
+                Heard { channel: message.channel().to_owned(), payload: message.payload().to_owned() };
+            if heard.send(message).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send + 'a>>;
+
+impl Session {
+    pub(crate) fn is_open(&self) -> bool {
+        !self.client.is_closed() && !self.driver.is_finished()
+    }
+
+    /// Ends the connection; requests on it fail.
+    pub(crate) fn end(&self) {
+        self.driver.abort();
+    }
+
+    /// Sends these statements at once, in this order, and returns their rows. The first failure counts; later
+    /// ones follow from it. `changes`: they may change rows outside of a transaction, or end one.
+    pub(crate) async fn ask(
+        &self,
+        statements: &[Statement],
+        changes: bool,
+    ) -> std::result::Result<Vec<Vec<Cells>>, Failure> {
+        let mut asked: Vec<Answer<'_>> = statements.iter().map(|statement| self.request(statement)).collect();
+        let mut answers: Vec<Option<Result<Vec<Row>, tokio_postgres::Error>>> =
+            statements.iter().map(|_| None).collect();
+        let mut first = true;
+        poll_fn(|context| {
+            // The first poll of a request sends it.
+            let _sending = first.then(|| unpoisoned(&self.sending));
+            first = false;
+            let mut pending = false;
+            for (request, answer) in asked.iter_mut().zip(&mut answers) {
+                if answer.is_none() {
+                    match request.as_mut().poll(context) {
+                        Poll::Ready(result) => *answer = Some(result),
+                        Poll::Pending => pending = true,
+                    }
+                }
+            }
+            if pending { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        answers
+            .into_iter()
+            .flatten()
+            .map(|answer| match answer {
+                Ok(rows) => Ok(rows.iter().map(cells).collect()),
+                Err(error) => Err(Failure::of(&error, &self.place, changes)),
+            })
+            .collect()
+    }
+
+    fn request<'a>(&'a self, statement: &'a Statement) -> Answer<'a> {
+        Box::pin(async move {
+            let params: Vec<(&(dyn ToSql + Sync), Type)> = statement
+                .params
+                .iter()
+                .map(|param| -> (&(dyn ToSql + Sync), Type) {
+                    match param {
+                        Param::Text(text) => (text, Type::TEXT),
+                        Param::OptionalText(text) => (text, Type::TEXT),
+                        Param::Int(value) => (value, Type::INT8),
+                        Param::OptionalInt(value) => (value, Type::INT8),
+                        Param::Texts(texts) => (texts, Type::TEXT_ARRAY),
+                        Param::Ints(values) => (values, Type::INT8_ARRAY),
+                    }
+                })
+                .collect();
+            // Without a name: a pooler may give the next transaction another server connection.
+            self.client.query_typed(&statement.sql, &params).await
+        })
+    }
+}
+
+fn cells(row: &Row) -> Cells {
+    let cell = |at: usize| {
+        if let Ok(value) = row.try_get::<_, Option<i64>>(at) {
+            return value.map_or(Cell::Null, Cell::Int);
+        }
+        match row.try_get::<_, Option<String>>(at) {
+            Ok(Some(text)) => Cell::Text(text),
+            _ => Cell::Null,
+        }
+    };
+    Cells((0..row.len()).map(cell).collect())
+}

@@ -1,0 +1,245 @@
+//! A PostgreSQL server on a free loopback port, with throw-away data that it syncs to disk as usual.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::port::ReservedPort;
+use crate::temp::TempDir;
+use crate::wait::{wait_for, wait_until};
+use crate::{child, proc};
+
+/// A cluster is made in three seconds on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The server refuses to run as root; Debian's `nobody`.
+const NOBODY: u32 = 65534;
+
+/// The role that has to give [`PASSWORD`]; all others are trusted.
+pub const GUARDED: &str = "guarded";
+
+/// The password of [`GUARDED`].
+pub const PASSWORD: &str = "pg-s3cret";
+
+/// A running server, stopped with its value.
+#[derive(Debug)]
+pub struct PostgresServer {
+    dir: TempDir,
+    port: ReservedPort,
+    programs: PathBuf,
+    settings: Vec<String>,
+    process: Mutex<Option<Child>>,
+}
+
+impl PostgresServer {
+    /// Starts a server with the usual settings.
+    #[track_caller]
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// Starts a server with settings such as `max_connections=20`.
+    #[track_caller]
+    pub fn with(settings: &[&str]) -> Self {
+        let server = Self {
+            dir: TempDir::new(),
+            port: ReservedPort::new().expect("a free port"),
+            programs: programs(),
+            settings: settings.iter().map(|setting| (*setting).to_owned()).collect(),
+            process: Mutex::new(None),
+        };
+        if is_root() {
+            chown(server.dir.path(), Some(NOBODY), Some(NOBODY)).expect("the folder is ours");
+        }
+        let made = server
+            .command("initdb")
+            .args(["-A", "trust", "-U", "postgres", "--no-sync", "--no-locale", "-E", "UTF8", "-D"])
+            .arg(server.data())
+            .output()
+            .expect("initdb can be started");
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let access = format!(
+            "host all {GUARDED} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\nlocal all all trust\n"
+        );
+        fs::write(server.data().join("pg_hba.conf"), access).expect("the folder is ours");
+        server.start_again();
+        server.sql(&format!("CREATE ROLE {GUARDED} LOGIN PASSWORD '{PASSWORD}'"));
+        server
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// The URL of the superuser's database, without options.
+    pub fn url(&self) -> String {
+        self.url_of("postgres")
+    }
+
+    /// The same for another role.
+    pub fn url_of(&self, role: &str) -> String {
+        format!("postgres://{role}@127.0.0.1:{}/postgres", self.port())
+    }
+
+    /// Runs SQL as the superuser; returns rows as lines, columns separated by `|`.
+    #[track_caller]
+    pub fn sql(&self, sql: &str) -> String {
+        self.try_sql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// The same, or what the server says against it.
+    pub fn try_sql(&self, sql: &str) -> Result<String, String> {
+        let done = Command::new(self.programs.join("psql"))
+            .args([
+                "-X",
+                "-A",
+                "-t",
+                "-q",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-h",
+                "127.0.0.1",
+                "-U",
+                "postgres",
+                "-p",
+            ])
+            .args([&self.port().to_string(), "-d", "postgres", "-c", sql])
+            .output()
+            .map_err(|error| error.to_string())?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+    }
+
+    /// What the server has logged since it was started.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    /// Ends the connections of clients that call themselves Polylatch; returns how many.
+    pub fn terminate_clients(&self) -> usize {
+        let ended = self.sql(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'polylatch'",
+        );
+        ended.parse().expect("a number")
+    }
+
+    /// Kills all of its processes (SIGKILL), as a power failure would end them.
+    pub fn kill(&self) {
+        let mut slot = self.slot();
+        let Some(server) = slot.as_mut() else { return };
+        let children = children_of(server.id());
+        let _ = server.kill();
+        children.iter().for_each(|pid| proc::kill(*pid));
+        let _ = server.wait();
+        *slot = None;
+        drop(slot);
+        wait_until("the processes of PostgreSQL to end", PATIENCE, || {
+            !children.iter().any(|pid| proc::exists(*pid))
+        });
+    }
+
+    /// Stops all of its processes where they stand (SIGSTOP).
+    pub fn pause(&self) {
+        self.each(proc::pause);
+    }
+
+    /// Lets them go on.
+    pub fn resume(&self) {
+        self.each(proc::resume);
+    }
+
+    fn each(&self, act: fn(u32)) {
+        if let Some(server) = self.slot().as_ref() {
+            act(server.id());
+            children_of(server.id()).into_iter().for_each(act);
+        }
+    }
+
+    /// Starts a killed server with the data that it left.
+    #[track_caller]
+    pub fn start_again(&self) {
+        let port = self.port().to_string();
+        let mut command = self.command("postgres");
+        command.arg("-D").arg(self.data()).arg("-k").arg(self.dir.path()).args(["-p", &port]);
+        command.args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=300"]);
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
+        let log = fs::File::create(self.dir.join("log")).expect("the folder is ours");
+        command.stdout(Stdio::null()).stderr(log);
+        let server = child::spawn(command).expect("postgres can be started");
+        *self.slot() = Some(server);
+        wait_for("PostgreSQL to answer", PATIENCE, || {
+            if let Some(ended) = self.slot().as_mut().and_then(|server| server.try_wait().ok().flatten()) {
+                let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+                panic!("postgres ended ({ended}): {log}");
+            }
+            self.try_sql("SELECT 1").ok()
+        });
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.programs.join(program));
+        // The library's search for a home would look at root's.
+        command.current_dir(self.dir.path());
+        if is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Child>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The programs that `POLYLATCH_TEST_POSTGRES` names a folder of, or Debian's newest.
+fn programs() -> PathBuf {
+    if let Some(named) = std::env::var_os("POLYLATCH_TEST_POSTGRES").filter(|named| !named.is_empty()) {
+        return PathBuf::from(named);
+    }
+    let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .filter(|(_, folder)| folder.join("postgres").is_file())
+        .collect();
+    found.sort();
+    let Some((_, folder)) = found.pop() else {
+        panic!(
+            "there is no PostgreSQL below /usr/lib/postgresql; install it, or name its programs' folder with POLYLATCH_TEST_POSTGRES"
+        )
+    };
+    folder
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| parent_of(*pid) == Some(parent)).collect()
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
+    // Behind the name, which may have spaces: state and parent.
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
