@@ -9,9 +9,9 @@ use super::paint::{Paint, stderr_columns, wrap};
 use super::store::{Failure, Store, json, print_line};
 use super::{BreakArgs, exit};
 use host::{ThisHost, who_am_i};
-use model::findings::{Beat, Evidence};
 use model::health;
 use model::text::{count, harmless, name_argument, span};
+use model::{Beat, Evidence};
 
 pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u8, Failure> {
     let store = Store::open(url, None).await?;

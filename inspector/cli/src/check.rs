@@ -13,7 +13,7 @@ use super::settled::settle;
 use super::store::{Failure, JSON_VERSION, Store, json, print_line};
 use host::duration::parse_duration;
 use host::poll::ViewerClock;
-use model::findings::Next;
+use model::Next;
 use model::text::{count, harmless, span};
 use model::{ConnectionId, Fleet, Row, Rule, Severity};
 

@@ -6,8 +6,8 @@ use super::LsArgs;
 use super::paint::{Cell, Column, Paint, colour_of, colour_of_severity, table, wrap};
 use super::store::{Failure, Store, print_json, print_line};
 use host::ThisHost;
+use model::Evidence;
 use model::copy::show_command;
-use model::findings::Evidence;
 use model::text::{bar, clock_time, count, harmless, short_span};
 use model::{Finding, Picture, Row, Rule, Severity, health, picture_by};
 

@@ -10,7 +10,7 @@ use polylatch::inspect::{Query, Snapshot, changes};
 use super::store::{Failure, Store};
 use host::ThisHost;
 use host::poll::ViewerClock;
-use model::findings::Evidence;
+use model::Evidence;
 use model::{
     Connection, ConnectionId, Environment, Fleet, Report, Rule, Sample, Severity, Sight, Update, findings,
 };

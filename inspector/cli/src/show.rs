@@ -8,8 +8,8 @@ use super::store::{Failure, Store, print_json, print_line};
 use super::{ShowArgs, exit};
 use host::ThisHost;
 use model::copy::is_foreign_key;
-use model::findings::{Beat, Evidence, Finding, Next};
 use model::text::{bar, clock_time, count, harmless, span};
+use model::{Beat, Evidence, Finding, Next};
 use model::{HostFacts, Process, picture_by, sharing};
 
 /// Width of the left column.

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::exit;
 use super::paint::say;
+use model::Evidence;
 use model::export::harmless_json;
-use model::findings::Evidence;
 use model::graph::has_rings;
 use model::text::{harmless, shell_word};
 use model::{Finding, HostFacts, LockState, Picture, sharing};

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::filter::Filter;
-use super::findings::Severity;
 use super::fleet::{Fleet, RowRef};
 use super::rows::{LockState, Row, RowKey};
 use super::store::Phase;
 use super::text::{count, harmless, span};
+use super::verdict::Severity;
 
 /// What an alert watches for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use polylatch::inspect::LockView;
 
 use super::connection::Connection;
-use super::findings::Next;
+use super::finding::Next;
 use super::fleet::Fleet;
 use super::rows::RowKey;
 use super::text::{break_command, harmless, name_argument, shell_word};

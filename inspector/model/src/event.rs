@@ -44,8 +44,8 @@ mod tests {
     use polylatch::FencingToken;
 
     use super::*;
+    use crate::Evidence;
     use crate::NoHostFacts;
-    use crate::findings::Evidence;
 
     #[test]
     fn an_event_is_one_harmless_line() {

@@ -2,14 +2,22 @@
 
 use polylatch::inspect::{HolderView, LockView};
 
-use super::findings::{Beat, Evidence, Finding, Next, Rule, Session, Severity};
+use super::beat::{Beat, Session};
+use super::evidence::Evidence;
+use super::finding::{Finding, Next};
 use super::graph::Cycle;
 use super::history::LockHistory;
-use super::rows::Verdict;
+use super::judge::judge;
 use super::signs::SIGN_EVERY_MS;
 use super::text::{break_command, count, harmless, span};
+use super::verdict::{Rule, Severity, Verdict};
 use super::votes::{self, Camp};
 use super::{health, sharing};
+
+/// Explains one lock, the most severe finding first. There is always at least one.
+pub fn findings(lock: &LockView, evidence: &Evidence<'_>) -> Vec<Finding> {
+    judge(lock, evidence, None).into_iter().map(|verdict| explain(lock, verdict, evidence, None)).collect()
+}
 
 /// Puts a verdict on a lock into words.
 pub(super) fn explain(
@@ -404,3 +412,7 @@ fn nothing_wrong(lock: &LockView, evidence: &Evidence<'_>) -> String {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "explain_tests.rs"]
+mod tests;

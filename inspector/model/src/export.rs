@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::connection::ConnectionId;
 use super::copy::commands;
-use super::findings::{Finding, Next};
+use super::finding::{Finding, Next};
 use super::fleet::{Fleet, RowRef};
 use super::rows::LockState;
 use super::text::{clock_time, harmless, is_treacherous, span};

@@ -6,8 +6,8 @@
 use std::fmt;
 
 use super::connection::ConnectionId;
-use super::findings::Severity;
 use super::rows::{LockState, Row};
+use super::verdict::Severity;
 
 /// A filter, ready to be asked. The empty one lets everything through.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -2,21 +2,21 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 
 use polylatch::inspect::{ClientView, LockView, Snapshot};
 use polylatch::{ClientId, FencingToken};
 
 use super::connection::{Connection, ConnectionId};
+use super::evidence::Evidence;
 use super::explain::explain;
-use super::findings::{Evidence, Finding, Next, Rule, Severity};
+use super::finding::{Finding, Next};
 use super::graph::{Cycle, Reading, cycles, lasting};
 use super::history::{Limits, LockHistory, Logged};
 use super::report::{Report, Update};
 use super::rows::{LockState, Row, RowKey, Summary};
-use super::sight::Sight;
-use super::store::{Phase, Store};
+use super::store::{Facts, Phase, Store};
 use super::text::{clock_time, harmless, span};
+use super::verdict::{Rule, Severity};
 use super::wait_for::Graph;
 use super::{Process, health};
 
@@ -88,8 +88,8 @@ impl Fleet {
     /// Adds a connection, or changes what is known of it.
     pub fn connect(&mut self, connection: Connection) {
         self.version += 1;
-        match self.stores.iter_mut().find(|store| store.connection.id == connection.id) {
-            Some(store) => store.connection = connection,
+        match self.stores.iter_mut().find(|store| store.facts.connection.id == connection.id) {
+            Some(store) => store.facts.connection = connection,
             None => self.stores.push(Store::new(connection)),
         }
     }
@@ -97,13 +97,14 @@ impl Fleet {
     /// Forgets a connection.
     pub fn disconnect(&mut self, id: &ConnectionId) {
         self.version += 1;
-        self.stores.retain(|store| store.connection.id != *id);
+        self.stores.retain(|store| store.facts.connection.id != *id);
         self.rings = self.find_rings();
     }
 
     /// Takes news. Those of a connection that is not known are dropped.
     pub fn ingest(&mut self, update: Update) {
-        let Some(at) = self.stores.iter().position(|store| store.connection.id == update.connection) else {
+        let Some(at) = self.stores.iter().position(|store| store.facts.connection.id == update.connection)
+        else {
             return;
         };
         self.version += 1;
@@ -111,7 +112,7 @@ impl Fleet {
         match update.report {
             Report::Failed { message, retry_in_ms } => self.stores[at].fail(now_ms, &message, retry_in_ms),
             Report::Seen(sample) => {
-                let before = self.stores[at].snapshot.clone();
+                let before = self.stores[at].facts.snapshot.clone();
                 self.stores[at].take(now_ms, sample, &self.limits);
                 let rings = self.find_rings();
                 // Locks elsewhere are judged anew only if a ring through them came or went.
@@ -126,12 +127,12 @@ impl Fleet {
                     of(&self.rings) != of(&rings)
                 };
                 let others: Vec<usize> = (0..self.stores.len())
-                    .filter(|other| *other != at && changed(&self.stores[*other].connection.id))
+                    .filter(|other| *other != at && changed(&self.stores[*other].facts.connection.id))
                     .collect();
                 self.rings = rings;
                 self.judge(at, before.as_deref());
                 for other in others {
-                    let same = self.stores[other].snapshot.clone();
+                    let same = self.stores[other].facts.snapshot.clone();
                     self.judge(other, same.as_deref());
                 }
             }
@@ -157,38 +158,31 @@ impl Fleet {
 
     fn readings(&self) -> Vec<Reading<'_>> {
         let read = self.stores.iter().filter_map(|store| {
-            let snapshot = store.snapshot.as_deref()?;
-            Some(Reading { connection: &store.connection.id, snapshot, facts: &*store.sight })
+            let snapshot = store.facts.snapshot.as_deref()?;
+            Some(Reading { connection: &store.facts.connection.id, snapshot, facts: &*store.facts.sight })
         });
         read.collect()
     }
 
+    /// Judges one connection by what is known of all.
     fn judge(&mut self, at: usize, before: Option<&Snapshot>) {
-        // The store is changed while its evidence, and that of the others, is looked at.
-        let stand_in = Store::new(self.stores[at].connection.clone());
-        let mut store = std::mem::replace(&mut self.stores[at], stand_in);
-        (self.stores[at].snapshot, self.stores[at].signs) =
-            (store.snapshot.clone(), Arc::clone(&store.signs));
-        let sight = Arc::clone(&store.sight);
-        store.judge(before, &self.evidence(at, &sight));
-        self.stores[at] = store;
+        let mut known = Vec::with_capacity(self.stores.len());
+        let mut judged = None;
+        for (place, store) in self.stores.iter_mut().enumerate() {
+            let Store { facts, verdicts } = store;
+            known.push(&*facts);
+            if place == at {
+                judged = Some(verdicts);
+            }
+        }
+        if let Some(verdicts) = judged {
+            verdicts.judge(known[at], before, &evidence(&known, at, &self.rings));
+        }
     }
 
-    /// What the locks of one connection are judged by: the clients of all.
-    fn evidence<'a>(&'a self, at: usize, sight: &'a Sight) -> Evidence<'a> {
-        let known = self.stores.iter().filter_map(|store| store.snapshot.as_ref());
-        let clients =
-            known.flat_map(|snapshot| &snapshot.clients).map(|client| (&client.id, client)).collect();
-        let commands = self
-            .stores
-            .iter()
-            .map(|store| (Cow::Borrowed(&store.connection.id), store.connection.command.as_str()))
-            .collect();
-        let connection = Cow::Borrowed(&self.stores[at].connection.id);
-        let rings = Cow::Borrowed(&*self.rings);
-        Evidence::among(connection, commands, clients, sight, rings)
-            .with_signs(&self.stores[at].signs)
-            .of_store(self.stores[at].snapshot.as_deref())
+    fn evidence(&self, at: usize) -> Evidence<'_> {
+        let known: Vec<&Facts> = self.stores.iter().map(|store| &store.facts).collect();
+        evidence(&known, at, &self.rings)
     }
 
     /// Changes whenever something else than the passing of time has changed.
@@ -203,7 +197,7 @@ impl Fleet {
 
     /// Returns a connection.
     pub fn store(&self, id: &ConnectionId) -> Option<&Store> {
-        self.stores.iter().find(|store| store.connection.id == *id)
+        self.stores.iter().find(|store| store.facts.connection.id == *id)
     }
 
     /// Returns the places of all rows, by connection and name, those of locks that just went last.
@@ -212,7 +206,7 @@ impl Fleet {
     }
 
     pub(super) fn row_refs_of(&self, store: usize) -> impl Iterator<Item = RowRef> + use<> {
-        let rows = self.stores[store].rows.len() + self.stores[store].gone.len();
+        let rows = self.stores[store].verdicts.rows.len() + self.stores[store].verdicts.gone.len();
         (0..rows).map(move |row| RowRef { store: store as u32, row: row as u32 })
     }
 
@@ -220,16 +214,16 @@ impl Fleet {
     pub fn at(&self, place: RowRef) -> &Row {
         let store = &self.stores[place.store as usize];
         let row = place.row as usize;
-        store.rows.get(row).unwrap_or_else(|| &store.gone[row - store.rows.len()])
+        store.verdicts.rows.get(row).unwrap_or_else(|| &store.verdicts.gone[row - store.verdicts.rows.len()])
     }
 
     /// Finds a lock's row.
     pub fn find(&self, key: &RowKey) -> Option<RowRef> {
-        let at = self.stores.iter().position(|store| store.connection.id == key.connection)?;
+        let at = self.stores.iter().position(|store| store.facts.connection.id == key.connection)?;
         let store = &self.stores[at];
         let gone = || {
-            let place = store.gone.iter().position(|row| row.key.lock == key.lock)?;
-            Some(store.rows.len() + place)
+            let place = store.verdicts.gone.iter().position(|row| row.key.lock == key.lock)?;
+            Some(store.verdicts.rows.len() + place)
         };
         let row = store.place(&key.lock).or_else(gone)?;
         Some(RowRef { store: at as u32, row: row as u32 })
@@ -297,13 +291,13 @@ impl Fleet {
 
     fn evidence_of(&self, place: RowRef) -> Evidence<'_> {
         let at = place.store as usize;
-        self.evidence(at, &self.stores[at].sight)
+        self.evidence(at)
     }
 
     fn explain_with(&self, place: RowRef, evidence: &Evidence<'_>) -> Vec<Finding> {
         let store = &self.stores[place.store as usize];
         let row = self.at(place);
-        let lock = store.snapshot.as_ref().and_then(|snapshot| snapshot.locks.get(place.row as usize));
+        let lock = store.facts.snapshot.as_ref().and_then(|snapshot| snapshot.locks.get(place.row as usize));
         let Some(lock) = lock.filter(|lock| *lock.name == *row.key.lock) else { return Vec::new() };
         let past = store.history(&row.key.lock);
         row.verdicts.iter().map(|verdict| explain(lock, *verdict, evidence, past)).collect()
@@ -322,9 +316,9 @@ impl Fleet {
             // The connection tells what all of its locks have in common.
             let of_store = |row: &Row| matches!(row.rule(), Rule::WritesRefused | Rule::NoQuorum);
             let attention = |row: &Row| row.severity() >= Severity::Warning && !of_store(row);
-            let mut rows = store.rows.iter().enumerate().filter(|(_, row)| attention(row));
+            let mut rows = store.verdicts.rows.iter().enumerate().filter(|(_, row)| attention(row));
             let Some(first) = rows.next() else { continue };
-            let evidence = self.evidence(at, &store.sight);
+            let evidence = self.evidence(at);
             for (row, shown) in std::iter::once(first).chain(rows) {
                 let place = RowRef { store: at as u32, row: row as u32 };
                 let Some(finding) = self.explain_with(place, &evidence).into_iter().next() else { continue };
@@ -354,8 +348,8 @@ impl Fleet {
     pub fn clients(&self) -> Vec<ClientRow> {
         let mut found = Vec::new();
         for (at, store) in self.stores.iter().enumerate() {
-            let Some(snapshot) = &store.snapshot else { continue };
-            let evidence = self.evidence(at, &store.sight);
+            let Some(snapshot) = &store.facts.snapshot else { continue };
+            let evidence = self.evidence(at);
             let mut places: HashMap<&ClientId, usize> = HashMap::new();
             let mut of = |found: &mut Vec<ClientRow>, id| {
                 *places.entry(id).or_insert_with(|| {
@@ -366,7 +360,7 @@ impl Fleet {
             for client in &snapshot.clients {
                 of(&mut found, &client.id);
             }
-            for (lock, row) in snapshot.locks.iter().zip(&store.rows) {
+            for (lock, row) in snapshot.locks.iter().zip(&store.verdicts.rows) {
                 for holder in &lock.holders {
                     let Some(id) = &holder.client else { continue };
                     let place = of(&mut found, id);
@@ -389,7 +383,7 @@ impl Fleet {
         if self.stores.is_empty() {
             return Graph::default();
         }
-        Graph::of(&self.readings(), &self.rings, &self.evidence(0, &self.stores[0].sight))
+        Graph::of(&self.readings(), &self.rings, &self.evidence(0))
     }
 
     /// Counts the rows as they are shown at `now_ms`.
@@ -397,7 +391,7 @@ impl Fleet {
         let mut summary = Summary::default();
         for store in &self.stores {
             let fresh = store.is_fresh(now_ms);
-            for row in &store.rows {
+            for row in &store.verdicts.rows {
                 summary.count(row, if fresh { row.state } else { LockState::Unknown });
             }
         }
@@ -405,12 +399,27 @@ impl Fleet {
     }
 }
 
+/// What the locks of one connection are judged by: the clients of all.
+fn evidence<'a>(known: &[&'a Facts], at: usize, rings: &'a [Cycle]) -> Evidence<'a> {
+    let snapshots = known.iter().filter_map(|facts| facts.snapshot.as_ref());
+    let clients =
+        snapshots.flat_map(|snapshot| &snapshot.clients).map(|client| (&client.id, client)).collect();
+    let commands = known
+        .iter()
+        .map(|facts| (Cow::Borrowed(&facts.connection.id), facts.connection.command.as_str()))
+        .collect();
+    let own = known[at];
+    Evidence::among(Cow::Borrowed(&own.connection.id), commands, clients, &*own.sight, Cow::Borrowed(rings))
+        .with_signs(&own.signs)
+        .of_store(own.snapshot.as_deref())
+}
+
 fn client_row(store: &Store, id: &ClientId, evidence: &Evidence<'_>) -> ClientRow {
     let (host, pid) = evidence.place(id);
     let said = evidence.client(id);
     let text = |of: fn(&ClientView) -> &String| said.map(|client| harmless(of(client))).unwrap_or_default();
     ClientRow {
-        connection: store.connection.id.clone(),
+        connection: store.facts.connection.id.clone(),
         id: id.clone(),
         host,
         pid,
@@ -426,7 +435,7 @@ fn client_row(store: &Store, id: &ClientId, evidence: &Evidence<'_>) -> ClientRo
 
 /// What is found about a connection itself.
 fn about_connection(store: &Store, now_ms: u64) -> Vec<Attention> {
-    let key = || RowKey { connection: store.connection.id.clone(), lock: "".into() };
+    let key = || RowKey { connection: store.facts.connection.id.clone(), lock: "".into() };
     let mut found = Vec::new();
     if let Phase::Lost { since_ms, failing_since_ms, why, retry_at_ms } = store.phase(now_ms)
         && now_ms.saturating_sub(failing_since_ms) >= Rule::Backend.stands_for_ms()
@@ -443,29 +452,30 @@ fn about_connection(store: &Store, now_ms: u64) -> Vec<Attention> {
             rule: Rule::Backend,
             severity: Severity::Problem,
             sentence: format!("{known}: {why}. {retry}"),
-            next: vec![Next::Run(format!("{} doctor", store.connection.command))],
+            next: vec![Next::Run(format!("{} doctor", store.facts.connection.command))],
         };
         found.push(Attention { key: key(), since_ms: failing_since_ms, finding });
     }
     if let Phase::Unfit { .. } = store.phase(now_ms)
-        && let Some(snapshot) = &store.snapshot
+        && let Some(snapshot) = &store.facts.snapshot
         && let Some(trouble) = snapshot.trouble()
     {
         let silent: Vec<&str> = snapshot.silent_nodes().collect();
-        let (sentence, next) = health::explain(trouble, &silent, &store.connection.command);
+        let (sentence, next) = health::explain(trouble, &silent, &store.facts.connection.command);
         let finding = Finding { rule: health::rule(trouble), severity: Severity::Problem, sentence, next };
         found.push(Attention { key: key(), since_ms: store.unfit_since_ms(), finding });
-    } else if let Some(down) = store.snapshot.as_deref().and_then(health::nodes_down)
+    } else if let Some(down) = store.facts.snapshot.as_deref().and_then(health::nodes_down)
         && store.is_fresh(now_ms)
-        && now_ms.saturating_sub(store.unfit_since_ms()) >= Rule::NodeDown.stands_for_ms()
+        && let Some(since_ms) = store.down_since_ms()
+        && now_ms.saturating_sub(since_ms) >= Rule::NodeDown.stands_for_ms()
     {
         let finding = Finding {
             rule: Rule::NodeDown,
             severity: health::NODE_DOWN,
             sentence: format!("{down}. A majority works."),
-            next: vec![Next::Run(format!("{} doctor", store.connection.command))],
+            next: vec![Next::Run(format!("{} doctor", store.facts.connection.command))],
         };
-        found.push(Attention { key: key(), since_ms: store.unfit_since_ms(), finding });
+        found.push(Attention { key: key(), since_ms, finding });
     }
     if let Some((since_ms, ahead_ms)) = store.clock_is_off(CLOCK_OFF_MS)
         && now_ms.saturating_sub(since_ms) >= Rule::Clock.stands_for_ms()

@@ -3,8 +3,10 @@
 
 use polylatch::inspect::{LockView, Snapshot, Trouble, TroubleKind};
 
-use super::findings::{Evidence, Next, Rule, Severity};
+use super::evidence::Evidence;
+use super::finding::Next;
 use super::text::{count, harmless, span};
+use super::verdict::{Rule, Severity};
 use super::votes;
 
 /// Returns the rule for what keeps a whole store from working.

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use polylatch::ClientId;
 use polylatch::inspect::{Event, EventKind, HolderView, LockView, WaiterView};
 
-use super::findings::{Beat, PASSED_OVER};
+use super::beat::Beat;
+
+/// A waiter is starved when this many that came later got the lock.
+const PASSED_OVER: u32 = 5;
 
 /// So many finished holds make a usual one.
 const USUAL_FROM: usize = 8;

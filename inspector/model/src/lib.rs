@@ -10,20 +10,23 @@
 //! back) and each store's own (`taken_at_ms`, histories, events).
 
 pub mod alert;
+pub mod beat;
 pub mod connection;
 pub mod copy;
 mod delta;
 pub mod event;
+pub mod evidence;
 mod explain;
 pub mod export;
 pub mod filter;
-pub mod findings;
+pub mod finding;
 #[doc(hidden)]
 pub mod fixture;
 pub mod fleet;
 pub mod graph;
 pub mod health;
 pub mod history;
+mod judge;
 pub mod link;
 pub mod order;
 mod parties;
@@ -37,6 +40,7 @@ pub mod sight;
 mod signs;
 pub mod store;
 pub mod text;
+pub mod verdict;
 pub mod view;
 pub mod votes;
 pub mod wait_for;
@@ -45,9 +49,12 @@ use polylatch::inspect::ClientView;
 use serde::{Deserialize, Serialize};
 
 pub use alert::{Alarms, Alert, AlertRule};
+pub use beat::Beat;
 pub use connection::{Connection, ConnectionId, Environment};
+pub use evidence::Evidence;
+pub use explain::findings;
 pub use filter::{Filter, FilterError};
-pub use findings::{Finding, Rule, Severity, findings};
+pub use finding::{Finding, Next};
 pub use fleet::{Fleet, RowRef};
 pub use graph::{Cycle, Wait};
 pub use order::{BreakOrder, BreakResult};
@@ -55,6 +62,7 @@ pub use report::{Report, Sample, Update};
 pub use rows::{LockState, Mark, Picture, Row, RowKey, Summary, picture, picture_by};
 pub use sight::Sight;
 pub use store::{Cost, Phase, Store};
+pub use verdict::{Rule, Severity, Verdict};
 pub use view::View;
 pub use wait_for::Graph;
 

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use polylatch::inspect::EventKind;
 
-use super::findings::Rule;
 use super::fleet::Fleet;
 use super::history::Limits;
 use super::recording::{Decoder, Entry, Recording};
 use super::report::{Report, Update};
 use super::rows::RowKey;
 use super::text::harmless;
+use super::verdict::Rule;
 
 /// Places from which going back starts; each is a whole fleet, so there are few.
 const CHECKPOINTS: usize = 8;

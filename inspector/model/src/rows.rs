@@ -6,8 +6,13 @@ use std::sync::Arc;
 use polylatch::inspect::Snapshot;
 use serde::Serialize;
 
+use super::beat::Beat;
 use super::connection::ConnectionId;
-use super::findings::{Beat, Evidence, Finding, Rule, Severity, findings, judge};
+use super::evidence::Evidence;
+use super::explain::findings;
+use super::finding::Finding;
+use super::judge::{judge, speaker};
+use super::verdict::{Rule, Severity, Verdict};
 use super::{HostFacts, sharing, text};
 
 /// What a lock is, in one word.
@@ -179,17 +184,6 @@ pub struct RowKey {
     pub connection: ConnectionId,
     /// The lock's name as the store has it; not harmless.
     pub lock: Arc<str>,
-}
-
-/// What a rule says of a lock, without words: made for every lock at every reading, so it is cheap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Verdict {
-    /// Which rule.
-    pub rule: Rule,
-    /// How much it matters.
-    pub severity: Severity,
-    /// The holder it is about, by its place; `None` if it is about the lock or its line.
-    pub holder: Option<usize>,
 }
 
 /// One lock, ready to show. Ages are as of the reading; the methods tell them as of now.
@@ -394,7 +388,7 @@ pub(super) fn row(
 ) -> Row {
     let lock = &snapshot.locks[index];
     let live = || lock.waiters.iter().filter(|waiter| !waiter.silent);
-    let holder = sharing::speaker(lock, evidence);
+    let holder = speaker(lock, evidence);
     let client = holder.and_then(|holder| holder.client.as_ref());
     let place = match (holder, client) {
         (None, _) => String::new(),

@@ -2,7 +2,6 @@
 
 use polylatch::inspect::{HolderView, LockView, WaiterView};
 
-use super::findings::{Evidence, about_holder};
 use super::text::count;
 
 /// Returns `read`, `write`, or `3/5` for permits; empty for a lock of one holder.
@@ -59,16 +58,6 @@ pub(super) fn has_room(lock: &LockView, waiter: &WaiterView) -> bool {
         ("permits", Some(capacity)) => taken(lock) + u64::from(waiter.permits) <= u64::from(capacity),
         _ => false,
     }
-}
-
-/// Returns the holder that stands for all where there is room for one: the first of those whose state
-/// is the worst.
-pub(super) fn speaker<'l>(lock: &'l LockView, evidence: &Evidence<'_>) -> Option<&'l HolderView> {
-    if lock.holders.len() < 2 {
-        return lock.holders.first();
-    }
-    let severity = |holder| about_holder(lock, holder, evidence).map(|(_, severity)| severity);
-    lock.holders.iter().rev().max_by_key(|holder| severity(holder))
 }
 
 fn taken(lock: &LockView) -> u64 {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use polylatch::ClientId;
 use polylatch::inspect::{ClientView, HolderView, Snapshot};
 
-use super::findings::Session;
+use super::beat::Session;
 
 /// How often a client with a session says who it is, as long as it holds or waits.
 pub(super) const SIGN_EVERY_MS: u64 = 15_000;

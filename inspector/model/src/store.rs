@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use polylatch::inspect::{Event, HolderView, LockView, Snapshot, WaiterView};
 
+use super::beat::Beat;
 use super::connection::Connection;
-use super::findings::{Beat, Evidence, Rule, Severity, judge};
+use super::evidence::Evidence;
 use super::health;
 use super::history::{Gap, Limits, LockHistory, Logged, Step, push};
+use super::judge::judge;
 use super::report::Sample;
-use super::rows::{Row, RowKey, Verdict, row};
+use super::rows::{Row, RowKey, row};
 use super::sight::Sight;
 use super::signs::Signs;
 use super::text::harmless;
+use super::verdict::{Rule, Severity, Verdict};
 
 /// How long the row of a lock that went is still shown.
 const GONE_FOR_MS: u64 = 3_000;
@@ -89,71 +92,85 @@ struct Taken {
 #[derive(Debug, Clone, Copy)]
 struct Standing {
     since_ms: u64,
-    look: u64,
+    number: u64,
 }
 
-/// One connection.
+/// One connection: what is known, and what follows from it. Apart, so that one connection can be judged by what is
+/// known of all.
 #[derive(Debug, Clone)]
 pub struct Store {
+    pub(super) facts: Facts,
+    pub(super) verdicts: Verdicts,
+}
+
+/// What came in, and what is remembered of it.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
     pub(super) connection: Connection,
     pub(super) snapshot: Option<Arc<Snapshot>>,
     pub(super) sight: Arc<Sight>,
     pub(super) signs: Arc<Signs>,
-    pub(super) rows: Vec<Row>,
-    pub(super) gone: Vec<Row>,
-    /// Place of each lock among the rows.
-    places: HashMap<Arc<str>, u32>,
     histories: HashMap<Arc<str>, LockHistory>,
     /// Locks that nobody holds or waits for, in the order in which they became so.
     quiet: VecDeque<Arc<str>>,
     events: VecDeque<Logged>,
     numbered: u64,
     gaps: VecDeque<Gap>,
-    standing: HashMap<(Arc<str>, Rule), Standing>,
-    look: u64,
+    /// Counts the snapshots.
+    number: u64,
     sampled_at_ms: u64,
     every_ms: u64,
     failure: Option<Failure>,
-    /// Since when nodes, or all of it, have not worked.
+    /// Since when all of it has not worked.
     unfit_since_ms: Option<u64>,
+    /// Nodes that are of no use, and since when, on the viewer's clock. Of several that are late in turn none is down.
+    down: Vec<(String, u64)>,
     readings: VecDeque<Taken>,
+}
+
+/// What the locks of the latest snapshot are, and since when.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Verdicts {
+    pub(super) rows: Vec<Row>,
+    pub(super) gone: Vec<Row>,
+    /// Place of each lock among the rows.
+    places: HashMap<Arc<str>, u32>,
+    standing: HashMap<(Arc<str>, Rule), Standing>,
 }
 
 impl Store {
     /// Makes a connection that was never read.
     pub fn new(connection: Connection) -> Self {
-        Self {
+        let facts = Facts {
             connection,
             snapshot: None,
             sight: Arc::default(),
             signs: Arc::default(),
-            rows: Vec::new(),
-            gone: Vec::new(),
-            places: HashMap::new(),
             histories: HashMap::new(),
             quiet: VecDeque::new(),
             events: VecDeque::new(),
             numbered: 0,
             gaps: VecDeque::new(),
-            standing: HashMap::new(),
-            look: 0,
+            number: 0,
             sampled_at_ms: 0,
             every_ms: 0,
             failure: None,
             unfit_since_ms: None,
+            down: Vec::new(),
             readings: VecDeque::new(),
-        }
+        };
+        Self { facts, verdicts: Verdicts::default() }
     }
 
     /// Returns what it is.
     pub fn connection(&self) -> &Connection {
-        &self.connection
+        &self.facts.connection
     }
 
     /// Returns how fresh it is.
     pub fn phase(&self, now_ms: u64) -> Phase {
-        let since_ms = self.snapshot.is_some().then_some(self.sampled_at_ms);
-        if let Some(failure) = &self.failure {
+        let since_ms = self.facts.snapshot.is_some().then_some(self.facts.sampled_at_ms);
+        if let Some(failure) = &self.facts.failure {
             return Phase::Lost {
                 since_ms,
                 failing_since_ms: failure.since_ms,
@@ -163,8 +180,8 @@ impl Store {
         }
         match since_ms {
             None => Phase::Connecting,
-            Some(since_ms) if self.is_late(now_ms) => Phase::Late { since_ms },
-            Some(_) => match self.snapshot.as_ref().and_then(|snapshot| snapshot.trouble()) {
+            Some(since_ms) if self.facts.is_late(now_ms) => Phase::Late { since_ms },
+            Some(_) => match self.facts.snapshot.as_ref().and_then(|snapshot| snapshot.trouble()) {
                 Some(trouble) => Phase::Unfit { word: health::word(trouble), why: harmless(&trouble.detail) },
                 None => Phase::Live,
             },
@@ -173,63 +190,59 @@ impl Store {
 
     /// Says whether its rows may be shown as the present.
     pub fn is_fresh(&self, now_ms: u64) -> bool {
-        self.failure.is_none() && self.snapshot.is_some() && !self.is_late(now_ms)
-    }
-
-    fn is_late(&self, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.sampled_at_ms) > self.every_ms + PATIENCE_MS
+        self.facts.failure.is_none() && self.facts.snapshot.is_some() && !self.facts.is_late(now_ms)
     }
 
     /// Returns the latest reading.
     pub fn snapshot(&self) -> Option<&Arc<Snapshot>> {
-        self.snapshot.as_ref()
+        self.facts.snapshot.as_ref()
     }
 
     /// Returns when the latest good reading came, on the viewer's clock.
     pub fn sampled_at_ms(&self) -> Option<u64> {
-        self.snapshot.as_ref().map(|_| self.sampled_at_ms)
+        self.facts.snapshot.as_ref().map(|_| self.facts.sampled_at_ms)
     }
 
     /// Returns one row per lock of the latest reading, in its order.
     pub fn rows(&self) -> &[Row] {
-        &self.rows
+        &self.verdicts.rows
     }
 
     /// Returns rows of locks that were there a moment ago.
     pub fn gone(&self) -> &[Row] {
-        &self.gone
+        &self.verdicts.gone
     }
 
     /// Returns the place of a lock among the rows.
     pub(super) fn place(&self, lock: &str) -> Option<usize> {
-        self.places.get(lock).map(|at| *at as usize)
+        self.verdicts.place(lock)
     }
 
     /// Returns what is remembered of a lock.
     pub fn history(&self, lock: &str) -> Option<&LockHistory> {
-        self.histories.get(lock)
+        self.facts.histories.get(lock)
     }
 
     /// Returns what happened, oldest first.
     pub fn events(&self) -> &VecDeque<Logged> {
-        &self.events
+        &self.facts.events
     }
 
     /// Returns the times without data, oldest first.
     pub fn gaps(&self) -> &VecDeque<Gap> {
-        &self.gaps
+        &self.facts.gaps
     }
 
     /// Returns the store's time as of `now_ms`, the viewer's; for the right end of timelines.
     pub fn store_now_ms(&self, now_ms: u64) -> u64 {
-        let since = now_ms.saturating_sub(self.sampled_at_ms);
-        self.snapshot.as_ref().map_or(now_ms, |snapshot| snapshot.taken_at_ms.saturating_add(since))
+        let since = now_ms.saturating_sub(self.facts.sampled_at_ms);
+        self.facts.snapshot.as_ref().map_or(now_ms, |snapshot| snapshot.taken_at_ms.saturating_add(since))
     }
 
     /// Returns how far the store's clock is ahead of the viewer's, in milliseconds, judged by the quickest
     /// of the last readings; `None` if it is less than that reading can tell.
     pub fn clock_ahead_ms(&self) -> Option<i64> {
-        let best = self.readings.iter().min_by_key(|taken| taken.reading_us)?;
+        let best = self.facts.readings.iter().min_by_key(|taken| taken.reading_us)?;
         let unsure_ms = i64::try_from(best.reading_us / 1_000).unwrap_or(i64::MAX) + 50;
         (best.ahead_ms.abs() > unsure_ms).then_some(best.ahead_ms)
     }
@@ -239,63 +252,82 @@ impl Store {
     pub(super) fn clock_is_off(&self, by_ms: u64) -> Option<(u64, i64)> {
         let ahead_ms = self.clock_ahead_ms()?;
         let off = |taken: &Taken| taken.ahead_ms.unsigned_abs() >= by_ms;
-        let first = self.readings.front().filter(|_| self.readings.iter().all(off))?;
+        let first = self.facts.readings.front().filter(|_| self.facts.readings.iter().all(off))?;
         Some((first.at_ms, ahead_ms))
     }
 
-    /// Since when nodes of it, or all of it, have been seen not to work, on the viewer's clock.
+    /// Since when the node that has been of no use for longest has been so, on the viewer's clock.
+    pub(super) fn down_since_ms(&self) -> Option<u64> {
+        self.facts.down.iter().map(|(_, since_ms)| *since_ms).min()
+    }
+
+    /// Since when all of it has been seen not to work, on the viewer's clock.
     pub(super) fn unfit_since_ms(&self) -> u64 {
-        self.unfit_since_ms.unwrap_or(self.sampled_at_ms)
+        self.facts.unfit_since_ms.unwrap_or(self.facts.sampled_at_ms)
     }
 
     /// Returns what watching costs.
     pub fn cost(&self) -> Cost {
-        let (Some(first), Some(last)) = (self.readings.front(), self.readings.back()) else {
-            return Cost { every_ms: self.every_ms, ..Cost::default() };
+        let (Some(first), Some(last)) = (self.facts.readings.front(), self.facts.readings.back()) else {
+            return Cost { every_ms: self.facts.every_ms, ..Cost::default() };
         };
-        let requests: u64 = self.readings.iter().skip(1).map(|taken| u64::from(taken.requests)).sum();
+        let requests: u64 = self.facts.readings.iter().skip(1).map(|taken| u64::from(taken.requests)).sum();
         let secs = last.at_ms.saturating_sub(first.at_ms) as f64 / 1_000.0;
-        let reading_us: u64 = self.readings.iter().map(|taken| taken.reading_us).sum();
+        let reading_us: u64 = self.facts.readings.iter().map(|taken| taken.reading_us).sum();
         Cost {
             requests_per_sec: if secs > 0.0 { requests as f64 / secs } else { 0.0 },
-            reading_ms: reading_us as f64 / self.readings.len() as f64 / 1_000.0,
-            every_ms: self.every_ms,
+            reading_ms: reading_us as f64 / self.facts.readings.len() as f64 / 1_000.0,
+            every_ms: self.facts.every_ms,
         }
     }
 
     /// Since when a finding on a lock stands, on the viewer's clock.
     pub(super) fn since_ms(&self, lock: &Arc<str>, rule: Rule) -> Option<u64> {
-        self.standing.get(&(lock.clone(), rule)).map(|standing| standing.since_ms)
+        self.verdicts.standing.get(&(lock.clone(), rule)).map(|standing| standing.since_ms)
     }
 
     /// Takes note of a failure.
     pub(super) fn fail(&mut self, at_ms: u64, message: &str, retry_in_ms: Option<u64>) {
-        let since_ms = self.failure.as_ref().map_or(at_ms, |failure| failure.since_ms);
+        let since_ms = self.facts.failure.as_ref().map_or(at_ms, |failure| failure.since_ms);
         let retry_at_ms = retry_in_ms.map(|ms| at_ms.saturating_add(ms));
-        self.failure = Some(Failure { since_ms, why: harmless(message), retry_at_ms });
+        self.facts.failure = Some(Failure { since_ms, why: harmless(message), retry_at_ms });
     }
 
     /// Forgets rows of locks that went a while ago. Says whether there were any.
     pub(super) fn tick(&mut self, now_ms: u64) -> bool {
-        let before = self.gone.len();
-        self.gone.retain(|row| row.gone_at_ms.is_none_or(|at| now_ms < at.saturating_add(GONE_FOR_MS)));
-        before != self.gone.len()
+        let before = self.verdicts.gone.len();
+        self.verdicts
+            .gone
+            .retain(|row| row.gone_at_ms.is_none_or(|at| now_ms < at.saturating_add(GONE_FOR_MS)));
+        before != self.verdicts.gone.len()
     }
 
-    /// Takes a reading: rows keep what does not change, histories go on. [`Store::judge`] comes next.
+    /// Takes a snapshot: histories go on. [`Verdicts::judge`] comes next.
     pub(super) fn take(&mut self, at_ms: u64, sample: Sample, limits: &Limits) {
+        if self.facts.take(at_ms, sample, limits, &self.verdicts) {
+            // What was seen before a gap says nothing about what was the case in between.
+            self.verdicts.standing.clear();
+        }
+    }
+}
+
+impl Facts {
+    fn is_late(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.sampled_at_ms) > self.every_ms + PATIENCE_MS
+    }
+
+    /// Says whether there is a gap before it. `before` tells where the locks stood.
+    fn take(&mut self, at_ms: u64, sample: Sample, limits: &Limits, before: &Verdicts) -> bool {
         let new = sample.snapshot;
         let old = self.snapshot.take();
         let gap = old.is_some() && (self.failure.is_some() || self.is_late(at_ms));
         if let Some(old) = old.as_ref().filter(|_| gap) {
             let gap = Gap { from_ms: old.taken_at_ms, to_ms: new.taken_at_ms };
             push(&mut self.gaps, gap, limits.gaps);
-            // What was seen before says nothing about what was the case in between.
-            self.standing.clear();
         }
         self.failure = None;
-        self.look += 1;
-        self.remember(&new, old.as_deref(), gap, &sample.events, limits);
+        self.number += 1;
+        self.remember(&new, old.as_deref(), gap, &sample.events, limits, before);
         for event in sample.events {
             self.numbered += 1;
             push(&mut self.events, Logged { number: self.numbered, event }, limits.events);
@@ -309,12 +341,19 @@ impl Store {
         while self.readings.len() > READINGS && self.readings.front().is_some_and(old) {
             self.readings.pop_front();
         }
-        self.unfit_since_ms =
-            (!new.troubles.is_empty()).then(|| self.unfit_since_ms.filter(|_| !gap).unwrap_or(at_ms));
+        self.unfit_since_ms = new.trouble().map(|_| self.unfit_since_ms.filter(|_| !gap).unwrap_or(at_ms));
+        let before = std::mem::take(&mut self.down);
+        let since = |node: &str| {
+            let known = before.iter().find(|(known, _)| known == node && !gap);
+            known.map_or(at_ms, |(_, since_ms)| *since_ms)
+        };
+        let down = new.troubles.iter().filter_map(|trouble| trouble.node.as_deref());
+        self.down = down.map(|node| (node.to_owned(), since(node))).collect();
         (self.sampled_at_ms, self.every_ms) = (at_ms, sample.every_ms);
         self.sight = Arc::new(sample.sight);
         self.signs = Arc::new(self.signs.after(&new));
         self.snapshot = Some(new);
+        gap
     }
 
     /// Lets the histories go on, and matches the rows with the locks of the new reading.
@@ -325,6 +364,7 @@ impl Store {
         gap: bool,
         events: &[Event],
         limits: &Limits,
+        before: &Verdicts,
     ) {
         let mut by_lock: HashMap<&str, Vec<&Event>> = HashMap::new();
         for event in events {
@@ -338,7 +378,7 @@ impl Store {
             let name = lock.name.as_str();
             // Mostly every lock stands where it stood.
             let stays = old.and_then(|old| old.locks.get(index)).filter(|old| old.name == lock.name);
-            let was = stays.or_else(|| old?.locks.get(self.place(name)?));
+            let was = stays.or_else(|| old?.locks.get(before.place(name)?));
             still_here += usize::from(was.is_some());
             let events = by_lock.get(name).map_or(&[][..], Vec::as_slice);
             let history = match self.histories.get_mut(name) {
@@ -349,10 +389,10 @@ impl Store {
             history.observe(&step(was, Some(lock), events), limits);
         }
         // Mostly all are, and then there is nothing to look for.
-        let Some(old) = old.filter(|_| still_here < self.places.len()) else { return };
+        let Some(old) = old.filter(|_| still_here < before.places.len()) else { return };
         // A truncated reading does not say that what is missing from it is gone.
         let here: std::collections::HashSet<&str> = new.locks.iter().map(|lock| lock.name.as_str()).collect();
-        for (name, at) in self.places.iter().filter(|(name, _)| !here.contains(&***name)) {
+        for (name, at) in before.places.iter().filter(|(name, _)| !here.contains(&***name)) {
             let Some(history) = self.histories.get_mut(name).filter(|_| !new.truncated) else { continue };
             let events = by_lock.get(&**name).map_or(&[][..], Vec::as_slice);
             history.observe(&step(old.locks.get(*at as usize), None, events), limits);
@@ -368,12 +408,19 @@ impl Store {
             }
         }
     }
+}
+
+impl Verdicts {
+    /// Returns the place of a lock among the rows.
+    fn place(&self, lock: &str) -> Option<usize> {
+        self.places.get(lock).map(|at| *at as usize)
+    }
 
     /// Judges every lock of the latest reading, and brings the rows up to date.
     ///
     /// `before` is the reading that the rows are of; the same as the latest if only the rings changed.
-    pub(super) fn judge(&mut self, before: Option<&Snapshot>, evidence: &Evidence<'_>) {
-        let Some(snapshot) = self.snapshot.clone() else { return };
+    pub(super) fn judge(&mut self, facts: &Facts, before: Option<&Snapshot>, evidence: &Evidence<'_>) {
+        let Some(snapshot) = &facts.snapshot else { return };
         let mut old_rows: Vec<Option<Row>> = std::mem::take(&mut self.rows).into_iter().map(Some).collect();
         // Mostly the same locks stand at the same places.
         let all_stay = before.is_some_and(|before| {
@@ -386,28 +433,28 @@ impl Store {
             let at = if all_stay { Some(index) } else { self.place(&lock.name) };
             let old_row = at.and_then(|at| old_rows.get_mut(at)?.take());
             let old_lock = at.and_then(|at| before?.locks.get(at));
-            let history = self.histories.get(lock.name.as_str());
+            let history = facts.histories.get(lock.name.as_str());
             let name = match (&old_row, history) {
                 (Some(row), _) => row.key.lock.clone(),
                 (None, _) => lock.name.as_str().into(),
             };
             let verdicts = judge(lock, evidence, history);
             let hand_offs = history.map_or(0, |history| history.hand_offs(snapshot.taken_at_ms));
-            let verdicts = self.settle(&name, verdicts, !lock.holders.is_empty());
+            let verdicts = self.settle(facts, &name, verdicts, !lock.holders.is_empty());
             let unchanged = old_lock.is_some_and(|old| is_same(old, lock));
             let mut row = match old_row {
                 Some(old) if unchanged && can_stay(&old, lock, evidence) => {
                     old.refreshed(lock, index, verdicts)
                 }
                 old => {
-                    let key = RowKey { connection: self.connection.id.clone(), lock: name.clone() };
-                    let mut row = row(key, &snapshot, index, verdicts, evidence);
+                    let key = RowKey { connection: facts.connection.id.clone(), lock: name.clone() };
+                    let mut row = row(key, snapshot, index, verdicts, evidence);
                     let changed = old.filter(|_| unchanged).map(|old| old.changed_at_ms);
-                    row.changed_at_ms = changed.unwrap_or(self.sampled_at_ms);
+                    row.changed_at_ms = changed.unwrap_or(facts.sampled_at_ms);
                     row
                 }
             };
-            row.sampled_at_ms = self.sampled_at_ms;
+            row.sampled_at_ms = facts.sampled_at_ms;
             row.hand_offs = hand_offs;
             rows.push(row);
         }
@@ -416,31 +463,30 @@ impl Store {
             self.places = rows.iter().enumerate().map(place).collect();
         }
         for mut row in old_rows.into_iter().flatten() {
-            row.gone_at_ms = Some(self.sampled_at_ms);
+            row.gone_at_ms = Some(facts.sampled_at_ms);
             self.gone.push(row);
         }
         if !self.gone.is_empty() {
             self.gone.retain(|row| !self.places.contains_key(&row.key.lock));
         }
-        let look = self.look;
-        self.standing.retain(|_, standing| standing.look == look);
+        self.standing.retain(|_, standing| standing.number == facts.number);
         self.rows = rows;
     }
 
     /// Keeps the verdicts that have stood long enough; the last one, that all is well, always does.
-    fn settle(&mut self, lock: &Arc<str>, verdicts: Vec<Verdict>, held: bool) -> Vec<Verdict> {
+    fn settle(&mut self, facts: &Facts, lock: &Arc<str>, verdicts: Vec<Verdict>, held: bool) -> Vec<Verdict> {
         if verdicts
             .iter()
             .all(|verdict| verdict.rule.stands_for_ms() == 0 && verdict.severity == Severity::Fine)
         {
             return verdicts;
         }
-        let now_ms = self.sampled_at_ms;
+        let now_ms = facts.sampled_at_ms;
         let mut settled = Vec::with_capacity(verdicts.len());
         for verdict in verdicts {
-            let fresh = Standing { since_ms: now_ms, look: self.look };
+            let fresh = Standing { since_ms: now_ms, number: facts.number };
             let standing = self.standing.entry((lock.clone(), verdict.rule)).or_insert(fresh);
-            standing.look = self.look;
+            standing.number = facts.number;
             if now_ms.saturating_sub(standing.since_ms) >= verdict.rule.stands_for_ms() {
                 settled.push(verdict);
             }

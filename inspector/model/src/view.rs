@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::filter::Filter;
-use super::findings::Severity;
 use super::fleet::{Fleet, RowRef};
 use super::rows::{LockState, Row, by_attention, earlier_first};
 use super::text::harmless;
+use super::verdict::Severity;
 
 /// What rows are ordered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use polylatch::ClientId;
 
 use super::connection::ConnectionId;
-use super::findings::Evidence;
+use super::evidence::Evidence;
 use super::graph::{Cycle, Reading};
 use super::parties::Parties;
 use super::rows::RowKey;

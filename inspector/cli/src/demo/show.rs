@@ -16,8 +16,8 @@ use crate::watch::page::{Line, Log, Page};
 use crate::watch::terminal::Screen;
 use host::ThisHost;
 use model::event::line;
-use model::findings::{Beat, Evidence};
 use model::text::{clock_time, harmless, short_span};
+use model::{Beat, Evidence};
 use model::{LockState, Row, picture};
 
 /// Lines of a caption's text, so that the table below does not jump.

@@ -7,8 +7,8 @@ use polylatch::inspect::{LockView, Query};
 use crate::paint::say;
 use crate::store::{Store, held_by};
 use host::ThisHost;
-use model::findings::{Evidence, findings};
 use model::text::harmless;
+use model::{Evidence, findings};
 use model::{Rule, Severity};
 
 /// A wait shorter than this is not worth a line.

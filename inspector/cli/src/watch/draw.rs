@@ -9,10 +9,10 @@ use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use super::app::{App, BreakForm, Mode};
 use super::line;
 use crate::paint::Paint;
-use model::findings::{Evidence, Next, Severity};
 use model::history::PulseKind;
 use model::text::{bar, clock_time, fit, fit_middle, harmless, short_span, span, width};
 use model::view::Line;
+use model::{Evidence, Next, Severity};
 use model::{Filter, Fleet, LockState, Phase, Row, RowKey};
 
 /// Columns of the table: title, width, and the width of the screen from which on it is shown. The name has what they

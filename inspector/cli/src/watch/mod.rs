@@ -17,8 +17,8 @@ use super::WatchArgs;
 use super::paint::say;
 use super::store::{Failure, Store, json, print_line};
 use host::ThisHost;
+use model::Evidence;
 use model::event::line;
-use model::findings::Evidence;
 use model::text::{count, harmless};
 
 pub(super) async fn watch(url: Option<&str>, args: &WatchArgs) -> Result<u8, Failure> {

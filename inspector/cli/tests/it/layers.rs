@@ -109,3 +109,25 @@ fn the_model_knows_no_screen_and_the_programs_not_each_other() {
     }
     assert!(broken.is_empty(), "{broken:#?}");
 }
+
+#[test]
+fn verdicts_are_reached_without_words() {
+    let model = inspector().join("model/src");
+    for (file, above) in [
+        ("verdict.rs", &["super::"][..]),
+        ("beat.rs", &["evidence", "judge", "explain", "finding::", "rows", "store", "fleet"]),
+        ("evidence.rs", &["judge", "explain", "finding::", "rows", "store::", "fleet"]),
+        ("judge.rs", &["explain::", "finding::", "rows", "store::", "fleet"]),
+        ("explain.rs", &["rows", "store::", "fleet"]),
+        ("rows.rs", &["store::", "fleet::"]),
+        ("store.rs", &["fleet"]),
+    ] {
+        let text = fs::read_to_string(model.join(file)).unwrap();
+        let imports: Vec<_> =
+            text.lines().filter(|line| line.trim_start().starts_with("use super::")).collect();
+        for word in above {
+            let found = imports.iter().find(|line| line.contains(word));
+            assert!(found.is_none(), "{file} imports what stands above it: {found:?}");
+        }
+    }
+}

@@ -320,3 +320,27 @@ fn a_store_that_does_not_work_is_told_once_and_is_not_live() {
     assert!(told[0].finding.sentence.contains("refuses writes (READONLY"), "{told:?}");
     assert_eq!(scene.rules("x"), [Rule::WritesRefused]);
 }
+
+#[test]
+fn a_node_is_down_only_once_the_same_one_was_silent_all_the_time() {
+    let silent = |node: &str| {
+        let mut reading = snapshot(vec![]);
+        let node = Some(node.to_owned());
+        reading.troubles.push(Trouble { kind: TroubleKind::NodeSilent, node, detail: "timed out".into() });
+        reading
+    };
+    let down = |scene: &Scene| {
+        let told = scene.fleet.attention(scene.now_ms);
+        told.into_iter().find(|told| told.finding.rule == Rule::NodeDown).map(|told| told.since_ms)
+    };
+    let mut scene = Scene::new();
+    for round in 0..20 {
+        scene.show("one", 1_000, silent(["a", "b", "c"][round % 3]));
+        assert_eq!(down(&scene), None, "busy nodes that are late in turn");
+    }
+    let since_ms = scene.now_ms + 1_000;
+    for _ in 0..3 {
+        scene.show("one", 1_000, silent("a"));
+    }
+    assert_eq!(down(&scene), Some(since_ms));
+}

@@ -10,8 +10,8 @@ use super::Subject;
 use crate::act::Act;
 use crate::marks;
 use crate::theme;
-use model::findings::{Finding, Next, Severity};
 use model::text::{clock_time, harmless, span};
+use model::{Finding, Next, Severity};
 use model::{LockState, Process, copy, sharing};
 
 /// Waiters that are listed; more are counted.

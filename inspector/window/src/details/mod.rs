@@ -20,7 +20,7 @@ use super::command::{Command, Tab};
 use super::marks;
 use super::people::People;
 use super::theme::Palette;
-use model::findings::Beat;
+use model::Beat;
 use model::history::{Gap, LockHistory};
 use model::text::harmless;
 use model::{Fleet, RowKey};

@@ -10,7 +10,7 @@ use crate::act::Act;
 use crate::people::People;
 use crate::table::{one_line, one_name};
 use crate::theme::Palette;
-use model::findings::Beat;
+use model::Beat;
 use model::text::{break_command, count, harmless, shell_word, span};
 use model::{BreakOrder, Environment, Fleet, RowKey};
 

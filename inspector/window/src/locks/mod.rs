@@ -9,7 +9,7 @@ use super::act::Act;
 use super::settings::Settings;
 use super::table::{Column, Sort, Table};
 use super::theme::Palette;
-use model::findings::Severity;
+use model::Severity;
 use model::fleet::RowRef;
 use model::view::{self, Group, Line, Lines, View};
 use model::{Filter, FilterError, Fleet, RowKey};

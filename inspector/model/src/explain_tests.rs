@@ -1,7 +1,9 @@
 use std::collections::HashMap;
 
-use polylatch::inspect::{Detail, Trouble, TroubleKind, VoteView, WaiterView};
+use polylatch::ClientId;
+use polylatch::inspect::{Detail, Snapshot, Trouble, TroubleKind, VoteView, WaiterView};
 
+use super::super::Process;
 use super::super::fixture::{Host, clients, held, lock, read_write, semaphore, snapshot, waiting};
 use super::*;
 
