@@ -18,7 +18,6 @@ use crate::backend::postgres::config::{PostgresConfig, SslMode};
 use crate::backend::postgres::protocol::value::{Cell, Cells, Param, Statement};
 use crate::caller_driven::socket::notice_loss;
 use crate::error::{Error, ErrorKind, Result};
-
 use crate::tls::{self, Tls};
 use crate::wakeups::unpoisoned;
 
