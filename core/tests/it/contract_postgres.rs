@@ -30,11 +30,6 @@ crate::contract!(|| fresh("listen=yes"));
 
 /// Where no notification arrives, as behind a pooler, waiters find their grants by asking.
 #[test]
-fn without_notifications_holders_do_not_meet() {
-    crate::contract::cases_wait::two_holders_never_meet_under_load(&fresh("listen=no"));
-}
-
-#[test]
 fn without_notifications_waiters_enter_in_order() {
     crate::contract::cases_wait::waiters_enter_in_the_order_in_which_they_came(&fresh("listen=no"));
 }

@@ -142,7 +142,7 @@ fn a_server_that_isolates_strictly_is_no_error() {
 #[test]
 fn a_silent_server_endangers_and_then_ends_a_lease_by_the_holders_clock() {
     let server = PostgresServer::start();
-    let client = connect(&server, "timeout=500ms&poll=200ms&provisional=1s");
+    let client = connect(&server, "timeout=1s&poll=200ms&provisional=1s");
     let guard = block_on(client.lock("a").lease(millis(2_000)).acquire()).unwrap();
     let asked = Instant::now();
     server.pause();
