@@ -50,7 +50,7 @@ impl Schema {
         }
         let text = self.sql(TEXT);
         let text: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
-        let text = text.join("\n");
+        let text = text.join("\n") + "\n";
         statements.extend(text.split(";\n").map(str::trim).filter(|text| !text.is_empty()).map(String::from));
         statements
     }
