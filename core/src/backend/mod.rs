@@ -231,7 +231,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         let _ = (contender, reason);
         let message = format!(
             "{} cannot end the leases of a lock and grant it in one step, so a lock cannot be stolen there; break the \
-             lease and acquire the lock, or use a memory, SQLite or Redis store",
+             lease and acquire the lock, or use a memory, SQLite, Redis or PostgreSQL store",
             self.capability().backend
         );
         Box::pin(std::future::ready(Err(Error::new(ErrorKind::Unsupported, message))))

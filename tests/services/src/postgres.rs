@@ -133,7 +133,7 @@ impl PostgresServer {
         let Some(server) = slot.as_mut() else { return };
         let children = children_of(server.id());
         let _ = server.kill();
-        children.iter().for_each(|pid| proc::kill(*pid));
+        proc::kill_children(&children);
         let _ = server.wait();
         *slot = None;
         drop(slot);
@@ -144,18 +144,18 @@ impl PostgresServer {
 
     /// Stops all of its processes where they stand (SIGSTOP).
     pub fn pause(&self) {
-        self.each(proc::pause);
+        if let Some(server) = self.slot().as_ref() {
+            proc::pause(server.id());
+            // Now it starts no more of them.
+            proc::pause_children(&children_of(server.id()));
+        }
     }
 
     /// Lets them go on.
     pub fn resume(&self) {
-        self.each(proc::resume);
-    }
-
-    fn each(&self, act: fn(u32)) {
         if let Some(server) = self.slot().as_ref() {
-            act(server.id());
-            children_of(server.id()).into_iter().for_each(act);
+            proc::resume_children(&children_of(server.id()));
+            proc::resume(server.id());
         }
     }
 

@@ -29,6 +29,22 @@ pub fn terminate(pid: u32) {
     signal(pid, Signal::TERM);
 }
 
+/// Pauses, resumes or kills the children of a server. One that has ended by itself meanwhile needs no signal.
+#[track_caller]
+pub fn pause_children(pids: &[u32]) {
+    signal_each(pids, Signal::STOP);
+}
+
+#[track_caller]
+pub fn resume_children(pids: &[u32]) {
+    signal_each(pids, Signal::CONT);
+}
+
+#[track_caller]
+pub fn kill_children(pids: &[u32]) {
+    signal_each(pids, Signal::KILL);
+}
+
 /// Whether a process with this id exists. On Linux one that has ended and only waits for its
 /// parent to notice (a zombie) does not count.
 pub fn exists(pid: u32) -> bool {
@@ -49,6 +65,16 @@ fn is_zombie(pid: u32) -> bool {
 fn signal(pid: u32, signal: Signal) {
     if let Err(error) = kill_process(checked(pid), signal) {
         panic!("no {signal:?} to process {pid}: {error}");
+    }
+}
+
+#[track_caller]
+fn signal_each(pids: &[u32], signal: Signal) {
+    for pid in pids {
+        match kill_process(checked(*pid), signal) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => panic!("no {signal:?} to process {pid}: {error}"),
+        }
     }
 }
 
