@@ -462,6 +462,7 @@ void a_callback_hears_its_level_and_above(const char *url) {
         pl_connect_with_events(url, options, nullptr, Events::keep, &events, Events::drop, &client, &error);
     if (std::string(level) == "loud") {
       CHECK(status == PL_ERROR && has(Failed(error).message, "must be one of error, warn, info, debug"));
+      events.dropped.get_future().get();
       continue;
     }
     CHECK(status == PL_OK);
@@ -480,6 +481,8 @@ void a_callback_hears_its_level_and_above(const char *url) {
     CHECK(events.count("released") == 0 && events.told.back().first == "lost");
     CHECK(events.told.front().first == (std::string(level) == "info" ? "waiting" : "lost"));
     pl_client_free(client);
+    // Only then nothing is called with `events` any more.
+    events.dropped.get_future().get();
   }
 }
 
@@ -555,6 +558,7 @@ void a_forked_child_hears_its_own_client(const char *url) {
   CHECK(waitpid(child, &status, 0) == child && status == 0);
   CHECK(pl_client_close(client, nullptr) == PL_OK && events.count("acquired") == 1);
   pl_client_free(client);
+  events.dropped.get_future().get();
 }
 
 // `server` is the process of the Redis server at `url`.
@@ -570,6 +574,7 @@ void a_store_that_goes_away_is_told_once_and_that_it_is_back(const char *url, pi
   CHECK(has(events.of("store_reachable"), "\"level\":\"info\""));
   CHECK(events.count("store_unreachable") == 1);
   pl_client_free(client);
+  events.dropped.get_future().get();
 }
 
 void a_broken_lease_is_told(const PlClient *client) {
