@@ -60,7 +60,7 @@ impl PostgresServer {
             .args(["-A", "trust", "-U", "postgres", "--no-sync", "--no-locale", "-E", "UTF8", "-D"])
             .arg(server.data())
             .output()
-            .expect("initdb can be started");
+            .expect("initdb can be started; for root it runs as nobody, who must be able to reach the temporary folder");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         let access = format!(
             "host all {GUARDED} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\nlocal all all trust\n"
