@@ -71,8 +71,10 @@ pub(crate) struct WaitAnswer {
 /// should take.
 pub(crate) fn among_pollers(waited: Duration, seed: u64) -> Duration {
     let most = match waited.as_millis() {
-        0..300 => 150,
-        300..5_000 => 10,
+        0..200 => 100,
+        // Several of them that ask every 10 ms would win nearly always.
+        200..600 => 4,
+        600..5_000 => 10,
         5_000..30_000 => 20,
         // A long job rather than many short ones.
         _ => 100,
@@ -221,8 +223,9 @@ mod tests {
             |waited| (0..50).map(|seed| among_pollers(Duration::from_millis(waited), seed)).max().unwrap();
         let least =
             |waited| (0..50).map(|seed| among_pollers(Duration::from_millis(waited), seed)).min().unwrap();
-        assert!(most(0) <= Duration::from_millis(150) && least(0) >= Duration::from_millis(75));
-        assert!(most(300) <= Duration::from_millis(10) && least(300) >= Duration::from_millis(5));
+        assert!(most(0) <= Duration::from_millis(100) && least(0) >= Duration::from_millis(50));
+        assert!(most(200) <= Duration::from_millis(4) && least(200) >= Duration::from_millis(2));
+        assert!(most(600) <= Duration::from_millis(10) && least(600) >= Duration::from_millis(5));
         assert!(least(60_000) >= Duration::from_millis(50));
     }
 
