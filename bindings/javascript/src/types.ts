@@ -9,7 +9,7 @@ export interface LockOptions {
   lease?: number | undefined;
   /** How long to wait for a lock that another client holds: 0 to a year; by default, and with `Infinity`, without limit. */
   wait?: number | undefined;
-  /** What the lock is wanted for, for whoever looks at it: at most 256 bytes, no secrets. */
+  /** What the lock is used for, shown to operators: at most 256 bytes, no secrets. */
   label?: string | undefined;
   /** Makes the lock reentrant for this id, 1 to 128 bytes, within this client. */
   owner?: string | undefined;
@@ -17,7 +17,7 @@ export interface LockOptions {
   maxHold?: number | undefined;
   /** Renew only while the work calls {@link Guard.beat} at least this often: 100 ms to a year. */
   beatEvery?: number | undefined;
-  /** With `false`, may take a free lock although others wait in line. */
+  /** With `false`, may acquire a free lock before the waiters in the queue. */
   fifo?: boolean | undefined;
   /** With `false`, the lease is never renewed and ends after its full length. */
   renew?: boolean | undefined;

@@ -1,6 +1,6 @@
 //! Signals to this process: the end that is asked for from outside, and those that the command of `run` gets.
 //!
-//! Both listen once, from a moment on. A future made anew in each round of a loop would miss what comes in between.
+//! Both listen once, from a moment on. A future made again in each round of a loop would miss what comes in between.
 
 use std::io;
 

@@ -165,7 +165,7 @@ impl<'a> Evidence<'a> {
         if let (Some(then), Some(now)) = (&client.boot, self.facts.boot())
             && then != now
         {
-            return Process::Gone; // the host was started anew since
+            return Process::Gone; // the host was started again since
         }
         let process = self.facts.process(client.pid);
         if let Process::Present { started_at_ms: Some(started), .. } = process

@@ -17,7 +17,7 @@ const GRANTED_PER_STEP: usize = 64;
 
 /// The verbs, step by step; each as `Backend` describes it.
 pub(crate) trait Steps: Rows {
-    /// Acquires, confirms, gives a sign of life and polls: see `Backend::poll`.
+    /// Acquires, confirms, records a heartbeat and polls: see `Backend::poll`.
     fn poll(&mut self, contender: &Contender, ask: Ask) -> Result<Answer, Self::Error> {
         let name = contender.name.as_str();
         let me = Candidate::from(contender);
@@ -37,7 +37,7 @@ pub(crate) trait Steps: Rows {
             self.grant_next(name, &mut holders)?;
             return Ok(Answer::Held { fence: token(fence) });
         }
-        // Helping: whoever finds that somebody can have the lock grants it to the one whose turn it is.
+        // Helping: a client that finds the lock available to a waiter grants it to the next one.
         self.grant_next(name, &mut holders)?;
         if let Some(held) = find(&holders, &me.owner) {
             return Ok(Answer::Held { fence: token(held.fence) });
@@ -114,7 +114,7 @@ pub(crate) trait Steps: Rows {
         self.extend(name, &me.owner, ends_ms)
     }
 
-    /// As which other kind of lock somebody holds or waits for this name, if anybody does.
+    /// As which other kind of lock this name is held or waited for, if it is.
     fn other_kind(
         &mut self,
         name: &str,
@@ -282,7 +282,7 @@ pub(crate) trait Steps: Rows {
         Ok(())
     }
 
-    /// Stands in line once, keeping the place, and gives a sign of life there.
+    /// Queues once, keeps the position, and records a heartbeat.
     fn stand_in_line(
         &mut self,
         name: &str,

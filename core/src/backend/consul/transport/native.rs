@@ -235,7 +235,7 @@ impl Shared {
         match &self.address {
             Address::Tcp { host, port } | Address::Tls { host, port, .. } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(refused)?;
-                // A lock is all small messages that somebody waits for.
+                // Locks are small messages with a caller waiting for each.
                 stream.set_nodelay(true).map_err(refused)?;
                 notice_loss(&stream);
                 let (stream, socket) = waitable(stream);

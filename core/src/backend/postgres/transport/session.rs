@@ -104,7 +104,7 @@ impl Opener {
         };
         let stream =
             TcpStream::connect((self.config.host.as_str(), self.config.port)).await.map_err(refused)?;
-        // A lock is all small messages that somebody waits for.
+        // Locks are small messages with a caller waiting for each.
         stream.set_nodelay(true).map_err(refused)?;
         notice_loss(&stream);
         let mut config = Config::new();
