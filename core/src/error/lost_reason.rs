@@ -8,7 +8,7 @@ use std::fmt;
 pub enum LostReason {
     /// The validity ran out: no renewal was confirmed in time, or the process or machine was paused.
     Expired,
-    /// The store answered that the lock is free or somebody else's.
+    /// The store answered that the lock is free or held by another client.
     Superseded,
     /// The session that the lease hung on has ended.
     SessionEnded,

@@ -104,7 +104,7 @@ impl<'a> Evidence<'a> {
         Some(self.client(holder.client.as_ref()?)?.seen_ago_ms)
     }
 
-    /// For how long the client of a lease that hangs on a session has given no sign of life, if that is too
+    /// For how long the client of a lease that hangs on a session has sent no heartbeat, if that is too
     /// long.
     pub(super) fn silent_for_ms(&self, holder: &HolderView) -> Option<u64> {
         Session::of(holder).filter(|_| holder.remaining_ms.is_none())?;

@@ -36,9 +36,9 @@ pub enum Rule {
     BeatsStopped,
     /// A renewal is late.
     LateBeat,
-    /// The first in line is silent.
+    /// The first waiter in the queue is stale.
     DeadHead,
-    /// The lock is free although somebody waits.
+    /// The lock is free although a client waits.
     LostWake,
     /// A grant had a smaller fencing token than one before it.
     TokenFellBack,

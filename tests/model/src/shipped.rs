@@ -4,7 +4,7 @@
 //! refinement. A waiter of the core enters at most where the model's waiter enters, and does enter while half of the
 //! window is left; a lease of the core lasts as long as the model's, to within a tick, and a lost one stays lost.
 //!
-//! What the model keeps is too small to hold the shipped types as they are, so they are made anew for each step from
+//! What the model keeps is too small to hold the shipped types as they are, so they are made again for each step from
 //! what the model's client knows: anchor, fence, and what is left of its window. The schedules (when a poll or a renewal
 //! is due) are therefore not checked here.
 
