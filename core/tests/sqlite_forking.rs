@@ -83,4 +83,14 @@ fn a_file_is_closed_for_a_fork_unless_its_client_holds_or_waits() {
     fork::after_in_parent();
     block_on(client.close());
     block_on(holder.close());
+
+    // A client that was just dropped is asked no more, and its thread may still be closing the file.
+    for _ in 0..20 {
+        let clients = [connect(&one), connect(&one), connect(&other)];
+        clients.iter().for_each(use_it);
+        drop(clients);
+        fork::before(LONG);
+        assert!(!is_open(&one) && !is_open(&other), "the dropped clients have closed their files");
+        fork::after_in_parent();
+    }
 }

@@ -31,7 +31,8 @@ def in_a_child(work):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     with os.fdopen(reads) as pipe:
-        assert pipe.read() == "done"
+        said = pipe.read()
+        assert said == "done", f"the child said {said!r}"
 
 
 def answers_of_gunicorn(program, url, name, tmp_path, script):

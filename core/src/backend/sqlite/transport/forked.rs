@@ -177,13 +177,16 @@ pub(crate) fn before(limit: Duration) {
         match answers.recv_timeout(left.min(LOOK_EVERY)) {
             Ok(true) => {}
             Ok(false) => WHY_OPEN.store(HELD, Ordering::SeqCst),
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) if left.is_zero() => {
+            Err(_) if left.is_zero() => {
                 let _ =
                     WHY_OPEN.compare_exchange(NOT_PREPARED, NO_ANSWER, Ordering::SeqCst, Ordering::SeqCst);
                 break;
             }
             Err(RecvTimeoutError::Timeout) => {}
+            // All have answered. One that holds keeps its file open; otherwise it is the file of a client that was
+            // dropped, whose thread is about to close it.
+            Err(RecvTimeoutError::Disconnected) if WHY_OPEN.load(Ordering::SeqCst) == HELD => break,
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(left.min(LOOK_EVERY)),
         }
     }
 }
