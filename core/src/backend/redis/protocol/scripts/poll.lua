@@ -38,7 +38,7 @@ if value then
   if not owner and OTHERS then
     waited = true
     -- They are here, so the next pause for them is due soon. Only a hint, so a full server may refuse it.
-    redis.pcall('SET', OTHERS, '125|' .. text(now_ms() + 250) .. '|0', 'PX', 10000)
+    redis.pcall('SET', OTHERS, '100|' .. text(now_ms() + 200) .. '|0', 'PX', 10000)
   end
   local longest = owner and longest_of(value)
   if owner and left > longest then
