@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::as_millis;
 use crate::policy::fencing::FenceQuality;
 
-/// What a backend can do; shown by inspection and in the README's matrix.
+/// What a backend can do; shown by inspection and in the matrix of `core/docs/stores.md`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Capability {
     /// Kind of store, such as `redis`.

@@ -142,8 +142,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets an option of the client or of the store, as if it stood in the URL's query; see the
-    /// README for those that every store has. The value needs no escaping.
+    /// Sets an option of the client or of the store, as if it were in the URL's query;
+    /// `core/docs/stores.md` lists those that every store has. The value needs no escaping.
     ///
     /// Connecting fails with `invalid_config` if the option is unknown, out of range or stands in the
     /// URL too.

@@ -20,6 +20,7 @@ mod contract_sentinel;
 mod contract_sqlite;
 mod doctor_promises;
 mod layers;
+mod pages;
 mod postgres_faults;
 mod postgres_tables;
 mod program_end;

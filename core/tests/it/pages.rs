@@ -1,0 +1,107 @@
+//! The pages that people read: their links lead somewhere, and the README stays short.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// All pages of the project, without what was built or installed.
+fn pages(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if !name.starts_with('.')
+                && !["target", "node_modules", "vendor", "build", "dist"].contains(&&*name)
+            {
+                pages(&path, into);
+            }
+        } else if name.ends_with(".md") {
+            into.push(path);
+        }
+    }
+}
+
+/// The lines outside of blocks of code.
+fn prose(text: &str) -> Vec<&str> {
+    let mut code = false;
+    let outside = |line: &&str| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    };
+    text.lines().filter(outside).collect()
+}
+
+/// The targets of `[text](target)`, without code spans.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    // Inside a code span a bracket is no link; every second piece between backticks is one.
+    let without_code: String = prose(text).join("\n").split('`').step_by(2).collect::<Vec<_>>().join("x");
+    let mut rest = &*without_code;
+    while let Some(at) = rest.find("](") {
+        rest = &rest[at + 2..];
+        let end = rest.find(')').expect("the end of a link");
+        found.push(rest[..end].to_owned());
+    }
+    found
+}
+
+/// The anchors of a page, as they are made from its headings.
+fn anchors(text: &str) -> Vec<String> {
+    let anchor = |line: &str| {
+        let heading = line.strip_prefix('#')?.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        Some(kept.map(|c| if c == ' ' { '-' } else { c }).collect())
+    };
+    prose(text).into_iter().filter_map(anchor).collect()
+}
+
+#[test]
+fn every_link_between_pages_leads_somewhere() {
+    let mut all = Vec::new();
+    pages(root(), &mut all);
+    assert!(all.len() > 15, "{all:?}");
+    let (mut looked_at, mut broken) = (0, Vec::new());
+    for page in &all {
+        let text = fs::read_to_string(page).unwrap();
+        for link in
+            links(&text).into_iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:"))
+        {
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            // Without a path and a file name it is an item of the code, which rustdoc checks.
+            if path.contains("::") {
+                continue;
+            }
+            looked_at += 1;
+            let target = if path.is_empty() { page.clone() } else { page.parent().unwrap().join(path) };
+            let leads = match fs::read_to_string(&target) {
+                Ok(text) => anchor.is_empty() || anchors(&text).iter().any(|known| known == anchor),
+                Err(_) => anchor.is_empty() && target.exists(),
+            };
+            if !leads {
+                broken.push(format!("{}: {link}", page.strip_prefix(root()).unwrap().display()));
+            }
+        }
+    }
+    assert!(looked_at > 50, "{looked_at} links");
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn the_readme_is_short() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let prose = prose(&readme);
+    let words: usize = prose.iter().map(|line| line.split_whitespace().count()).sum();
+    assert!(words <= 800, "{words} words");
+    for line in prose {
+        if line.starts_with('|') {
+            let cell = line.split('|').find(|cell| cell.split_whitespace().count() > 12);
+            assert_eq!(cell, None, "more than 12 words");
+        } else {
+            assert!(line.chars().count() <= 110, "more than 110 columns: {line}");
+        }
+    }
+}
