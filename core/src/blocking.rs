@@ -84,7 +84,7 @@ impl Polylatch {
         block_on(self.0.inspect().list(query))
     }
 
-    /// Ends somebody's lease; see [`crate::inspect::Inspector::break_lease`].
+    /// Breaks a lease; see [`crate::inspect::Inspector::break_lease`].
     pub fn break_lease(&self, request: &BreakRequest) -> Result<BreakOutcome> {
         block_on(self.0.inspect().break_lease(request))
     }
@@ -208,12 +208,12 @@ impl Guard {
         self.0.mode()
     }
 
-    /// Steps down from writing to reading; see [`crate::Guard::downgrade`].
+    /// Atomically downgrades a write lock to a read lock; see [`crate::Guard::downgrade`].
     pub fn downgrade(self) -> Result<Self> {
         block_on(self.0.downgrade()).map(Self)
     }
 
-    /// Steps up from reading to writing if nobody else reads; see [`crate::Guard::try_upgrade`].
+    /// Atomically upgrades a read lock to a write lock if there is no other reader; see [`crate::Guard::try_upgrade`].
     pub fn try_upgrade(self) -> Result<Converted> {
         Ok(match block_on(self.0.try_upgrade())? {
             crate::Converted::Done(guard) => Converted::Done(Self(guard)),

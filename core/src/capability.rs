@@ -18,8 +18,8 @@ pub struct Capability {
     pub expiry: bool,
     /// Locks can be shared: read-write locks and semaphores.
     pub sharing: bool,
-    /// Several locks can be taken in one step: all of them, or none and nobody sees a part. Consul takes
-    /// as many as fit into one of its transactions: 9 of any kind, 31 mutexes that nobody waits for.
+    /// Several locks can be acquired in one step: all or none, and no client sees a part. Consul takes
+    /// as many as fit into one of its transactions: 9 of any kind, 31 mutexes without waiters.
     pub atomic_sets: bool,
     /// How far the order of fencing tokens can be relied on, as the store was found when this client connected.
     /// What holds for one lease, [`crate::Guard::fence_quality`] says.

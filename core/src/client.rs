@@ -187,7 +187,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Goes to Redis over a connection that the program brings along, instead of opening one. The URL is
+    /// Goes to Redis over a host-provided connection, instead of opening one. The URL is
     /// `redis://`, with options and without a password; the host in it is for people.
     #[must_use]
     pub fn redis(mut self, connection: Arc<dyn RedisConnection>) -> Self {

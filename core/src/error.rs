@@ -22,7 +22,7 @@ pub enum ErrorKind {
     InvalidArgument,
     /// This store cannot do what was asked; its capability says so.
     Unsupported,
-    /// Somebody else still held the lock when the wait was over.
+    /// Another client still held the lock when the wait was over.
     WaitTimeout,
     /// The caller, or the closing of the client, ended the wait.
     Canceled,

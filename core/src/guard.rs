@@ -126,8 +126,8 @@ impl Guard {
         }
     }
 
-    /// Completes when the lease is over: with the reason if it was lost, with `None` if it was given
-    /// back or belongs to nobody any more. Like [`Guard::lost`], for those who must not wait for ever.
+    /// Completes when the lease is over: with the reason if it was lost, with `None` if it was
+    /// released or its guard was forgotten. Like [`Guard::lost`], but never waits for ever.
     ///
     /// The future borrows nothing. Cancellation: safe.
     pub fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + 'static {
@@ -163,8 +163,8 @@ impl Guard {
         self.lease.contender.mode
     }
 
-    /// Steps down from writing to reading, without letting a writer in between. Readers that wait at
-    /// the head of the line enter too. The fencing token stays.
+    /// Atomically downgrades a write lock to a read lock. Readers at the head of the queue enter too. The
+    /// fencing token stays.
     ///
     /// Errors: `invalid_argument` unless this is the only guard of a write lock; `lease_lost`; and
     /// as [`Guard::release`] if the store fails. Whatever the error, the guard is gone: if it was
@@ -173,12 +173,12 @@ impl Guard {
         match self.convert(Mode::Write, Mode::Read).await? {
             Converted::Done(guard) => Ok(guard),
             Converted::Refused(_) => {
-                Err(Error::new(ErrorKind::Internal, "a step down to reading was refused"))
+                Err(Error::new(ErrorKind::Internal, "a downgrade to reading was refused"))
             }
         }
     }
 
-    /// Steps up from reading to writing, if nobody else reads. The new guard has a newer token.
+    /// Atomically upgrades a read lock to a write lock, if there is no other reader. The new guard has a newer token.
     ///
     /// There is no form that waits: two readers that both wait to write would wait for each other
     /// for ever. If it is refused, the guard still reads; to write, release it and acquire the write

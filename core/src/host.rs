@@ -1,4 +1,4 @@
-//! Connections that the program brings along, for places where the core opens none itself: a browser, an
+//! Host-provided connections, for places where the core opens none itself: a browser, an
 //! edge runtime, or a program that must go through a client it already has.
 //!
 //! The core speaks its own protocol over them, the same as over its own connections; see
@@ -99,7 +99,7 @@ pub trait HttpClient: Send + Sync + 'static {
     fn request(&self, request: HttpRequest) -> Answer<HttpResponse>;
 }
 
-/// What a program brings along.
+/// What the host provides.
 #[derive(Clone, Default)]
 pub(crate) struct Hosted {
     pub redis: Option<Arc<dyn RedisConnection>>,
@@ -107,7 +107,7 @@ pub(crate) struct Hosted {
 }
 
 impl Hosted {
-    /// Whether there is anything that the program brings along.
+    /// Whether the host provides anything.
     pub(crate) fn is_any(&self) -> bool {
         self.redis.is_some() || self.http.is_some()
     }

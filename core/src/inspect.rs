@@ -58,7 +58,7 @@ impl Inspector {
     }
 
     /// Looks at the store as a careful operator would: what this set-up can and cannot promise, and
-    /// how to mend it. Touches no lock; what it tries, it tries under throw-away keys.
+    /// how to fix it. Touches no lock; what it tries, it tries under throw-away keys.
     ///
     /// What it may not look at is a finding of severity `unknown`, not an error.
     /// Errors: `backend_unavailable`, `backend_rejected`. Cancellation: safe.
@@ -76,7 +76,7 @@ impl Inspector {
         Watch { follower: self.follow(query), every, before: None }
     }
 
-    /// Ends somebody's lease, if it still has the expected fencing token.
+    /// Breaks a lease, if it still has the expected fencing token.
     ///
     /// The next waiter gets the lock at once, an audit entry is left, and the old holder is told: at
     /// once where the store can push, else by its next renewal. It may still be at work until then,

@@ -66,7 +66,7 @@ impl Lock {
         self
     }
 
-    /// Waits at most this long, 0 to a year, for a lock that somebody else holds. When the time is over, the
+    /// Waits at most this long, 0 to a year, for a lock that another client holds. When the time is over, the
     /// store is told to forget the wait before the caller is: one request more, half a second at most.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.asked.wait = Wait::For(wait);
@@ -79,13 +79,13 @@ impl Lock {
         self
     }
 
-    /// Does not wait: [`Lock::acquire`] fails with `wait_timeout` if somebody else holds the lock.
+    /// Does not wait: [`Lock::acquire`] fails with `wait_timeout` if another client holds the lock.
     pub fn no_wait(mut self) -> Self {
         self.asked.wait = Wait::No;
         self
     }
 
-    /// Says what the lock is wanted for, for whoever looks at it: at most 256 bytes, no secrets.
+    /// Sets a description shown to operators: at most 256 bytes, no secrets.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.asked.label = label.into();
         self
@@ -93,7 +93,7 @@ impl Lock {
 
     /// Makes the lock reentrant for this owner id, 1 to 128 bytes, within this client.
     ///
-    /// Whoever acquires with the same id while it is held enters at once, without a request, under
+    /// A caller that acquires with the same id while it is held enters at once, without a request, under
     /// the same lease and fencing token; another `lease` has no effect then, so use [`Guard::extend`]. The lock
     /// is released when the last guard is.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
@@ -115,7 +115,7 @@ impl Lock {
         self
     }
 
-    /// With `false`, may take a free lock although others wait in line: faster under heavy load,
+    /// With `false`, may take a free lock although other clients are queued: faster under heavy load,
     /// and unfair. With `true`, a store that keeps no order is refused (`unsupported`). In order where
     /// the store can, by default.
     pub fn fifo(mut self, fifo: bool) -> Self {
@@ -166,7 +166,7 @@ impl Lock {
             None => Err(Error::new(
                 ErrorKind::WaitTimeout,
                 format!(
-                    "the lock {:?} is held by somebody else, and no_wait says not to wait",
+                    "the lock {:?} is held by another client, and no_wait says not to wait",
                     self.asked.name
                 ),
             )
@@ -174,9 +174,9 @@ impl Lock {
         }
     }
 
-    /// Acquires the lock if it is free and nobody stands in line, without waiting.
+    /// Acquires the lock if it is free and no client is queued, without waiting.
     ///
-    /// Returns `None` if somebody else holds it: contention is a result, not an error. Errors and
+    /// Returns `None` if another client holds it: contention is a result, not an error. Errors and
     /// cancellation: as [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.core.observer.counted(self.enter(Wait::No).await)
@@ -252,7 +252,7 @@ impl Semaphore {
         self.permits(count).acquire().await
     }
 
-    /// Acquires some of the permits if they can be had at once; see [`Lock::try_acquire`].
+    /// Acquires some of the permits if they are available at once; see [`Lock::try_acquire`].
     pub async fn try_acquire(&self, count: u32) -> Result<Option<Guard>> {
         self.permits(count).try_acquire().await
     }

@@ -12,19 +12,18 @@ use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::options::Wait;
 
-/// Most locks of one set. A store looks at all of them in one step, and everybody else waits meanwhile.
+/// Most locks of one set. A store looks at all of them in one step, and all other requests wait meanwhile.
 pub const MAX_LOCKS: usize = 128;
 
-/// Several locks that are had all together or not at all.
+/// Several locks that are acquired all or none.
 ///
 /// [`LockAll::try_acquire`] takes them in one step of the store where [`crate::Capability`] says
-/// `atomic_sets`: then nobody ever sees a part of a set that could not be had.
+/// `atomic_sets`: then no client ever sees a part of a set that was not available.
 ///
-/// [`LockAll::acquire`] begins with the same step. If they cannot all be had at once it stands in one
-/// line after the other, in the order of the locks' names whatever order they were given in, and holds
-/// those before while it waits for the next. So two that want the same locks never wait for each other
-/// in a circle, and as every line is first come, first served, nobody starves. The price is that a part
-/// is held while it waits.
+/// [`LockAll::acquire`] begins with the same step. If they are not all available at once, it
+/// acquires them one at a time in the order of their names, and keeps those it already holds. So two
+/// callers that want the same locks never wait for each other in a circle, and as every queue is FIFO, no
+/// caller starves. The price is that a part is held while it waits.
 ///
 /// Every lock has a lease and a fencing token of its own. They may be of different kinds
 /// ([`LockAll::of`]). A name that is given twice counts once.
@@ -57,9 +56,9 @@ impl LockAll {
         self
     }
 
-    /// Acquires them all, or none: if one cannot be had, those before it are released.
+    /// Acquires all or none: if one is not available, those before it are released.
     ///
-    /// Errors: as [`Lock::acquire`], for the first that cannot be had; `invalid_argument` for no locks,
+    /// Errors: as [`Lock::acquire`], for the first that fails; `invalid_argument` for no locks,
     /// more than [`MAX_LOCKS`], locks of different clients, or one name in two ways.
     /// Cancellation: releases those that were acquired, in the background.
     pub async fn acquire(&self) -> Result<GuardSet> {
@@ -106,7 +105,7 @@ impl LockAll {
         }
     }
 
-    /// Acquires them all without waiting; `None` if one cannot be had now. In one step where the store
+    /// Acquires them all without waiting; `None` if one is not available now. In one step where the store
     /// can ([`crate::Capability`]), else one after the other.
     ///
     /// Errors and cancellation: as [`LockAll::acquire`]; `unsupported` for more locks than the store can
@@ -227,8 +226,8 @@ impl GuardSet {
     async fn give_back(&self) {
         for (guard, result) in self.guards.iter().zip(self.release_together().await) {
             if let Err(error) = result {
-                // The caller is told why not all could be had; this one ends with its lease.
-                tracing::debug!(lock = guard.name(), %error, "could not give back at once");
+                // The caller is told why not all were available; this one ends with its lease.
+                tracing::debug!(lock = guard.name(), %error, "could not release at once");
             }
         }
     }

@@ -77,7 +77,9 @@ impl Mode {
                 ));
             }
             if count == 0 || count > capacity {
-                return invalid(format!("{count} permits are asked for; 1 to {capacity} can be had"));
+                return invalid(format!(
+                    "requested {count} permits, but the semaphore has {capacity}; request 1 to {capacity}"
+                ));
             }
         }
         Ok(self)

@@ -113,7 +113,7 @@ pub(crate) struct Settings {
     pub lease: Duration,
     /// First lease of a renewed lock: bounds how long an orphan can block.
     pub provisional: Duration,
-    /// Poll interval of the first waiters in line.
+    /// Poll interval of the first waiters in the queue.
     pub poll: Duration,
     /// Time limit of one request to the store.
     pub timeout: Duration,

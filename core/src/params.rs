@@ -61,7 +61,7 @@ impl Params {
         self.given.iter().position(|(given, _)| given == key)
     }
 
-    /// Whether an option is given and nobody has taken it yet.
+    /// Whether an option is given and was not read yet.
     #[cfg(feature = "consul")]
     pub(crate) fn has(&self, key: &str) -> bool {
         self.at(key).is_some()
@@ -117,7 +117,7 @@ impl Params {
         })
     }
 
-    /// Refuses what nobody took.
+    /// Refuses what was not read.
     pub(crate) fn finish(mut self) -> Result<()> {
         if let Some(key) = self.given.iter().map(|(key, _)| key).min() {
             self.known.sort_unstable();
@@ -140,7 +140,7 @@ impl Params {
 
 /// Reads a duration such as `250ms`, `5s`, `1m30s`, `2h` or `1.5s`.
 ///
-/// Errors: a sentence with the rule. A bare number is refused, because nobody can see its unit.
+/// Errors: a sentence with the rule. A bare number is refused, because its unit is not known.
 pub fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
     const RULE: &str = "write a number with a unit, such as 250ms, 5s, 1m30s or 2h";
     if text.is_empty() {

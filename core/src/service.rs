@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(5);
 #[cfg(not(target_family = "wasm"))]
 const LINGER: Duration = Duration::from_millis(500);
 
-/// Counts work under way, for whoever has to wait for its end.
+/// Counts work under way, for the caller that waits for its end.
 #[derive(Default)]
 pub(crate) struct Jobs {
     running: AtomicUsize,

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The random secret of one acquisition; it proves the right to renew and to release.
 ///
-/// 128 bits from the operating system, drawn anew for every acquisition: reusing one would let a
+/// 128 bits from the operating system, drawn again for every acquisition: reusing one would let a
 /// late request of an earlier acquisition act on a later lease. `Debug` prints a short digest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct OwnerToken([u8; 16]);
@@ -68,7 +68,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Names one client process: `host:pid:random`.
 ///
-/// Readable on purpose: whoever meets it in a store at night knows which machine to look at. Host
+/// Readable on purpose: an operator who finds it in a store knows which machine to look at. Host
 /// names are shortened to 64 characters of letters, digits, dots and dashes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]

@@ -1,6 +1,6 @@
 //! What a majority of independent nodes has said: votes, fencing tokens, renewals, releases.
 //!
-//! Every question is decided the moment its answer can no longer change, so nobody waits for a node
+//! Every question is decided the moment its answer can no longer change, so no caller waits for a node
 //! that is not needed. The fencing protocol is checked exhaustively by `tests/model` (`redlock`).
 
 /// Most nodes of one store: beyond that a further node costs more than it protects.
@@ -45,7 +45,7 @@ impl Quorum {
 pub(crate) enum Vote {
     /// The node's lock is the contender's, under this number.
     Yes(u64),
-    /// Somebody else has it; equal tags are the same holder.
+    /// Another client has it; equal tags are the same holder.
     No(u64),
     /// The node does not vote: it restarted, was promoted or was emptied a short while ago.
     Closed,
@@ -69,7 +69,7 @@ pub(crate) enum Outcome {
 pub(crate) enum Lost {
     /// A majority of the nodes names one other holder.
     Taken,
-    /// Nobody is known to have a majority: contenders got in each other's way.
+    /// No client is known to have a majority: contenders got in each other's way.
     Split,
     /// Too many nodes do not vote yet; the others alone are too few.
     Closed,
@@ -160,7 +160,7 @@ impl Election {
 /// later majority then shares a node with this one and draws a larger number there. When a majority
 /// answered with the same number (the usual case, because the contender proposed it) there is nothing
 /// to write. A yes that comes after the decision does not count: with a larger number it would prove
-/// nothing, because somebody else may have had this very token from that node before.
+/// nothing, because another client may have had this very token from that node before.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
     quorum: Quorum,

@@ -26,7 +26,7 @@ const LEFT_TO_ENTER: u32 = 3;
 /// How eagerly waiters ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitTimes {
-    /// Poll and heartbeat interval of the first waiters in line.
+    /// Poll and heartbeat interval of the first waiters in the queue.
     pub near: Duration,
     /// The same further back, where a hand-off is not imminent.
     pub far: Duration,
@@ -42,7 +42,7 @@ impl WaitTimes {
         Self { near, far: near * 3, enter_on_push }
     }
 
-    /// How long the store keeps a near waiter in line without a sign of life: 3.5 polls.
+    /// How long the store keeps a near waiter in the queue without a heartbeat: 3.5 polls.
     pub(crate) fn near_heartbeat(&self) -> Duration {
         self.near * 7 / 2
     }
@@ -58,7 +58,7 @@ impl WaitTimes {
 pub(crate) struct WaitAnswer {
     /// The fence counter when the answer was given.
     pub fence: u64,
-    /// Place in line, 0 for the first; `None` where the store keeps no order.
+    /// Position in the queue, 0 for the first; `None` where the store keeps no order.
     pub position: Option<u32>,
     /// What is left of the current holder's lease, if the store knows.
     pub holder_left: Option<Duration>,
@@ -66,7 +66,7 @@ pub(crate) struct WaitAnswer {
     pub poll_within: Option<Duration>,
 }
 
-/// How soon the first in the queue asks again while another library, which notifies nobody of a release, holds the
+/// How soon the first in the queue asks again while another library, which notifies no client of a release, holds the
 /// lock or may take it: about as often as such libraries ask, and more often once it has waited for longer than its turn
 /// should take.
 pub(crate) fn among_pollers(waited: Duration, seed: u64) -> Duration {
@@ -136,7 +136,7 @@ impl Waiting {
         if let Some(within) = answer.poll_within {
             pause = pause.min(within);
         }
-        // The first in line also asks when the lease it saw has ended: nobody else will. A little
+        // The first in the queue also asks when the lease it saw has ended: no other waiter will. A little
         // later than told, because stores expire keys on their next tick.
         if answer.position.is_none_or(|position| position == 0)
             && let Some(left) = answer.holder_left

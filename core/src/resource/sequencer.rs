@@ -34,7 +34,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 /// left out; what a guard judges is name and token. Every value has exactly one spelling, which is
 /// ASCII without control characters, so it can stand in an HTTP header.
 ///
-/// A sequencer proves nothing: whoever can send one can invent a token. It tells late writers from
+/// A sequencer proves nothing: a client that can send one can invent a token. It tells late writers from
 /// present ones, not friends from foes.
 ///
 /// ```
@@ -145,7 +145,7 @@ fn parse(text: &str) -> std::result::Result<Sequencer, String> {
         Some(holder) => sequencer.with_holder(&holder).map_err(message)?,
         None => sequencer,
     };
-    // Two spellings of one value would be two values to whoever compares texts.
+    // Two spellings of one value would be two values where texts are compared.
     if sequencer.to_string() == text {
         Ok(sequencer)
     } else {

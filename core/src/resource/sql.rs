@@ -19,7 +19,7 @@ pub enum Placeholders {
 /// token in the same statement. The database makes that one step, whatever else goes on.
 ///
 /// The table needs one more column, such as `fence BIGINT NOT NULL DEFAULT 0` (`NULL` counts as
-/// "nobody yet"). Do not delete rows that late writers may still want to write: the token goes with
+/// "not held yet"). Do not delete rows that late writers may still want to write: the token goes with
 /// the row. Names are checked and quoted, so they are case-sensitive in PostgreSQL; values are bound.
 ///
 /// ```

@@ -180,7 +180,7 @@ const WORDS: [(&str, &str); 7] = [
     (AFTER_FAILOVER, "also across a failover"),
     (AFTER_WIPE, "also when its data is lost"),
     (FENCING_ORDER, "fencing tokens only grow"),
-    (PUSH, "the next in line is woken by a message"),
+    (PUSH, "a message wakes the next waiter"),
     (FIFO, "first come, first served"),
 ];
 

@@ -20,7 +20,7 @@ pub(crate) fn parse_permits(text: &str) -> Result<Mode, String> {
         return Err(format!("there may be 1 to {MAX_PERMITS} permits"));
     }
     if count == 0 || count > capacity {
-        return Err(format!("1 to {capacity} permits of {capacity} can be had"));
+        return Err(format!("requested {count} permits, but the semaphore has {capacity}"));
     }
     Ok(Mode::Permits { count, capacity })
 }

@@ -165,7 +165,7 @@ impl Inner {
         let (inner, letter) = (Arc::clone(self), entry.key.clone());
         self.runtime.spawn(async move {
             if let Err(error) = inner.end_lease_of(&name, owner).await {
-                tracing::debug!(%error, lock = %name, "a lock that came too late could not be given back yet");
+                tracing::debug!(%error, lock = %name, "a lock that came too late could not be released yet");
             }
             inner.throw_away(letter);
         });
@@ -261,7 +261,7 @@ impl Inner {
             let inner = Arc::clone(self);
             self.runtime.spawn(async move {
                 if let Err(error) = inner.give_back(&acquisition, lease.fence).await {
-                    tracing::debug!(%error, "a lease that is over could not be given back; trying again");
+                    tracing::debug!(%error, "a lease that is over could not be released; trying again");
                 }
             });
         }

@@ -157,8 +157,9 @@ pub(crate) fn check_guarantee(
     }
     if promotes {
         if facts.replicas == 0 && config.acknowledge.is_none() {
-            findings
-                .push("a replica may be promoted that nobody has waited for; add ack=majority".to_owned());
+            findings.push(
+                "a replica may be promoted that has not confirmed the lock; add ack=majority".to_owned(),
+            );
         }
         if facts.epoch.is_some() && facts.min_replicas_to_write.is_none() {
             findings.push(

@@ -257,7 +257,7 @@ fn access(facts: &Facts) -> Check {
     match facts.agent.as_ref().and_then(|agent| agent.acls) {
         Some(true) => Check::ok(ID, "access control is on", "acl.enabled"),
         Some(false) => Check::notice(ID, "Access control is off", "acl.enabled is false")
-            .means("Whoever reaches the agent can end sessions and change locks.")
+            .means("Anyone who reaches the agent can end sessions and change locks.")
             .fix("acl { enabled = true, default_policy = \"deny\" }   # in the configuration of agents and servers"),
         None => Check::unknown(ID, "Whether access control is on cannot be seen", "the agent may not be read"),
     }
@@ -267,7 +267,7 @@ fn storage(facts: &Facts) -> Check {
     const ID: &str = "storage";
     match facts.agent.as_ref().map(|agent| agent.dev_mode) {
         Some(true) => Check::warning(ID, "The server keeps nothing on disk", "a -dev agent")
-            .means("With its restart all locks are forgotten, and fencing tokens begin anew.")
+            .means("With its restart all locks are forgotten, and fencing tokens begin again.")
             .fix("Start servers with -data-dir"),
         Some(false) => {
             Check::ok(ID, "every change is on the disks of a majority before it is answered", "raft log")
@@ -321,10 +321,10 @@ fn promises(facts: &Facts) -> Vec<Promise> {
         exclusion,
         restart,
         failover,
-        Promise::no(AFTER_WIPE, "servers that lost all data grant at once, and begin their index anew"),
+        Promise::no(AFTER_WIPE, "servers that lost all data grant at once, and begin their index again"),
         Promise::yes(FENCING_ORDER, "the index of the log, which only grows while its data are kept"),
         push,
-        Promise::yes(FIFO, "waiters stand in line as keys, in the order in which the log took them"),
+        Promise::yes(FIFO, "waiters queue as keys, in the order of the log"),
     ]
 }
 

@@ -17,12 +17,12 @@ pub(crate) fn examination() -> Examination {
     ];
     let gone = "it ends with the process, and so do the holders of its locks";
     let promises = vec![
-        Promise::yes(EXCLUSION, "among the threads and tasks of this process, and nobody else"),
+        Promise::yes(EXCLUSION, "among the threads and tasks of this process, and no others"),
         Promise::yes(AFTER_RESTART, gone),
         Promise::no(AFTER_FAILOVER, "there is no second copy that could take over"),
         Promise::yes(AFTER_WIPE, gone),
         Promise::yes(FENCING_ORDER, "one counter for all names, never behind the wall clock"),
-        Promise::yes(PUSH, "a release wakes the next in line directly"),
+        Promise::yes(PUSH, "a release wakes the next waiter directly"),
         Promise::yes(FIFO, "one line per lock, kept with the lock"),
     ];
     Examination::new("memory", None, findings, promises)

@@ -99,7 +99,7 @@ async fn cluster(inner: &Inner, masters: &[(Address, u16, u16)]) -> Result<Check
     );
     if field("cluster_state") != Some("ok") {
         return Ok(Check::problem(ID, "The cluster does not serve all slots", seen)
-            .means("Locks in the slots that nobody serves cannot be taken, renewed or given back.")
+            .means("Locks in the slots without a node cannot be acquired, renewed or released.")
             .fix(format!("{own} --cluster check {address}   # then start the nodes that are down")));
     }
     Ok(Check::ok(ID, "all slots are served", seen))

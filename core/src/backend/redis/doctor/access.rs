@@ -82,7 +82,7 @@ fn permissions(facts: &Facts) -> Check {
     } else {
         (
             Check::problem as fn(_, &'static str, String) -> Check,
-            "Locks fail with backend_rejected, some only when somebody waits or inspects.",
+            "Locks fail with backend_rejected, some only when a client waits or inspects.",
         )
     };
     check(ID, "The user lacks permissions", format!("user {user} {}", seen.join("; ")))
@@ -92,7 +92,7 @@ fn permissions(facts: &Facts) -> Check {
 
 fn push(facts: &Facts) -> Check {
     const ID: &str = "push";
-    let means = "The next in line is not woken by a message but polls, so handing over takes seconds.";
+    let means = "The next waiter is not notified and polls, so a hand-off takes seconds.";
     match &facts.push {
         Push::Heard(trip) => {
             Check::ok(ID, "messages arrive", format!("a message to this client's own inbox took {trip:.1?}"))
@@ -145,7 +145,7 @@ fn counter(facts: &Facts) -> Check {
                 let ahead = Duration::from_micros(number - clock.now_us);
                 Check::warning(ID, "The fencing counter is ahead of the clock", format!("{key} is {ahead:.0?} ahead of the server's clock"))
                     .means("The clock was set back. If the data is lost now, new tokens are smaller than old ones.")
-                    .fix("Keep the data (appendonly yes) and mend the server's clock: chronyc tracking")
+                    .fix("Keep the data (appendonly yes) and fix the server's clock: chronyc tracking")
             }
             _ => Check::ok(ID, "fencing counter is sane", format!("{key} is {number}")),
         },
@@ -238,7 +238,9 @@ fn encryption(facts: &Facts) -> Check {
             "Not encrypted",
             format!("redis:// without TLS to {host}"),
         )
-        .means("Whoever sees the network reads the password and owner tokens, and can end or take any lock.")
+        .means(
+            "Anyone on the network path can read the password and owner tokens, and break or take any lock.",
+        )
         .fix("Use rediss://HOST:PORT in the URL, with tls-port on the server"),
     }
 }
@@ -250,7 +252,7 @@ fn login(facts: &Facts) -> Check {
         (true, _) => Check::ok(ID, "password wanted", format!("logged in as {}", user(facts))),
         (false, true) => Check::ok(ID, "no password, local only", "this way leads from this machine only"),
         (false, false) => Check::warning(ID, "No password", "the server let this client in without one")
-            .means("Whoever reaches the port can break every lock and read who holds it.")
+            .means("Anyone who reaches the port can break every lock and read who holds it.")
             .fix("redis-cli ACL SETUSER default '>PASSWORD'   # then redis://:PASSWORD@HOST or password_env= in the URL"),
     }
 }

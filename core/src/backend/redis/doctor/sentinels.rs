@@ -35,7 +35,7 @@ pub(crate) fn checks(facts: &Facts) -> Option<Check> {
     if answers.len() as u64 <= known / 2 && asked.len() as u64 > known / 2 {
         return Some(
             Check::problem(ID, "Too few Sentinels for a promotion", format!("{seen}; {}", silent.join("; ")))
-                .means("When the primary fails, nobody takes over: a promotion needs more than half of the Sentinels.")
+                .means("When the primary fails, no replica takes over: a promotion needs more than half of the Sentinels.")
                 .fix("Start the Sentinels that are down: redis-server sentinel.conf --sentinel"),
         );
     }
@@ -47,7 +47,7 @@ pub(crate) fn checks(facts: &Facts) -> Option<Check> {
         return Some(
             Check::warning(ID, "The Sentinels name different primaries", each)
                 .means("A promotion is under way, or some Sentinels are cut off; clients believe the latest one.")
-                .fix("Look again in a moment; if it stays so, mend the network between the Sentinels"),
+                .fix("Look again in a moment; if it stays so, fix the network between the Sentinels"),
         );
     }
     if !silent.is_empty() {
@@ -60,7 +60,7 @@ pub(crate) fn checks(facts: &Facts) -> Option<Check> {
     if known < 3 {
         return Some(
             Check::warning(ID, "Fewer than three Sentinels", seen)
-                .means("When one of them is lost together with the primary, the rest is no majority and promotes nobody.")
+                .means("When one of them is lost together with the primary, the rest is no majority and promotes no replica.")
                 .fix("Run three Sentinels on three machines"),
         );
     }
@@ -70,7 +70,7 @@ pub(crate) fn checks(facts: &Facts) -> Option<Check> {
         return Some(
             Check::warning(ID, "The Sentinels take the primary for down", format!("flags: {flags}"))
                 .means("They may promote a replica at any moment; it may not know a lock that is held.")
-                .fix("Mend the way from the Sentinels to the primary, or raise down-after-milliseconds"),
+                .fix("Fix the network from the Sentinels to the primary, or raise down-after-milliseconds"),
         );
     }
     let replicas = word.number("num-slaves").unwrap_or(0);
@@ -84,7 +84,7 @@ pub(crate) fn checks(facts: &Facts) -> Option<Check> {
         let service = word.fields.get("name").map_or("SERVICE", String::as_str);
         return Some(
             Check::problem(ID, "The Sentinels can never agree", seen)
-                .means("When the primary fails, nobody takes over: more Sentinels have to find it silent than there are.")
+                .means("When the primary fails, no replica takes over: more Sentinels have to find it silent than there are.")
                 .fix(format!("redis-cli -p 26379 SENTINEL SET {service} quorum {}   # at every Sentinel", known / 2 + 1)),
         );
     }

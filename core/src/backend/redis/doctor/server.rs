@@ -104,7 +104,7 @@ fn eviction(facts: &Facts) -> Check {
             "It would evict if it had a memory limit",
             format!("maxmemory-policy {policy}, maxmemory 0"),
         )
-        .means("Harmless now; from the day that somebody sets maxmemory, held locks can vanish.")
+        .means("Harmless now; once maxmemory is set, held locks can vanish.")
         .fix(fix);
     }
     let seen = format!("maxmemory-policy {policy} with maxmemory {}", size(limit));
@@ -214,7 +214,7 @@ fn replicas(facts: &Facts) -> Check {
             "Too few replicas: the server refuses writes",
             format!("{count} connected, min-replicas-to-write {least}"),
         )
-        .means("No lock can be taken or given back until enough replicas are connected.")
+        .means("No lock can be acquired or released until enough replicas are connected.")
         .fix("redis-cli CONFIG SET min-replicas-to-write 0   # or start the replicas");
     }
     if count == 0 {
@@ -248,7 +248,7 @@ fn replicas(facts: &Facts) -> Check {
         }
     } else {
         let check = if facts.strict { Check::problem } else { Check::warning };
-        return check(ID, "Nobody waits for the replicas", seen)
+        return check(ID, "Grants do not wait for the replicas", seen)
             .means(format!(
                 "A replica that is promoted may not know a lock that is held, and grants it again.{}",
                 refused(facts)
@@ -323,7 +323,7 @@ fn saving(facts: &Facts) -> Check {
         };
         return Check::problem(ID, "The server cannot save its data", seen)
             .means("Redis soon refuses all writes (MISCONF), and what a restart brings back is old.")
-            .fix("Free the disk or mend its permissions, then: redis-cli BGSAVE, and look again");
+            .fix("Free the disk or fix its permissions, then: redis-cli BGSAVE, and look again");
     }
     Check::ok(ID, "no error while saving", "last snapshot and last append went well")
 }
@@ -393,7 +393,7 @@ fn version(facts: &Facts) -> Check {
         (6, _) | (7, ..2) => Check::notice(
             ID,
             format!("{named} is no longer maintained upstream"),
-            "only some distributions still mend it",
+            "only some distributions still fix it",
         )
         .means("Locks work. Security fixes come only if your distribution backports them.")
         .fix(fix),

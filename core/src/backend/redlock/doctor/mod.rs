@@ -311,7 +311,7 @@ fn promises(quorum: Quorum, nodes: &[Seen], shape: &Shape, fencing: FenceQuality
             )
         },
         order,
-        Promise::yes(PUSH, "a released node tells whoever has waited longest there"),
+        Promise::yes(PUSH, "a released node notifies the client that has waited longest there"),
         Promise::no(FIFO, "the nodes have no common order"),
     ]
 }

@@ -45,7 +45,7 @@ fn writer(facts: &Facts, writing: &Writing) -> Check {
     const ID: &str = "writer";
     match writing {
         Writing::Failed(why) => Check::problem(ID, "The file cannot be written", why.clone())
-            .means("No lock can be taken, renewed or given back, so holders lose theirs.")
+            .means("No lock can be acquired, renewed or released, so holders lose theirs.")
             .fix(format!("fuser -v {}   # and end or resume the process that holds it", word(&facts.path))),
         Writing::Took(time) if *time > Duration::from_millis(250) => Check::warning(
             ID,
@@ -55,7 +55,7 @@ fn writer(facts: &Facts, writing: &Writing) -> Check {
         .means("Taking a lock costs this much, and short leases are renewed late.")
         .fix(format!("fuser -v {}   # a backup, a database shell, a slow disk?", word(&facts.path))),
         Writing::Took(time) => {
-            Check::ok(ID, "nobody blocks writing", format!("the write lock took {time:.1?}"))
+            Check::ok(ID, "no program blocks writing", format!("the write lock took {time:.1?}"))
         }
     }
 }
@@ -148,7 +148,7 @@ fn folder(facts: &Facts) -> Check {
     let folder = facts.path.parent().unwrap_or(&facts.path);
     let seen = format!("{} has mode {:04o}", folder.display(), access.mode);
     match (access.mode & 0o002 != 0, access.mode & 0o1000 != 0) {
-        (false, _) => Check::ok(ID, "nobody else can replace the file", seen),
+        (false, _) => Check::ok(ID, "no other user can replace the file", seen),
         (true, false) => Check::problem(ID, "Everybody can replace the file", seen)
             .means("Any user of this host can remove or swap it, and every lock with it.")
             .fix(format!("chmod o-w {}", word(folder))),
@@ -209,7 +209,7 @@ fn log_size(facts: &Facts) -> Check {
             format!("{} in -wal", size(bytes)),
         )
         .means(
-            "Somebody keeps a reading transaction open, so the log cannot be folded back; it fills the disk.",
+            "A program keeps a reading transaction open, so the log cannot be folded back; it fills the disk.",
         )
         .fix(format!("fuser -v {}   # close the database shell or the backup", word(&facts.path))),
         Some(bytes) => Check::ok(ID, "the log is short", size(bytes)),
@@ -279,7 +279,7 @@ fn promises(facts: &Facts, writing: &Writing) -> Vec<Promise> {
         _ => Promise::yes(id, yes),
     };
     vec![
-        among(EXCLUSION, "among the processes of this host that use this file, and nobody else"),
+        among(EXCLUSION, "among the processes of this host that use this file, and no others"),
         among(
             AFTER_RESTART,
             "a reboot voids all leases, and their holders with them; processes may come and go",
