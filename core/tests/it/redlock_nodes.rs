@@ -331,3 +331,34 @@ fn who_holds_does_not_stand_in_the_crowd_of_a_node_that_let_it_in() {
     });
     block_on(new.release()).unwrap();
 }
+
+#[test]
+fn closing_a_client_takes_its_waiters_off_a_node_that_answers_late() {
+    let nodes = Nodes::start(3);
+    let crowd = |server: &RedisServer| server.command(&["ZCARD", "polylatch:{a}:crowd"]).int().unwrap();
+    let holder = nodes.connect("");
+    let _held = block_on(holder.lock("a").acquire()).unwrap();
+    let client = nodes.connect("node_timeout=50ms");
+    let waiting: Vec<_> = (0..16)
+        .map(|_| {
+            let lock = client.lock("a");
+            std::thread::spawn(move || block_on(lock.acquire()).map(drop))
+        })
+        .collect();
+    wait_until("all wait on every node", SOON, || nodes.0.iter().all(|server| crowd(server) == 16));
+    // As a busy node.
+    nodes.0[2].pause();
+    let closing = std::thread::spawn({
+        let client = client.clone();
+        move || block_on(client.close())
+    });
+    wait_until("the others know", SOON, || nodes.0[..2].iter().all(|server| crowd(server) == 0));
+    // So late is the node: four times as long as one request waits.
+    std::thread::sleep(Duration::from_millis(200));
+    nodes.0[2].resume();
+    closing.join().unwrap();
+    for waiter in waiting {
+        assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Canceled);
+    }
+    assert_eq!(crowd(&nodes.0[2]), 0);
+}

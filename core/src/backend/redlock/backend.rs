@@ -27,9 +27,14 @@ use crate::name::LockName;
 use crate::policy::admission::Standing;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::policy::quorum::{Proposals, Quorum};
+use crate::service::Jobs;
 use crate::snapshot::{BreakOutcome, BreakRequest, Examination, Followed, Query, Snapshot};
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::Wakeups;
+
+/// How long closing waits for nodes that have not answered a release yet. A busy node answers within that; one that
+/// hangs would not, and what it was sent ends with its lease or its heartbeat.
+const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
 /// One client's view of several nodes.
 pub(crate) struct RedlockBackend {
@@ -62,6 +67,8 @@ pub(crate) struct Inner {
     pub calls_for_care: Arc<tokio::sync::Notify>,
     /// Releases that did not reach a node, until when they matter.
     pub owed: Mutex<Vec<(usize, Instant, Call)>>,
+    /// Releases that a majority has carried out and some node has not answered yet.
+    pub leaving: Arc<Jobs>,
     pub closed: AtomicBool,
     /// How long a majority lately took to answer, in µs.
     pub round_trip_us: AtomicU64,
@@ -152,6 +159,7 @@ impl Inner {
             joining: tokio::sync::OnceCell::new(),
             calls_for_care: Arc::default(),
             owed: Mutex::default(),
+            leaving: Arc::default(),
             cares: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             round_trip_us: AtomicU64::new(0),
@@ -347,7 +355,16 @@ impl Backend for RedlockBackend {
 
     fn close(&self) -> Reply<()> {
         self.inner.closed.store(true, Ordering::SeqCst);
-        self.inner.nodes.iter().for_each(|node| node.port().close());
-        Box::pin(std::future::ready(Ok(())))
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move {
+            // Closing a connection drops what was not written to it, and a waiter would stay queued on that node.
+            let left = {
+                let _context = inner.runtime.enter();
+                tokio::time::timeout(LEAVE_WITHIN, inner.leaving.idle())
+            };
+            let _ = left.await;
+            inner.nodes.iter().for_each(|node| node.port().close());
+            Ok(())
+        })
     }
 }

@@ -86,9 +86,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Releases that nodes have not answered: what may not have arrived is sent again when they are back.
+    /// Releases that nodes have not answered: what may not have arrived is sent again when they are back. Closing waits
+    /// a moment for them.
     pub(crate) fn settle_release(self: &Arc<Self>, answers: Fanout<Data>, until: Instant, call: Call) {
+        let under_way = self.leaving.begin();
         self.settle_late(answers, move |inner, at, answer| {
+            let _ = &under_way;
             if answer.is_err() {
                 inner.owes(at, until, call.clone());
             }

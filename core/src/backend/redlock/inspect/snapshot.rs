@@ -20,6 +20,9 @@ use crate::snapshot::{
 };
 use crate::token::{ClientId, OwnerToken};
 
+/// How long a waiter may need to be queued on all nodes.
+const QUEUED_WITHIN_MS: u64 = 1_000;
+
 /// What a snapshot leaves for the next: that of each node; `None` where one did not answer.
 type Kept = Vec<Option<Followed>>;
 
@@ -212,7 +215,7 @@ fn merge(quorum: Quorum, places: &[&str], readings: &[Option<&Snapshot>], query:
     let mut locks = Vec::new();
     for (name, views) in names {
         let reached: Vec<_> = readings.iter().map(Option::is_some).collect();
-        let lock = merge_lock(name, enough, places, &reached, &views);
+        let lock = merge_lock(name, quorum, enough, places, &reached, &views);
         // What is left on fewer nodes than a majority keeps others out, though nobody holds it.
         let left = lock.votes.iter().any(|vote| vote.owner_digest.is_some());
         if query.name.is_some() || left || !lock.waiters.is_empty() {
@@ -261,6 +264,7 @@ fn troubles(quorum: Quorum, places: &[&str], readings: &[Option<&Snapshot>]) -> 
 
 fn merge_lock(
     name: String,
+    quorum: Quorum,
     enough: usize,
     places: &[&str],
     reached: &[bool],
@@ -287,10 +291,11 @@ fn merge_lock(
     }
     let holders: Vec<HolderView> =
         held.values().filter(|same| same.len() >= enough).map(|same| merge_holder(same, enough)).collect();
+    let read = reached.iter().filter(|reached| **reached).count();
     let mut waiters: Vec<WaiterView> = waiting
         .into_iter()
         .filter(|(digest, _)| holders.iter().all(|holder| holder.owner_digest != *digest))
-        .map(|(_, same)| merge_waiter(&same))
+        .map(|(_, same)| merge_waiter(&same, quorum, read))
         .collect();
     waiters.sort_by_key(|waiter| waiter.since_ms);
     for (position, waiter) in waiters.iter_mut().enumerate() {
@@ -324,11 +329,49 @@ fn merge_holder(same: &[&HolderView], enough: usize) -> HolderView {
     }
 }
 
-fn merge_waiter(same: &[&WaiterView]) -> WaiterView {
+/// A waiter that a majority of the nodes does not have, or no longer hears of, has left: what is still queued is a record
+/// that a lost request left behind.
+fn merge_waiter(same: &[&WaiterView], quorum: Quorum, read: usize) -> WaiterView {
+    let waited_ms = same.iter().map(|waiter| waiter.waited_ms).max().unwrap_or(0);
+    let live = same.iter().filter(|waiter| !waiter.silent).count();
+    let has_left = read - live >= quorum.needed() && waited_ms > QUEUED_WITHIN_MS;
     WaiterView {
         since_ms: same.iter().map(|waiter| waiter.since_ms).min().unwrap_or(0),
-        waited_ms: same.iter().map(|waiter| waiter.waited_ms).max().unwrap_or(0),
-        silent: same.iter().all(|waiter| waiter.silent),
+        waited_ms,
+        silent: live == 0 || has_left,
         ..same[0].clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(waited_ms: u64, silent: bool) -> WaiterView {
+        WaiterView {
+            client: ClientId::from_stored("host:1:00000000"),
+            label: String::new(),
+            mode: "mutex".into(),
+            permits: 1,
+            owner_digest: "a".into(),
+            position: 0,
+            since_ms: 0,
+            waited_ms,
+            silent,
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_left_on_a_minority_is_no_live_waiter() {
+        let (quorum, live, stale) = (Quorum::of(3), waiting(20_000, false), waiting(20_000, true));
+        let silent = |same: &[&WaiterView], read| merge_waiter(same, quorum, read).silent;
+        assert!(!silent(&[&live, &live, &live], 3));
+        assert!(!silent(&[&live, &live], 3), "a majority has it");
+        assert!(silent(&[&live], 3));
+        assert!(silent(&[&live, &stale, &stale], 3));
+        assert!(!silent(&[&live], 2), "the node that did not answer may have it");
+        assert!(silent(&[&stale], 1));
+        let new = waiting(300, false);
+        assert!(!silent(&[&new], 3), "it is on its way to the others");
     }
 }
