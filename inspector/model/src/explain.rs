@@ -53,8 +53,17 @@ pub(super) fn explain(
 
 type Words = (String, Vec<Next>);
 
-/// Not “all is well”: these rules know nothing of the work that is done under the lock.
-const NOTHING_FOUND: &str = "Nothing wrong was found.";
+/// Not “all is well”: these rules know nothing of the work that is done under the lock, nor of a node that has not
+/// answered.
+fn nothing_found(evidence: &Evidence<'_>) -> String {
+    match evidence.silent_nodes().as_slice() {
+        [] => "Nothing wrong was found.".to_owned(),
+        silent => {
+            let nodes = harmless(&silent.join(", "));
+            format!("Not all is known yet: no answer from {nodes}. The other nodes show nothing wrong.")
+        }
+    }
+}
 
 fn deadlock(ring: &Cycle, evidence: &Evidence<'_>) -> Words {
     let several = ring.waits.iter().any(|wait| wait.connection != ring.waits[0].connection);
@@ -289,9 +298,9 @@ fn about_votes(lock: &LockView, rule: Rule, evidence: &Evidence<'_>) -> Option<W
             tally.needed
         );
         let next = match camp.left_ms {
-            Some(_) => vec![Next::Do("wait; whoever asks counts the other nodes".into())],
+            Some(_) => vec![Next::Do("wait; the next caller counts the other nodes".into())],
             None => {
-                vec![Next::Do("look at the key on these nodes: no lock of ours is without an end".into())]
+                vec![Next::Do("inspect the key on these nodes: Polylatch keys always have a TTL".into())]
             }
         };
         return Some((sentence, next));
@@ -373,6 +382,11 @@ fn nothing_wrong(lock: &LockView, evidence: &Evidence<'_>) -> String {
         let Some(head) = lock.waiters.first() else {
             return "Free: no client holds it or waits.".into();
         };
+        // A finding about it has not lasted long enough to be shown.
+        if let Some(first) = lock.waiters.iter().find(|waiter| !waiter.silent) {
+            let (who, waited) = (evidence.who(&first.client), span(first.waited_ms));
+            return format!("Free, and {who} has waited for {waited}: the lock is between two holders.");
+        }
         return format!(
             "Free: no client holds it. The {} recorded ({}{}) without a recent heartbeat: the next caller acquires \
              the lock.",
@@ -403,12 +417,13 @@ fn nothing_wrong(lock: &LockView, evidence: &Evidence<'_>) -> String {
             format!("{waiting}, the first{} for {}.", sharing::wish(first), span(first.waited_ms))
         }
     };
+    let nothing_found = nothing_found(evidence);
     match sharing::held(lock).as_str() {
-        "held" => format!("Held{held} by {who}{renewed}. {line} {NOTHING_FOUND}"),
+        "held" => format!("Held{held} by {who}{renewed}. {line} {nothing_found}"),
         shared => {
             let (first, rest) = shared.split_at(1);
             let (first, others) = (first.to_uppercase(), sharing::and_others(lock));
-            format!("{first}{rest} by {who}{held}{renewed}{others}. {line} {NOTHING_FOUND}")
+            format!("{first}{rest} by {who}{held}{renewed}{others}. {line} {nothing_found}")
         }
     }
 }

@@ -344,3 +344,28 @@ fn a_node_is_down_only_once_the_same_one_was_silent_all_the_time() {
     }
     assert_eq!(down(&scene), Some(since_ms));
 }
+
+#[test]
+fn what_is_said_before_a_finding_has_lasted_is_so() {
+    let [a, b] = clients();
+    let mut scene = Scene::new();
+    // A waiter beside a free lock is a finding only after a while.
+    scene.look(0, vec![lock("x", vec![], vec![waiting(a, 300)])]);
+    assert_eq!(scene.rules("x"), [Rule::Free]);
+    let told = scene.fleet.explain(&key("x")).remove(0).sentence;
+    assert_eq!(
+        told,
+        "Free, and web-1 pid 100 (worker) has waited for 0.3 s: the lock is between two holders."
+    );
+    // So is a node that does not answer; until then it is not known what it would say.
+    let mut reading = snapshot(vec![lock("x", vec![held(b, 10)], vec![])]);
+    let detail = "no answer".to_owned();
+    reading.troubles.push(Trouble { kind: TroubleKind::NodeSilent, node: Some("n3".into()), detail });
+    scene.show("one", 1_000, reading);
+    assert_eq!(scene.rules("x"), [Rule::Legit]);
+    let told = scene.fleet.explain(&key("x")).remove(0).sentence;
+    assert!(
+        told.ends_with("Not all is known yet: no answer from n3. The other nodes show nothing wrong."),
+        "{told}"
+    );
+}

@@ -33,6 +33,7 @@ const SCENES: &[(&str, Play)] = &[
     ("a server that cannot save", cannot_save),
     ("a store without a quorum", quorum_lost),
     ("a store with one node down", node_down),
+    ("a store of which one node hangs when it is connected to", node_hangs),
     ("a store that stalls", stalled),
     ("a lock in lock-delay", lock_delay),
     ("five hundred waiters", many_waiters),
@@ -46,6 +47,11 @@ const SCENES: &[(&str, Play)] = &[
     ("a record that cannot be read", others::unreadable),
     ("a server whose clock steps", others::clock_step),
 ];
+
+#[test]
+fn tmp_scene() {
+    node_hangs();
+}
 
 #[test]
 fn what_is_told_is_so_and_what_only_looks_like_it_is_not_told() {
@@ -246,6 +252,33 @@ fn node_down() {
     );
     stage.never_shows(&[Rule::NoQuorum, Rule::Free]);
     assert_eq!(stage.phase(), Some(Phase::Live), "a majority works");
+}
+
+fn node_hangs() {
+    let servers: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();
+    let places: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
+    let url = format!("redlock://{}", places.join(","));
+    let holding = polylatch::blocking::Polylatch::connect(&url).unwrap();
+    let _guard = holding.lock("x").lease(Duration::from_secs(60)).acquire().unwrap();
+    servers[2].pause();
+    let mut stage = Stage::new(url);
+    stage.until("the lock", |stage| stage.fleet.lock(&Stage::key("x")).is_some());
+    // Before it is a finding that a node is down, nothing is said of what it may know.
+    let begun = stage.now_ms();
+    stage.until("the finding about the node", |stage| {
+        for finding in stage.findings() {
+            assert!(
+                !finding.sentence.contains("Nothing wrong was found"),
+                "{} ms {finding:?}",
+                stage.now_ms() - begun
+            );
+        }
+        stage.tells(Rule::NodeDown)
+    });
+    servers[2].resume();
+    stage.until("the answer of every node", |stage| {
+        stage.findings().iter().any(|finding| finding.sentence.contains("Nothing wrong was found"))
+    });
 }
 
 fn stalled() {
