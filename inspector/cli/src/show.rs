@@ -8,9 +8,9 @@ use super::store::{Failure, Store, print_json, print_line};
 use super::{ShowArgs, exit};
 use host::ThisHost;
 use model::copy::is_foreign_key;
-use model::text::{bar, clock_time, count, harmless, span};
+use model::text::{APART, bar, clock_time, count, harmless, span};
 use model::{Beat, Evidence, Finding, Next};
-use model::{HostFacts, Process, picture_by, sharing};
+use model::{Process, picture_by, sharing};
 
 /// Width of the left column.
 const KEY: usize = 10;
@@ -45,7 +45,7 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
     snapshot.audit.retain(|entry| entry.name == args.name);
     let evidence = Evidence::new(&snapshot, &host, &store.command);
     let evidence = before.iter().fold(evidence, |evidence, before| evidence.since(before));
-    page(&store, args, &snapshot, &evidence, &host)
+    page(&store, args, &snapshot, &evidence)
 }
 
 /// Shows another library's lock by its key.
@@ -68,7 +68,7 @@ async fn foreign(store: &Store, args: &ShowArgs, host: &ThisHost) -> Result<u8, 
     let locks =
         snapshot.locks.into_iter().filter(|lock| lock.name == args.name && is_foreign_key(lock)).collect();
     let snapshot = Snapshot { locks, audit: vec![], ..snapshot };
-    page(store, args, &snapshot, &Evidence::new(&snapshot, host, &store.command), host)
+    page(store, args, &snapshot, &Evidence::new(&snapshot, host, &store.command))
 }
 
 /// The pattern that only this key matches.
@@ -83,13 +83,7 @@ fn exactly(key: &str) -> String {
     pattern
 }
 
-fn page(
-    store: &Store,
-    args: &ShowArgs,
-    snapshot: &Snapshot,
-    evidence: &Evidence<'_>,
-    host: &ThisHost,
-) -> Result<u8, Failure> {
+fn page(store: &Store, args: &ShowArgs, snapshot: &Snapshot, evidence: &Evidence<'_>) -> Result<u8, Failure> {
     let mut picture = picture_by(snapshot, evidence);
     let at = picture.rows.iter().position(|row| *row.key.lock == *args.name).unwrap_or(0);
     picture.rows = vec![picture.rows.swap_remove(at)];
@@ -110,11 +104,11 @@ fn page(
         Page { paint, lines: vec![format!("{}  {state}{waiting}", paint.bold(&row.name)), String::new()] };
     page.why(&picture.findings[0]);
     for holder in lock.holders.iter().take(MOST_LISTED) {
-        page.holder(lock, holder, snapshot, evidence, host);
+        page.holder(lock, holder, snapshot, evidence);
     }
     page.more(lock.holders.len());
     page.votes(lock, evidence);
-    page.waiters(lock, evidence, host);
+    page.waiters(lock, evidence);
     page.next(&picture.findings[0]);
     if snapshot.backend == "redis" && lock.holders.is_empty() && lock.waiters.is_empty() {
         let text = "This is the Polylatch lock of that name. A key of another library: --foreign";
@@ -131,14 +125,8 @@ fn page(
 }
 
 /// Marks a process number that does not count here, such as one in a container.
-fn elsewhere(evidence: &Evidence<'_>, id: &ClientId, host: &ThisHost) -> &'static str {
-    let namespace = evidence.client(id).filter(|client| client.host == host.host_name());
-    match (namespace.and_then(|client| client.pid_namespace.as_deref()), host.pid_namespace()) {
-        (Some(theirs), Some(ours)) if theirs != ours => {
-            ", on this machine in another PID namespace (a container): the number counts there only"
-        }
-        _ => "",
-    }
+fn apart(evidence: &Evidence<'_>, id: &ClientId) -> String {
+    if evidence.is_apart(id) { format!(", {APART}") } else { String::new() }
 }
 
 struct Page {
@@ -170,14 +158,7 @@ impl Page {
         }
     }
 
-    fn holder(
-        &mut self,
-        lock: &LockView,
-        holder: &HolderView,
-        snapshot: &Snapshot,
-        evidence: &Evidence<'_>,
-        here: &ThisHost,
-    ) {
+    fn holder(&mut self, lock: &LockView, holder: &HolderView, snapshot: &Snapshot, evidence: &Evidence<'_>) {
         let now = snapshot.taken_at_ms;
         self.lines.push(String::new());
         match &holder.client {
@@ -185,10 +166,10 @@ impl Page {
             Some(id) => {
                 let (host, pid) = evidence.place(id);
                 let process = match evidence.process(holder) {
-                    Process::Present { stopped: true, .. } => ", on this machine, stopped",
-                    Process::Present { .. } => ", on this machine, running",
-                    Process::Gone => ", on this machine, gone",
-                    Process::Unknown => elsewhere(evidence, id, here),
+                    Process::Present { stopped: true, .. } => ", on this machine, stopped".into(),
+                    Process::Present { .. } => ", on this machine, running".into(),
+                    Process::Gone => ", on this machine, gone".into(),
+                    Process::Unknown => apart(evidence, id),
                 };
                 self.line("Holder", &format!("{host} pid {pid}{process}"));
                 if let Some(client) = evidence.client(id) {
@@ -264,7 +245,7 @@ impl Page {
         }
     }
 
-    fn waiters(&mut self, lock: &LockView, evidence: &Evidence<'_>, host: &ThisHost) {
+    fn waiters(&mut self, lock: &LockView, evidence: &Evidence<'_>) {
         if lock.holders.is_empty() && !lock.waiters.is_empty() {
             self.lines.push(String::new());
         }
@@ -278,7 +259,7 @@ impl Page {
             };
             let silent = if waiter.silent { ", silent: will be skipped" } else { "" };
             let (wish, waited) = (sharing::wish(waiter), span(waiter.waited_ms));
-            let place = elsewhere(evidence, &waiter.client, host);
+            let place = apart(evidence, &waiter.client);
             let text = format!("{}. {who}{label}{wish}, for {waited}{silent}{place}", at + 1);
             self.line(if at == 0 { "Waiting" } else { "" }, &text);
         }

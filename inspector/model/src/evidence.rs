@@ -147,6 +147,11 @@ impl<'a> Evidence<'a> {
         }
     }
 
+    /// Says whether a client runs on this host in another PID namespace: its number means another process here.
+    pub fn is_apart(&self, id: &ClientId) -> bool {
+        self.client(id).is_some_and(|client| super::sight::is_apart(self.facts, client))
+    }
+
     pub(super) fn holder(&self, holder: &HolderView) -> String {
         holder.client.as_ref().map_or_else(|| "another program".into(), |id| self.who(id))
     }
@@ -157,7 +162,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Looks a client's process up, if it runs on this host.
-    pub(super) fn process_of(&self, id: &ClientId) -> Process {
+    pub fn process_of(&self, id: &ClientId) -> Process {
         let Some(client) = self.client(id) else { return Process::Unknown };
         if !self.facts.is_here(client) {
             return Process::Unknown;

@@ -3,8 +3,8 @@ use std::collections::HashMap;
 use polylatch::ClientId;
 use polylatch::inspect::{Detail, Snapshot, Trouble, TroubleKind, VoteView, WaiterView};
 
-use super::super::Process;
 use super::super::fixture::{Host, clients, held, lock, read_write, semaphore, snapshot, waiting};
+use super::super::{HostFacts, Process};
 use super::*;
 
 /// What is found about the first lock.
@@ -428,4 +428,34 @@ fn lock_delay_comes_before_the_waiting_process() {
         found.sentence.contains("at most 9.0 s left") && found.sentence.contains("not at fault"),
         "{found:?}"
     );
+}
+
+#[test]
+fn a_number_in_another_pid_namespace_is_marked_and_not_looked_up() {
+    struct Outside(Host);
+    impl HostFacts for Outside {
+        fn host_name(&self) -> &str {
+            self.0.host_name()
+        }
+        fn pid_namespace(&self) -> Option<&str> {
+            Some("pid:[1]")
+        }
+        fn process(&self, pid: u32) -> Process {
+            self.0.process(pid)
+        }
+        fn parent(&self, pid: u32) -> Option<u32> {
+            self.0.parent(pid)
+        }
+    }
+    let [a] = clients();
+    let here = Outside(Host::default());
+    for (namespace, is_apart) in [(None, false), (Some("pid:[1]"), false), (Some("pid:[2]"), true)] {
+        let mut reading = snapshot(vec![lock("x", vec![held(a, 10)], vec![])]);
+        reading.clients[0].pid_namespace = namespace.map(str::to_owned);
+        let evidence = Evidence::new(&reading, &here, "polylatch");
+        assert_eq!(evidence.is_apart(a), is_apart, "{namespace:?}");
+        assert_eq!(evidence.process_of(a) == Process::Unknown, is_apart, "{namespace:?}");
+        reading.clients[0].host = "elsewhere".into();
+        assert!(!Evidence::new(&reading, &here, "polylatch").is_apart(a), "another host");
+    }
 }

@@ -63,6 +63,8 @@ pub struct ClientRow {
     pub seen_ago_ms: Option<u64>,
     /// What the viewer's host knows of the process.
     pub process: Process,
+    /// It runs on the viewer's host in another PID namespace, so its number means another process there.
+    pub apart: bool,
     /// Locks that it holds, with the time for which it has held them.
     pub holds: Vec<(RowKey, Option<u64>)>,
     /// Locks that it waits for, with the time for which it has waited.
@@ -289,6 +291,12 @@ impl Fleet {
         accused.or_else(shown).or_else(|| lock.holders.iter().find_map(|holder| holder.fencing_token))
     }
 
+    /// Returns what the locks of a connection are judged by.
+    pub fn evidence_about(&self, id: &ConnectionId) -> Option<Evidence<'_>> {
+        let at = self.stores.iter().position(|store| store.facts.connection.id == *id)?;
+        Some(self.evidence(at))
+    }
+
     fn evidence_of(&self, place: RowRef) -> Evidence<'_> {
         let at = place.store as usize;
         self.evidence(at)
@@ -428,6 +436,7 @@ fn client_row(store: &Store, id: &ClientId, evidence: &Evidence<'_>) -> ClientRo
         version: text(|client| &client.version),
         seen_ago_ms: said.map(|client| client.seen_ago_ms),
         process: evidence.process_of(id),
+        apart: evidence.is_apart(id),
         holds: Vec::new(),
         waits: Vec::new(),
     }

@@ -87,11 +87,19 @@ impl HostFacts for Sight {
 
 /// Says whether a client's process number can be looked up on the host of `facts`.
 pub(super) fn is_here<F: HostFacts + ?Sized>(facts: &F, client: &ClientView) -> bool {
-    let agree = |theirs: &Option<String>, ours: Option<&str>| match (theirs.as_deref(), ours) {
-        (Some(theirs), Some(ours)) => theirs == ours,
-        _ => true,
-    };
-    !client.host.is_empty()
-        && client.host == facts.host_name()
-        && agree(&client.pid_namespace, facts.pid_namespace())
+    is_on_host(facts, client) && !is_in_other_namespace(facts, client)
+}
+
+/// Says whether a client runs on the host of `facts`, but its number counts in another PID namespace.
+pub(super) fn is_apart<F: HostFacts + ?Sized>(facts: &F, client: &ClientView) -> bool {
+    is_on_host(facts, client) && is_in_other_namespace(facts, client)
+}
+
+fn is_on_host<F: HostFacts + ?Sized>(facts: &F, client: &ClientView) -> bool {
+    !client.host.is_empty() && client.host == facts.host_name()
+}
+
+fn is_in_other_namespace<F: HostFacts + ?Sized>(facts: &F, client: &ClientView) -> bool {
+    let namespaces = client.pid_namespace.as_deref().zip(facts.pid_namespace());
+    namespaces.is_some_and(|(theirs, ours)| theirs != ours)
 }

@@ -7,6 +7,10 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// Longest piece of stored text that is shown, in columns. Names may have 512 bytes, labels 256.
 pub const MAX_SHOWN: usize = 600;
 
+/// Said of a process number that counts in another PID namespace of this host.
+pub const APART: &str =
+    "on this machine in another PID namespace (a container): the number counts there only";
+
 /// Makes text from a store harmless to show: control, bidirectional and invisible characters are
 /// written as `\u{202e}`, and everything behind [`MAX_SHOWN`] columns is cut off with `…`.
 ///

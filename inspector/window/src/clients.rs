@@ -7,7 +7,7 @@ use super::locks::whole_span;
 use super::table::{Cell, Column, Rows, Table, in_the_middle};
 use super::theme::{self, Palette};
 use model::fleet::ClientRow;
-use model::text::{harmless, span};
+use model::text::{APART, harmless, span};
 use model::{Fleet, Process};
 
 /// The table and its lines.
@@ -123,6 +123,9 @@ impl ClientRows<'_> {
             Process::Present { stopped: true, .. } => lines.push("the process is stopped".into()),
             Process::Present { .. } | Process::Unknown => {}
         }
+        if row.apart {
+            lines.push(APART.into());
+        }
         for (key, held) in row.holds.iter().take(12) {
             let held = held.map(|ms| format!(" for {}", span(ms))).unwrap_or_default();
             lines.push(format!("holds {}{held}", harmless(&key.lock)));
@@ -173,6 +176,7 @@ impl Rows for ClientRows<'_> {
                 let (word, colour) = match row.process {
                     Process::Gone => (" gone", palette.orphan),
                     Process::Present { stopped: true, .. } => (" stopped", palette.orphan),
+                    _ if row.apart => (" container", palette.weak),
                     _ => ("", palette.text),
                 };
                 cell.text(&format!("{}{word}", row.pid), FontId::monospace(theme::MONO - 0.5), colour);

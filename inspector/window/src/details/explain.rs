@@ -1,4 +1,4 @@
-//! Why the lock is as it is, what to do, who holds it, who stands in line.
+//! Why the lock is as it is, what to do, who holds it, who is queued.
 
 use eframe::egui::{
     Align, FontId, Frame, Grid, Label, Layout, Margin, RichText, ScrollArea, Sense, Ui, vec2,
@@ -10,8 +10,8 @@ use super::Subject;
 use crate::act::Act;
 use crate::marks;
 use crate::theme;
-use model::text::{clock_time, harmless, span};
-use model::{Finding, Next, Severity};
+use model::text::{APART, clock_time, harmless, span};
+use model::{Evidence, Finding, Next, Severity};
 use model::{LockState, Process, copy, sharing};
 
 /// Waiters that are listed; more are counted.
@@ -152,6 +152,7 @@ fn who(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
         return;
     };
     super::votes::show(ui, lock, age_ms(subject), subject);
+    let Some(evidence) = subject.fleet.evidence_about(&subject.key.connection) else { return };
     let title =
         if lock.holders.is_empty() { "HOLDER".to_owned() } else { sharing::held(lock).to_uppercase() };
     ui.label(RichText::new(title).size(11.0).color(palette.weak));
@@ -159,10 +160,10 @@ fn who(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
         ui.label("nobody");
     }
     for (at, holder) in lock.holders.iter().enumerate() {
-        ui.push_id(("holder", at), |ui| holder_card(ui, lock, holder, subject, acts));
+        ui.push_id(("holder", at), |ui| holder_card(ui, lock, holder, subject, &evidence, acts));
     }
     ui.add_space(6.0);
-    line(ui, lock, subject);
+    line(ui, lock, subject, &evidence);
 }
 
 /// How much older what is shown of the lock is by now; nothing grows older while the store is not read.
@@ -180,6 +181,7 @@ fn holder_card(
     lock: &LockView,
     holder: &HolderView,
     subject: &Subject<'_>,
+    evidence: &Evidence<'_>,
     acts: &mut Vec<Act>,
 ) {
     let palette = subject.palette;
@@ -240,28 +242,25 @@ fn holder_card(
             }
         });
     }
-    if let Some(word) = process_word(subject, holder) {
-        ui.label(RichText::new(word).color(palette.orphan));
+    match evidence.process(holder) {
+        Process::Gone => _ = ui.label(RichText::new("its process is gone").color(palette.orphan)),
+        Process::Present { stopped: true, .. } => {
+            ui.label(RichText::new("its process is stopped").color(palette.orphan));
+        }
+        Process::Present { .. } | Process::Unknown => {}
+    }
+    if holder.client.as_ref().is_some_and(|id| evidence.is_apart(id)) {
+        ui.label(RichText::new(APART).size(theme::SMALL).color(palette.weak));
     }
     ui.add_space(4.0);
 }
 
-fn process_word(subject: &Subject<'_>, holder: &HolderView) -> Option<&'static str> {
-    let id = holder.client.as_ref()?;
-    let clients = subject.fleet.clients();
-    match clients.iter().find(|client| client.id == *id)?.process {
-        Process::Gone => Some("its process is gone"),
-        Process::Present { stopped: true, .. } => Some("its process is stopped"),
-        Process::Present { .. } | Process::Unknown => None,
-    }
-}
-
-fn line(ui: &mut Ui, lock: &LockView, subject: &Subject<'_>) {
+fn line(ui: &mut Ui, lock: &LockView, subject: &Subject<'_>, evidence: &Evidence<'_>) {
     let palette = subject.palette;
     let title = match lock.waiters.len() {
         0 => "NOBODY WAITS".to_owned(),
         1 => "1 WAITS".to_owned(),
-        several => format!("{several} WAIT, IN LINE"),
+        several => format!("{several} WAIT, IN THIS ORDER"),
     };
     ui.label(RichText::new(title).size(11.0).color(palette.weak));
     if lock.waiters.is_empty() {
@@ -282,6 +281,10 @@ fn line(ui: &mut Ui, lock: &LockView, subject: &Subject<'_>) {
             }
             if waiter.silent {
                 ui.label("no heartbeat: it will be passed over");
+            }
+            if evidence.is_apart(&waiter.client) {
+                ui.label(RichText::new("container").size(theme::SMALL).color(palette.weak))
+                    .on_hover_text(APART);
             }
         });
     }

@@ -1,6 +1,6 @@
 //! Adding and changing a connection.
 
-use eframe::egui::{self, ComboBox, DragValue, Grid, RichText, TextEdit, Ui};
+use eframe::egui::{self, ComboBox, DragValue, Grid, RichText, ScrollArea, TextEdit, Ui};
 
 use super::connection_test::ConnectionTest;
 use super::{buttons, modal};
@@ -11,6 +11,9 @@ use crate::theme::Palette;
 use model::Environment;
 use model::saved::{SavedConnection, SecretSource};
 use model::text::harmless;
+
+/// Room for the steps of a test: some six of them, the rest is scrolled to.
+const STEPS_HEIGHT: f32 = 150.0;
 
 /// The form.
 pub struct ConnectionDialog {
@@ -295,8 +298,15 @@ fn secret(ui: &mut Ui, source: &mut SecretSource, palette: &Palette) {
     ui.label(RichText::new(note).size(11.5).color(palette.weak));
 }
 
+/// What a test has found so far, in a part of the form that is as high from its begin to its end: a button that moves
+/// while a step is added would be missed by a click.
 fn steps(ui: &mut Ui, test: &ConnectionTest, palette: &Palette) {
     ui.add_space(4.0);
+    let room = ScrollArea::vertical().id_salt("steps").auto_shrink(false);
+    room.max_height(STEPS_HEIGHT).min_scrolled_height(STEPS_HEIGHT).show(ui, |ui| made(ui, test, palette));
+}
+
+fn made(ui: &mut Ui, test: &ConnectionTest, palette: &Palette) {
     for step in &test.done {
         ui.horizontal(|ui| {
             let (rect, _) = ui.allocate_exact_size(egui::vec2(14.0, 16.0), egui::Sense::hover());

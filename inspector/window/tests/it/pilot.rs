@@ -272,6 +272,11 @@ impl Pilot {
         self.key(Key::Enter);
     }
 
+    /// Where a button is.
+    pub fn place_of(&self, button: &str) -> eframe::egui::Rect {
+        self.harness.get_by_role_and_label(Role::Button, button).rect()
+    }
+
     pub fn is_enabled(&self, button: &str) -> bool {
         !self.harness.get_by_role_and_label(Role::Button, button).accesskit_node().is_disabled()
     }

@@ -148,6 +148,56 @@ fn a_connection_is_tried_before_it_is_saved_and_production_is_read_only() {
 }
 
 #[test]
+fn the_buttons_stay_where_they_are_while_a_connection_is_tested() {
+    let redis = RedisServer::start();
+    for (url, last) in [("redis://127.0.0.1:1".to_owned(), "127.0.0.1"), (redis.url(), "its clock differs")] {
+        let mut window = Pilot::start(Args::default());
+        window.until_label("Which locks do you want to see?");
+        window.click("Add a connection");
+        window.type_into("URL", &url);
+        window.click("Test");
+        let place = window.place_of("Save and connect");
+        window.until("the end of the test", |window| {
+            assert_eq!(window.place_of("Save and connect"), place, "{:?}", window.texts());
+            !window.says("testing…")
+        });
+        assert!(window.says(last), "{:?}", window.texts());
+    }
+}
+
+/// Holds a lock until its input ends.
+#[test]
+#[ignore = "is started by another test, in another PID namespace"]
+fn a_holder_in_a_container() {
+    let client = Polylatch::connect(&std::env::var("POLYLATCH_TEST_URL").unwrap()).unwrap();
+    let _held = client.lock("orders/17").acquire().unwrap();
+    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_number_of_a_container_is_marked_as_one() {
+    use std::process::{Command, Stdio};
+    let mut window = Pilot::connected();
+    let mut container = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "places::a_holder_in_a_container"])
+        .env("POLYLATCH_TEST_URL", &window.url)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    window.until_row("orders/17, held");
+    window.click_row("orders/17");
+    // The client says a moment later who it is.
+    window.until("the mark", |window| window.says("in another PID namespace (a container)"));
+    assert!(!window.says("its process is gone"), "nothing is known of it here: {:?}", window.texts());
+    drop(container.stdin.take());
+    container.wait().unwrap();
+}
+
+#[test]
 fn two_databases_of_one_server_are_told_apart() {
     let redis = RedisServer::start();
     let urls = vec![redis.url(), format!("{}/1", redis.url().trim_end_matches('/'))];
