@@ -18,9 +18,9 @@ pub fn line(event: &Event, now_ms: u64, who: impl Fn(&ClientId) -> String) -> St
 
 fn told(kind: &EventKind) -> (&'static str, String) {
     match kind {
-        EventKind::Waiting { position: 0 } => ("waits", "next in line".into()),
+        EventKind::Waiting { position: 0 } => ("waits", "first in the queue".into()),
         EventKind::Waiting { position } => ("waits", format!("{position} before it")),
-        EventKind::StoppedWaiting => ("left line", String::new()),
+        EventKind::StoppedWaiting => ("left queue", String::new()),
         EventKind::Granted { fencing_token: Some(token) } => ("granted", format!("token {token}")),
         EventKind::Granted { fencing_token: None } => ("granted", String::new()),
         EventKind::Converted { mode, fencing_token } => {

@@ -74,8 +74,8 @@ pub(super) fn judge(lock: &LockView, evidence: &Evidence<'_>, past: Option<&Lock
     found
 }
 
-/// While the store does not work, only what this host knows of its own processes counts: whoever is silent may just not
-/// be heard.
+/// While the store does not work, only what this host knows of its own processes counts: a missing heartbeat says nothing
+/// about its client.
 fn judge_without_store(
     lock: &LockView,
     evidence: &Evidence<'_>,

@@ -231,11 +231,11 @@ pub struct Row {
     pub since_renewal_ms: Option<u64>,
     /// Beats that are missing now.
     pub missed: u32,
-    /// How many wait and give signs of life.
+    /// How many wait, without those whose heartbeat is overdue.
     pub waiters: usize,
-    /// How many stand in line without a sign of life.
+    /// How many queued waiters are stale: their heartbeat is overdue.
     pub silent: usize,
-    /// How long the first live one in line waits.
+    /// How long the first live one in the queue waits.
     pub waited_ms: Option<u64>,
     /// How often it changed hands during the last minute, as far as it was seen.
     pub hand_offs: u32,
@@ -280,7 +280,7 @@ impl Row {
         self.since_renewal_ms.map(|since| since.saturating_add(self.age_ms(now_ms)))
     }
 
-    /// How long the first live one in line waits by now.
+    /// How long the first live one in the queue waits by now.
     pub fn waited_now_ms(&self, now_ms: u64) -> Option<u64> {
         self.waited_ms.map(|waited| waited.saturating_add(self.age_ms(now_ms)))
     }
@@ -302,7 +302,7 @@ pub struct Summary {
     pub locks: usize,
     /// Of them held.
     pub held: usize,
-    /// Live clients in line, over all locks.
+    /// Live queued clients, over all locks.
     pub waiting: usize,
     /// Locks with a warning or a problem.
     pub attention: usize,

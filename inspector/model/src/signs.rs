@@ -1,4 +1,4 @@
-//! Signs of life of clients whose leases hang on sessions: of such a lease the store tells neither when it was
+//! Heartbeats of clients whose leases hang on sessions: of such a lease the store tells neither when it was
 //! renewed nor what is left.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ pub(super) const SIGN_EVERY_MS: u64 = 15_000;
 /// A client that is overdue by one more than this is silent.
 const PATIENCE_MS: u64 = 5_000;
 
-/// When the latest sign of each client came, as this viewer noticed it. The client's own clock wrote it, so only
+/// When the latest heartbeat of each client came, as this viewer noticed it. The client's own clock wrote it, so only
 /// that it is another one than before means something.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Signs {
@@ -45,7 +45,7 @@ impl Signs {
         Self { now_ms, signs: snapshot.clients.iter().map(sign).collect() }
     }
 
-    /// For how long a client has given no sign of life, if that is longer than it should be.
+    /// For how long nothing was heard of a client, if that is longer than it should be.
     pub(super) fn silent_for_ms(&self, client: &ClientView) -> Option<u64> {
         let since = self.now_ms.saturating_sub(self.signs.get(&client.id)?.noticed_at_ms);
         (since > 2 * SIGN_EVERY_MS + PATIENCE_MS).then_some(since)

@@ -291,7 +291,7 @@ fn details<'a>(fleet: &Fleet, key: &RowKey, paint: &Paint, now_ms: u64) -> Vec<T
         lines.push(Text::raw(format!("  {who}{label}{token}{held}, {}", harmless(&holder.mode))));
     }
     if !lock.waiters.is_empty() {
-        lines.push(section("LINE"));
+        lines.push(section("QUEUE"));
     }
     for waiter in lock.waiters.iter().take(20) {
         let silent = if waiter.silent { ", silent" } else { "" };
@@ -356,7 +356,7 @@ fn draw_break(frame: &mut Frame<'_>, area: Rect, app: &App, form: &BreakForm, pa
             colour(paint, Color::Red).add_modifier(Modifier::BOLD),
         )
     } else {
-        Text::styled("It shows no sign of life. If it lives, it learns at its next renewal.", dim())
+        Text::styled("It was not heard of lately. If it is alive, it is notified at its next renewal.", dim())
     });
     if changed != Some(Some(form.expected.get())) {
         let text = "The lock changed hands meanwhile: this would break nothing.";
