@@ -144,6 +144,8 @@ export interface WaiterView {
   sinceMs: number;
   waitedMs: number;
   silent: boolean;
+  /** When it gives up, on the store's clock; null if it waits without a limit, or if that is not known. */
+  givesUpAtMs: number | null;
 }
 
 export interface LockView {

@@ -77,6 +77,8 @@ pub struct WaiterView {
     pub waited_ms: i64,
     /// It has not been heard of for too long.
     pub silent: bool,
+    /// When it gives up, on the store's clock; none if it waits without a limit, or if that is not known.
+    pub gives_up_at_ms: Option<i64>,
 }
 
 /// A process that holds or waits.
@@ -166,6 +168,7 @@ impl From<inspect::WaiterView> for WaiterView {
             since_ms: whole(waiter.since_ms),
             waited_ms: whole(waiter.waited_ms),
             silent: waiter.silent,
+            gives_up_at_ms: waiter.gives_up_at_ms.map(whole),
         }
     }
 }

@@ -72,9 +72,14 @@ pub(crate) struct Contender {
 pub(crate) enum Ask {
     /// Answer at once and remember nothing.
     Try,
-    /// Stand in line, or give a sign of life there. The heartbeats say how long the store keeps a
-    /// silent waiter in line, near the head and further back.
-    Wait { near_heartbeat: Duration, far_heartbeat: Duration },
+    /// Queue, or send a heartbeat from there. The heartbeats say how long the store keeps a stale waiter
+    /// in the queue, near the head and further back.
+    Wait {
+        near_heartbeat: Duration,
+        far_heartbeat: Duration,
+        /// How long it waits from now on at most; for display only, so a store may leave it out.
+        left: Option<Duration>,
+    },
 }
 
 /// Who holds a lock, as far as an answer to a waiter can tell; for error messages.

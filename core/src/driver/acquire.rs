@@ -190,7 +190,8 @@ impl Acquisition {
             Some(reason) => self.core.backend.steal(&self.contender, reason),
             None if policy.waits() => {
                 let (near_heartbeat, far_heartbeat) = (times.near_heartbeat(), times.far_heartbeat());
-                self.core.backend.poll(&self.contender, Ask::Wait { near_heartbeat, far_heartbeat })
+                let left = policy.left(self.core.clock.now());
+                self.core.backend.poll(&self.contender, Ask::Wait { near_heartbeat, far_heartbeat, left })
             }
             None => self.core.backend.poll(&self.contender, Ask::Try),
         };

@@ -153,6 +153,11 @@ impl Acquisition {
         self.terms.wait != Wait::No
     }
 
+    /// How long the caller still waits; `None` if it waits without a limit.
+    pub(crate) fn left(&self, now: BootInstant) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.since(now))
+    }
+
     /// Decides what to do at `now`. An [`Action::Ask`] leaves at `now`, and nothing is decided before its answer.
     pub(crate) fn next(&mut self, now: BootInstant) -> Action {
         if let Some(action) = self.decided {

@@ -254,6 +254,7 @@ mod tests {
             position,
             since_ms: 0,
             waited_ms: 10,
+            gives_up_at_ms: None,
             silent: false,
         }
     }

@@ -262,8 +262,12 @@ pub struct WaiterView {
     pub since_ms: u64,
     /// How long it has waited.
     pub waited_ms: u64,
-    /// Its last sign of life is too old: it is skipped at the next hand-off.
+    /// Its last heartbeat is too old: it is skipped at the next hand-off.
     pub silent: bool,
+    /// When it gives up if it is not granted the lock before, on the store's clock. `None` if it waits without a limit,
+    /// or if that is not known: Consul, RedLock and PostgreSQL do not record it, nor did earlier clients.
+    #[serde(default)]
+    pub gives_up_at_ms: Option<u64>,
 }
 
 /// One client process.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::contract::{block_on, eventually, millis, seen};
 use polylatch::inspect::Query;
-use polylatch::{Error, Guard, Polylatch};
+use polylatch::{Error, ErrorKind, Guard, Polylatch};
 use polylatch_test_services::Reply;
 use polylatch_test_services::proxy::Proxy;
 use polylatch_test_services::redis::RedisServer;
@@ -278,4 +278,37 @@ async fn in_queue_of(client: &Polylatch, name: &str) -> usize {
     let query = Query { name: Some(name.to_owned()), ..Query::default() };
     let snapshot = client.inspect().list(&query).await.unwrap();
     snapshot.locks.iter().map(|lock| lock.waiters.len()).sum()
+}
+
+#[test]
+fn the_deadlines_of_waiters_go_with_them() {
+    let server = RedisServer::start();
+    let client = connect(&server.url());
+    let ask = |verb: &str| server.command(&[verb, "polylatch:{a}:until"]).int().unwrap();
+    let deadlines = || ask("ZCARD");
+    let wait = |waits: Option<Duration>| {
+        let lock = waits.map_or_else(|| client.lock("a"), |waits| client.lock("a").wait(waits));
+        let queued = seen(&client, "a").waiters.len();
+        let waiter = thread::spawn(move || block_on(lock.acquire()));
+        eventually("it is queued", || seen(&client, "a").waiters.len() == queued + 1);
+        waiter
+    };
+    let mut held = block_on(client.lock("a").acquire()).unwrap();
+    let endless = wait(None);
+    assert_eq!(deadlines(), 0, "without a limit there is nothing to record");
+    block_on(held.release()).unwrap();
+    held = endless.join().unwrap().unwrap();
+    // Those that were granted the lock are forgotten when the next one queues.
+    for _ in 0..5 {
+        let waiter = wait(Some(Duration::from_secs(40)));
+        assert_eq!(deadlines(), 1);
+        let left = ask("PTTL");
+        assert!((40_000..=100_000).contains(&left), "it expires if no client is left: {left}");
+        block_on(held.release()).unwrap();
+        held = waiter.join().unwrap().unwrap();
+    }
+    // One that gives up takes its own along.
+    let error = block_on(client.lock("a").wait(Duration::from_millis(100)).acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WaitTimeout);
+    assert_eq!(deadlines(), 0);
 }

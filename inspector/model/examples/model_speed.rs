@@ -58,6 +58,7 @@ fn reading(look: usize) -> Snapshot {
                 since_ms: taken_at_ms - held_ms,
                 waited_ms: held_ms,
                 silent: false,
+                gives_up_at_ms: None,
             };
             LockView {
                 name: format!("orders/{at:06}"),

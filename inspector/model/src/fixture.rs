@@ -58,6 +58,7 @@ pub fn waiting(client: &ClientId, waited_ms: u64) -> WaiterView {
         since_ms: 1_000_000 - waited_ms,
         waited_ms,
         silent: false,
+        gives_up_at_ms: None,
     }
 }
 

@@ -55,6 +55,7 @@ class WaiterView(TypedDict):
     since_ms: int
     waited_ms: int
     silent: bool
+    gives_up_at_ms: Optional[int]
 
 class LockView(_WithDetails):
     name: str

@@ -55,8 +55,10 @@ struct Holder {
 struct Waiter {
     contender: Arc<Contender>,
     since: Now,
-    /// Without a sign of life until then it is skipped.
+    /// Without a heartbeat until then it is skipped.
     silent_at: BootInstant,
+    /// When it gives up, by the wall clock; for display.
+    gives_up_at_ms: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -107,8 +109,15 @@ impl Store {
                 break 'answer Answer::Held { fence: FencingToken::new(holder.fence) };
             }
             let unswept = lock.unswept;
-            if let Ask::Wait { near_heartbeat, far_heartbeat } = ask {
-                self.stand_in_line(&mut lock, contender, now, near_heartbeat, far_heartbeat);
+            if let Ask::Wait { near_heartbeat, far_heartbeat, left } = ask {
+                let gives_up_at_ms = left.map(|left| now.wall_us / 1000 + millis(left));
+                self.stand_in_line(
+                    &mut lock,
+                    contender,
+                    now,
+                    [near_heartbeat, far_heartbeat],
+                    gives_up_at_ms,
+                );
             }
             let position = lock.position(contender.owner).unwrap_or(lock.line.len());
             Answer::Wait {
@@ -358,15 +367,15 @@ impl Store {
         lock: &mut Lock,
         contender: &Arc<Contender>,
         now: Now,
-        near: Duration,
-        far: Duration,
+        [near, far]: [Duration; 2],
+        gives_up_at_ms: Option<u64>,
     ) {
         let position = lock.position(contender.owner).unwrap_or_else(|| {
             // A place in line takes a number, as it does in stores that sort the line by it: a grant
             // that follows is then certainly newer than the answer that this waiter gets.
             self.next_number(now);
-            let waiter = Waiter { contender: Arc::clone(contender), since: now, silent_at: now.boot };
-            lock.line.push_back(waiter);
+            let contender = Arc::clone(contender);
+            lock.line.push_back(Waiter { contender, since: now, silent_at: now.boot, gives_up_at_ms });
             lock.line.len() - 1
         });
         let is_near = (position as u32) < crate::policy::waiting::WaitTimes::NEAR_POSITIONS;

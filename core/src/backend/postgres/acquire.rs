@@ -17,7 +17,7 @@ use super::transport::link::Tries;
 impl Store {
     pub(crate) async fn poll(&self, contender: &Contender, ask: Ask) -> Result<Answer> {
         let answer = match ask {
-            Ask::Wait { near_heartbeat, far_heartbeat } if self.queued().contains(&contender.owner) => {
+            Ask::Wait { near_heartbeat, far_heartbeat, .. } if self.queued().contains(&contender.owner) => {
                 self.beat(contender, near_heartbeat, far_heartbeat).await?
             }
             _ => self.enter(contender).await?,

@@ -118,6 +118,7 @@ fn run(server: &PostgresServer, seed: u64) {
                     _ => Ask::Wait {
                         near_heartbeat: Duration::from_millis(900),
                         far_heartbeat: Duration::from_millis(2_500),
+                        left: None,
                     },
                 };
                 let ours = tables.at(now_ms, store.poll(who, ask));

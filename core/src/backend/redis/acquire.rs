@@ -12,7 +12,7 @@ use crate::mode::Mode;
 
 impl Inner {
     pub(crate) async fn poll(self: Arc<Self>, contender: Arc<Contender>, ask: Ask) -> Result<Answer> {
-        let Ask::Wait { near_heartbeat, far_heartbeat } = ask else {
+        let Ask::Wait { near_heartbeat, far_heartbeat, .. } = ask else {
             return self.poll_as(&contender, ask, 0).await;
         };
         if self.port.pushes() == Pushes::InSlot && !self.hears_here() {

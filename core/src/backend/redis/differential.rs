@@ -271,6 +271,7 @@ impl Worker {
             let name = LockName::new(name).unwrap();
             used.extend(keys.granting(&name));
             used.extend(keys.sharing(&name));
+            used.push(keys.deadlines(&name));
             used.push(format!("{}#ends", keys.lock(&name)));
         }
         self.request.extend(resp::encode(&used));
@@ -291,7 +292,11 @@ impl Worker {
             Step::Poll(who) => {
                 let ask = match tries[*who] {
                     true => Ask::Try,
-                    false => Ask::Wait { near_heartbeat: millis(900), far_heartbeat: millis(2_500) },
+                    false => Ask::Wait {
+                        near_heartbeat: millis(900),
+                        far_heartbeat: millis(2_500),
+                        left: (who % 2 == 0).then(|| millis(1_000 + *who as u64)),
+                    },
                 };
                 let (answer, pushes) = spec.poll(now, &contenders[*who], ask);
                 let (call, check) =

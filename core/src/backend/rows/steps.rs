@@ -44,7 +44,7 @@ pub(crate) trait Steps: Rows {
         }
         let unswept = *self.unswept();
         let position = match ask {
-            Ask::Wait { near_heartbeat, far_heartbeat } => {
+            Ask::Wait { near_heartbeat, far_heartbeat, .. } => {
                 self.stand_in_line(name, &me, near_heartbeat, far_heartbeat)?
             }
             Ask::Try => match self.ticket(name, &me.owner)? {

@@ -155,7 +155,13 @@ impl Backend for SqliteBackend {
 
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
         let contender = Arc::clone(contender);
-        self.ask("acquire", true, move |store| store.poll(&contender, ask))
+        self.ask("acquire", true, move |store| {
+            let answer = store.poll(&contender, ask)?;
+            if let (Answer::Wait { .. }, Ask::Wait { left: Some(left), .. }) = (&answer, ask) {
+                store.limit_wait(contender.owner, left)?;
+            }
+            Ok(answer)
+        })
     }
 
     fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {

@@ -15,6 +15,7 @@
 
 mod backend;
 mod config;
+mod deadlines;
 mod doctor;
 mod inspect;
 mod push;

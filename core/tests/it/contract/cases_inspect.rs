@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use polylatch::inspect::{AuditEntry, BreakOutcome, BreakRequest, EventKind, LockView, Query, Snapshot};
 use polylatch::{ErrorKind, FencingToken, LostReason, Polylatch};
 
-use super::{Store, block_on, eventually, millis, seen, stands_in_line};
+use super::{Store, block_on, eventually, millis, poll_at_most, seen, stands_in_line};
 
 fn list(client: &Polylatch) -> Snapshot {
     block_on(client.inspect().list(&Query::default())).unwrap()
@@ -69,6 +69,44 @@ pub fn holders_waiters_and_clients_are_visible(store: &impl Store) {
         waiter.join().unwrap();
     }
     eventually("nothing is left", || list(&watcher).locks.is_empty());
+}
+
+pub fn until_when_a_waiter_waits_is_visible(store: &impl Store) {
+    let (holder, other) = (store.connect(), store.connect());
+    let deadlines = |name: &str| -> Vec<Option<u64>> {
+        let waiters = seen(&holder, name).waiters.into_iter();
+        // From when it came, to be independent of the store's clock.
+        waiters.map(|waiter| waiter.gives_up_at_ms.map(|at| at.saturating_sub(waiter.since_ms))).collect()
+    };
+    let near = |at: &Option<u64>, ms: u64| at.is_some_and(|at| at.abs_diff(ms) < 5_000);
+    let _held = block_on(holder.lock("a").lease(store.safe()).acquire()).unwrap();
+    let locks = [other.lock("a").wait(millis(30_000)), other.lock("a"), other.lock("a").wait(millis(90_000))];
+    let mut waiting = Vec::new();
+    for lock in &locks {
+        waiting.push(Box::pin(lock.acquire()));
+        eventually("it is queued", || {
+            waiting.iter_mut().for_each(|one| assert!(poll_at_most(1, one.as_mut()).is_none()));
+            seen(&holder, "a").waiters.len() == waiting.len()
+        });
+    }
+    if !store.tells_deadlines() {
+        assert_eq!(deadlines("a"), [None; 3], "what is not known is not invented");
+        return;
+    }
+    let all = deadlines("a");
+    assert!(near(&all[0], 30_000) && all[1].is_none() && near(&all[2], 90_000), "{all:?}");
+    drop(waiting.remove(0));
+    eventually("the first has left", || deadlines("a").len() == 2);
+    let left = deadlines("a");
+    assert_eq!(left, all[1..], "a deadline goes with its waiter, and no other changes");
+    if !holder.capability().sharing {
+        return;
+    }
+    let _written = block_on(holder.rw_lock("b").write().lease(store.safe()).acquire()).unwrap();
+    let reader = other.rw_lock("b").read().wait(millis(30_000));
+    let mut reads = Box::pin(reader.acquire());
+    stands_in_line(reads.as_mut(), &holder, "b", 1);
+    assert!(near(&deadlines("b")[0], 30_000), "{:?}", deadlines("b"));
 }
 
 pub fn renewals_are_visible(store: &impl Store) {

@@ -57,6 +57,11 @@ pub trait Store: Send + Sync {
         true
     }
 
+    /// Whether the store records until when a waiter waits. Where it does not, inspection leaves it open.
+    fn tells_deadlines(&self) -> bool {
+        matches!(self.connect().capability().backend, "memory" | "sqlite" | "redis")
+    }
+
     fn connect_with(&self, options: &str) -> Polylatch {
         let url = self.url(options);
         block_on(Polylatch::connect(&url)).unwrap_or_else(|error| panic!("{error:?}"))
@@ -115,6 +120,7 @@ macro_rules! contract {
             }
             cases_inspect::{
                 holders_waiters_and_clients_are_visible,
+                until_when_a_waiter_waits_is_visible,
                 renewals_are_visible,
                 a_free_lock_is_shown_when_asked_for_by_name,
                 a_query_picks_by_prefix_and_limit,

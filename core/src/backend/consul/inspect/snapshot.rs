@@ -389,6 +389,7 @@ fn waiter_view(waiter: &Waiter, position: u32) -> WaiterView {
         waited_ms: wall_ms().saturating_sub(record.at_ms),
         // The servers remove a waiter whose session has ended.
         silent: false,
+        gives_up_at_ms: None,
     }
 }
 

@@ -63,6 +63,7 @@ impl Waiter {
             since_ms: self.since.wall_us / 1000,
             waited_ms: millis(now.boot.since(self.since.boot)),
             silent: now.boot >= self.silent_at,
+            gives_up_at_ms: self.gives_up_at_ms,
         }
     }
 }

@@ -124,6 +124,7 @@ fn waiter(row: &Cells, mode: Mode, position: u32, now_ms: i64) -> WaiterView {
         since_ms: unsigned(row.int(8)),
         waited_ms: unsigned(now_ms - row.int(8)),
         silent: now_ms >= row.int(9),
+        gives_up_at_ms: None,
     }
 }
 

@@ -78,7 +78,8 @@ for _, key in ipairs(KEYS) do
   -- A renewal of shared leases names no lock.
   local base = string.match(key, '^(.*):lock$') or not is_lock(KEYS[1]) and string.match(key, '^(.*):holders$')
   if base then
-    local keys = {base .. ':lock', base .. ':line', base .. ':life', base .. ':holders', base .. ':details'}
+    local keys = {base .. ':lock', base .. ':line', base .. ':life', base .. ':holders', base .. ':details',
+      base .. ':until'}
     shown[#shown + 1] = show(keys, {'1000'})
   end
 end

@@ -1,6 +1,6 @@
 //! Reads locks, waiters, clients and breaks for display. Pages through large stores.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use crate::backend::AUDIT_LENGTH;
@@ -94,6 +94,7 @@ pub(crate) async fn show(port: &dyn Port, keys: &Keys, names: &[LockName]) -> Re
         let mut of_lock = keys.granting(name);
         of_lock.truncate(3);
         of_lock.extend(keys.sharing(name));
+        of_lock.push(keys.deadlines(name));
         Call { script: &scripts::SHOW, keys: of_lock, args: vec![WAITERS.to_string()] }
     };
     let answers = port.run(names.iter().map(call).collect(), None).await?;
@@ -161,13 +162,15 @@ pub(crate) fn view(name: &LockName, answer: Data) -> Result<LockView> {
     let value = field(2)?.text()?;
     let left = u64::try_from(field(3)?.int()?).ok().map(Duration::from_millis);
     let (Data::List(line), Data::List(signs)) = (field(4)?, field(5)?) else { return Err(short()) };
+    let deadlines = deadlines(answer.get(8))?;
     let (mut waiters, mut wanted) = (Vec::with_capacity(signs.len()), None);
     let mut details = Vec::new();
     for (at, sign) in signs.iter().enumerate() {
         let record = line.get(2 * at).ok_or_else(short)?.text()?;
         let ticket = number(line.get(2 * at + 1).ok_or_else(short)?)?;
-        if let Some((mode, waiter)) = waiter_view(&record, at as u32, ticket, number(sign)?, now_ms) {
+        if let Some((mode, mut waiter)) = waiter_view(&record, at as u32, ticket, number(sign)?, now_ms) {
             wanted.get_or_insert(mode);
+            waiter.gives_up_at_ms = deadlines.get(&ticket).copied();
             waiters.push(waiter);
         } else {
             details.push(unreadable(format_args!("waiter {}", at + 1), &record));
@@ -202,6 +205,19 @@ pub(crate) fn view(name: &LockName, answer: Data) -> Result<LockView> {
         votes: Vec::new(),
         details,
     })
+}
+
+/// Reads when waiters give up, by their numbers in the queue. What is in another form is left out.
+fn deadlines(answer: Option<&Data>) -> Result<HashMap<u64, u64>> {
+    let Some(Data::List(members)) = answer else { return Ok(HashMap::new()) };
+    let mut deadlines = HashMap::with_capacity(members.len());
+    for member in members {
+        let text = member.text()?;
+        let numbers =
+            text.split_once('|').and_then(|(ticket, at)| Some((ticket.parse().ok()?, at.parse().ok()?)));
+        deadlines.extend::<Option<(u64, u64)>>(numbers);
+    }
+    Ok(deadlines)
 }
 
 /// A lock value as it stands in the store, but for the owner token, which is the right to release.

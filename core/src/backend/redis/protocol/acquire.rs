@@ -14,6 +14,9 @@ use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
 use crate::policy::waiting::{WaitAnswer, WaitTimes, among_pollers};
 
+/// A wait of so long has no limit that anyone would want to see: a hundred years.
+const ENDLESS_MS: u64 = 3_155_760_000_000;
+
 /// How a waiter is notified of its grant. Part of its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listens {
@@ -30,10 +33,12 @@ impl Protocol {
     pub(crate) fn poll(&self, contender: &Contender, ask: Ask, listens: Listens) -> Result<Call> {
         self.keys.check(&contender.name)?;
         let waits = matches!(ask, Ask::Wait { .. });
-        let (near, far) = match ask {
-            Ask::Try => (Duration::ZERO, Duration::ZERO),
-            Ask::Wait { near_heartbeat, far_heartbeat } => (near_heartbeat, far_heartbeat),
+        let (near, far, left) = match ask {
+            Ask::Try => (Duration::ZERO, Duration::ZERO, None),
+            Ask::Wait { near_heartbeat, far_heartbeat, left } => (near_heartbeat, far_heartbeat, left),
         };
+        let left = left.map(millis).filter(|left| *left < ENDLESS_MS);
+        let left = left.map_or_else(|| "-".to_owned(), |left| left.to_string());
         // A waiter that does not hear its inbox now says so beside its heartbeat.
         let deaf = if waits && listens.code > 0 && !listens.hears { ".5" } else { "" };
         let (waits, barge, code) = (u8::from(waits), u8::from(contender.barge), listens.code);
@@ -42,7 +47,8 @@ impl Protocol {
         if contender.mode == Mode::Mutex {
             let spelled = self.keys.spell(&contender.name);
             let packed = &self.packed_args;
-            let rest = format!("{packed} {waits} {barge} {near} {far} {near_positions} {code} {spelled}");
+            let rest =
+                format!("{packed} {waits} {barge} {near} {far} {near_positions} {left} {code} {spelled}");
             let keys = self.keys.usual(&spelled);
             let first_lease = millis(contender.first_lease).to_string();
             let mut args = vec![contender.owner.to_hex(), value_tail(contender), first_lease, rest];
@@ -60,6 +66,7 @@ impl Protocol {
             near,
             far,
             near_positions.to_string(),
+            left,
         ];
         Ok(self.granting((&scripts::SHARED_POLL, More::HoldersAndDetails), &contender.name, args))
     }

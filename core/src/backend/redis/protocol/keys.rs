@@ -196,6 +196,11 @@ impl Keys {
         [self.holders(spelled), self.of_name(spelled, "details")]
     }
 
+    /// The key of the deadlines of waiters.
+    pub(crate) fn deadlines(&self, name: &LockName) -> String {
+        self.of_lock(name, "until")
+    }
+
     pub(crate) fn counter(&self) -> String {
         [&self.prefix, ":fence"].concat()
     }

@@ -238,6 +238,7 @@ pub(crate) fn waiter_view(
         since_ms,
         waited_ms: now_ms - since_ms,
         silent: silent_at_ms <= now_ms,
+        gives_up_at_ms: None,
     };
     Some((mode, view))
 }

@@ -358,6 +358,7 @@ mod tests {
             since_ms: 0,
             waited_ms,
             silent,
+            gives_up_at_ms: None,
         }
     }
 

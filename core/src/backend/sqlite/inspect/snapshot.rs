@@ -6,6 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Row, params};
 
 use crate::backend::rows::{Now, ceil_ms, millis, token, unsigned};
+use crate::backend::sqlite::deadlines;
 use crate::backend::sqlite::store::Sql;
 use crate::backend::sqlite::units::mode;
 use crate::backend::{ANNOUNCE_TTL, is_renewed};
@@ -85,6 +86,7 @@ fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool
         found.entry(name).or_insert_with_key(|name| unused(name, held)).holders.push(holder(row, held, now)?);
     }
 
+    let has_limits = deadlines::is_kept(conn)?;
     let mut statement = conn.prepare_cached(
         "SELECT name, owner, client, label, since_wall_ms, since_ms, silent_ms, mode, permits, capacity \
          FROM waiter WHERE name >= ?1 ORDER BY name, ticket",
@@ -108,7 +110,11 @@ fn locks(conn: &Connection, now: Now, query: &Query) -> Sql<(Vec<LockView>, bool
         };
         let lock = found.entry(name).or_insert_with_key(|name| unused(name, wanted));
         let position = u32::try_from(lock.waiters.len()).unwrap_or(u32::MAX);
-        lock.waiters.push(waiter(row, wanted, position, now)?);
+        let mut waiter = waiter(row, wanted, position, now)?;
+        if has_limits {
+            waiter.gives_up_at_ms = deadlines::gives_up_at_ms(conn, row.get_ref(1)?.as_str()?)?;
+        }
+        lock.waiters.push(waiter);
     }
 
     if let Some(name) = &query.name {
@@ -171,6 +177,7 @@ fn waiter(row: &Row<'_>, mode: Mode, position: u32, now: Now) -> Sql<WaiterView>
         since_ms: unsigned(row.get(4)?),
         waited_ms: unsigned(now.clock_ms - row.get::<_, i64>(5)?),
         silent: now.clock_ms >= row.get::<_, i64>(6)?,
+        gives_up_at_ms: None,
     })
 }
 

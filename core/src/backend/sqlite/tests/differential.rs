@@ -108,6 +108,7 @@ fn compare(seed: u64) {
                     _ => Ask::Wait {
                         near_heartbeat: Duration::from_millis(900),
                         far_heartbeat: Duration::from_millis(2_500),
+                        left: None,
                     },
                 };
                 let (ours, pushes) = file.step(now, |store| store.poll(who, ask));
@@ -247,8 +248,11 @@ fn a_long_line_is_let_in_and_dropped_in_the_same_parts() {
     let mut file = File::new();
     let mut spec = Spec::default();
     let at = |boot_ms| times(boot_ms, 1_700_000_000_000_000);
-    let wait =
-        Ask::Wait { near_heartbeat: Duration::from_millis(500), far_heartbeat: Duration::from_millis(900) };
+    let wait = Ask::Wait {
+        near_heartbeat: Duration::from_millis(500),
+        far_heartbeat: Duration::from_millis(900),
+        left: None,
+    };
     let readers: Vec<Arc<Contender>> = (0..150)
         .map(|n| Arc::new(Contender { mode: Mode::Read, barge: false, ..(*contender(n, &client)).clone() }))
         .map(|reader| Arc::new(Contender { name: LockName::new("a").unwrap(), ..(*reader).clone() }))
@@ -339,7 +343,11 @@ fn ended_pid() -> u32 {
 fn waiters_of_an_ended_process_are_passed_over_before_their_heartbeats_lapse() {
     let here = crate::client_info::pid_namespace();
     let elsewhere = Some("pid:[1]".to_owned());
-    let wait = Ask::Wait { near_heartbeat: Duration::from_secs(60), far_heartbeat: Duration::from_secs(60) };
+    let wait = Ask::Wait {
+        near_heartbeat: Duration::from_secs(60),
+        far_heartbeat: Duration::from_secs(60),
+        left: None,
+    };
     let waiter = |n: u64, client: &ClientId| {
         let named = contender(0, client);
         Arc::new(Contender {

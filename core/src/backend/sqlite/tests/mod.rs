@@ -24,8 +24,11 @@ mod sharing;
 mod versions;
 
 /// Nothing ends by time unless a test is about that: on a loaded machine a few requests take seconds.
-const WAIT: Ask =
-    Ask::Wait { near_heartbeat: Duration::from_secs(120), far_heartbeat: Duration::from_secs(240) };
+const WAIT: Ask = Ask::Wait {
+    near_heartbeat: Duration::from_secs(120),
+    far_heartbeat: Duration::from_secs(240),
+    left: None,
+};
 const LEASE: Duration = Duration::from_secs(120);
 /// For a request, and for what another client has to notice.
 const SOON: Duration = Duration::from_secs(30);

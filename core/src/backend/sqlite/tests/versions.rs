@@ -138,6 +138,7 @@ fn a_golden_file_of_schema_2_stays_readable() {
     assert_eq!(holder.client.as_ref().unwrap().as_str(), "web-1:42:0a0b0c0d");
     assert_eq!((holder.label.as_str(), holder.renewals), ("nightly | import", Some(2)));
     assert_eq!((holder.lease_ms, orders.waiters[0].label.as_str()), (Some(15_000), "a|b"));
+    assert_eq!(orders.waiters[0].gives_up_at_ms, None, "it is not known");
     assert_eq!((slots.capacity, slots.holders[0].permits), (Some(5), 2));
     assert_eq!((seen.clients.len(), seen.audit.len()), (1, 1));
     assert_eq!(seen.audit[0].reason, "holder is stuck");
@@ -152,4 +153,32 @@ fn a_golden_file_of_schema_2_stays_readable() {
     assert_eq!(next.as_str(), "h:1:x");
     let four = client.wants("slots", Mode::Permits { count: 4, capacity: 5 });
     assert!(matches!(client.ask(&four, Ask::Try), Ok(Answer::Wait { .. })));
+}
+
+#[test]
+fn the_deadlines_of_waiters_need_no_other_schema_and_go_with_them_in_any_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("locks.db");
+    let client = Client::open(&path);
+    let (holder, fence) = client.hold("a");
+    let count = |what: &str| -> i64 {
+        Connection::open(&path).unwrap().query_row(&format!("SELECT {what}"), [], |row| row.get(0)).unwrap()
+    };
+    let tables = "count(*) FROM sqlite_schema WHERE name LIKE 'wait_limit%'";
+    assert!(matches!(client.ask(&client.contender("a"), WAIT), Ok(Answer::Wait { .. })));
+    assert_eq!(count(tables), 0, "nothing is made before a waiter has a limit");
+    let Ask::Wait { near_heartbeat, far_heartbeat, .. } = WAIT else { unreachable!() };
+    let limited = Ask::Wait { near_heartbeat, far_heartbeat, left: Some(std::time::Duration::from_secs(30)) };
+    let waiting = client.contender("a");
+    for _ in 0..3 {
+        assert!(matches!(client.ask(&waiting, limited), Ok(Answer::Wait { .. })));
+    }
+    assert_eq!((count(tables), count("count(*) FROM wait_limit")), (2, 1));
+    let version: i64 =
+        Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(version, 2, "earlier programs go on to use the file");
+    // As a program does that knows nothing of it.
+    alter(&path, &format!("DELETE FROM waiter WHERE owner = '{}'", waiting.owner.to_hex()));
+    assert_eq!(count("count(*) FROM wait_limit"), 0);
+    pollster::block_on(client.backend.release(&holder, fence)).unwrap();
 }

@@ -1,8 +1,7 @@
 -- Leaves the line, and releases the lock if this contender owns it after all.
 -- Invariant: touches nothing of anybody else, but grants to the next if that left somebody in front.
 -- ARGV: 5 owner, 6 waiter record
-local left = redis.call('ZREM', LINE, ARGV[6]) == 1
-redis.call('ZREM', LIFE, ARGV[6])
+local left = give_up_place(ARGV[6])
 local value = lock_value()
 if value and holder_of(value) == ARGV[5] then
   redis.call('DEL', LOCK)

@@ -45,6 +45,18 @@ end
 local function now_ms() return math.floor(now_us() / 1000) end
 local function text(number) return string.format('%.0f', number) end
 
+-- The deadlines of waiters (zset number in the queue|ms -> that number).
+local function deadlines_key() return string.sub(LINE, 1, -5) .. 'until' end
+
+-- Takes a waiter that gives up out of the queue. Returns whether it was there.
+local function give_up_place(waiter)
+  local ticket = redis.call('ZSCORE', LINE, waiter)
+  redis.call('ZREM', LIFE, waiter)
+  if not ticket then return false end
+  redis.call('ZREMRANGEBYSCORE', deadlines_key(), ticket, ticket)
+  return redis.call('ZREM', LINE, waiter) == 1
+end
+
 local function next_number()
   local number = text(math.max(number_after(redis.call('GET', COUNTER) or '0'), now_us()))
   redis.call('SET', COUNTER, number)

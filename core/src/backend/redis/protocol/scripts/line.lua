@@ -1,3 +1,14 @@
+-- Records, for display, when a waiter that was queued under this number gives up, if it waits with a limit. Deadlines from
+-- before the first in the queue are over. Invariant: read by nothing that grants.
+local function keep_deadline(ticket)
+  local limit = tonumber(ARGV[13])
+  if not limit then return end
+  local deadlines, first = deadlines_key(), redis.call('ZRANGE', LINE, 0, 0, 'WITHSCORES')
+  redis.call('ZREMRANGEBYSCORE', deadlines, '-inf', '(' .. first[2])
+  redis.call('ZADD', deadlines, ticket, ticket .. '|' .. text(now_ms() + limit))
+  redis.call('PEXPIRE', deadlines, text(math.max(redis.call('PTTL', deadlines), limit + 60000)))
+end
+
 -- The end of every poll: stands in line once, keeping the place, and gives a sign of life. Who only tries
 -- leaves no trace. Returns the place, and the number drawn if it is new in line. The numbers of ARGV are those of poll.
 local function place_in_line(waiter)
@@ -6,6 +17,7 @@ local function place_in_line(waiter)
   if not position then
     ticket = next_number()
     redis.call('ZADD', LINE, ticket, waiter)
+    keep_deadline(ticket)
     redis.call('ZADD', INDEX, now_ms(), NAME)
     position = redis.call('ZRANK', LINE, waiter)
   end

@@ -3,7 +3,7 @@
 -- from now; a confirmation never shortens a lease that a renewal made longer.
 -- ARGV: 5 owner, 6 waiter record, 7 first lease ms, 8 1 to stand in line, 9 1 to barge,
 --       10 near heartbeat ms, 11 far heartbeat ms, 12 how many positions count as near,
---       13 not empty if a grant is to be listed now
+--       13 ms after which it gives up, or -, 14 not empty if a grant is to be listed now
 local OWNER, WAITER, FIRST = ARGV[5], ARGV[6], tonumber(ARGV[7])
 
 local OTHERS = others_key()
@@ -60,7 +60,7 @@ else
       redis.call('ZREM', LIFE, WAITER)
     end
     fence = hold(WAITER)
-    if ARGV[13] then redis.call('ZADD', INDEX, now_ms(), NAME) end
+    if ARGV[14] then redis.call('ZADD', INDEX, now_ms(), NAME) end
     live_head()
     return {'held', fence}
   else

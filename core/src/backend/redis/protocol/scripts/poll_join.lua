@@ -9,10 +9,10 @@ do
   local value = redis.pcall('GET', lock)
   local ours = '^(%x+)|pl1|%d+|%d+|%d+|(%d+)|(%d+)|'
   local owner, granted, renewed = match(type(value) == 'string' and value or '', ours)
-  local longest, near, far, count, listens, name
+  local longest, near, far, count, limit, listens, name
   if owner and owner ~= ARGV[1] then
-    longest, near, far, count, listens, name =
-      match(ARGV[4], '^%S+ (%d+) . 1 %d (%S+) (%S+) (%d+) (%d) (.*)$')
+    longest, near, far, count, limit, listens, name =
+      match(ARGV[4], '^%S+ (%d+) . 1 %d (%S+) (%S+) (%d+) (%S+) (%d) (.*)$')
   end
   local left = longest and call('PTTL', lock)
   if left and left <= math.min(longest, math.max(granted, renewed)) then
@@ -39,6 +39,13 @@ do
         local keep = math.floor(math.max(heartbeat, far)) + 60000
         call('PEXPIRE', line, keep)
         call('PEXPIRE', life, keep)
+      end
+      -- As keep_deadline does.
+      if limit ~= '-' then
+        local deadlines, oldest = string.sub(line, 1, -5) .. 'until', first and call('ZSCORE', line, first) or number
+        call('ZREMRANGEBYSCORE', deadlines, '-inf', '(' .. oldest)
+        call('ZADD', deadlines, number, number .. '|' .. string.format('%.0f', now_ms + limit))
+        call('PEXPIRE', deadlines, string.format('%.0f', math.max(call('PTTL', deadlines), limit + 60000)))
       end
       return {'wait', number, position, left, value, now}
     end

@@ -3,8 +3,7 @@
 -- leaves the line may have been all that kept the readers behind it out.
 -- ARGV: 5 owner, 6 waiter record
 end_leases()
-local left = redis.call('ZREM', LINE, ARGV[6]) == 1
-redis.call('ZREM', LIFE, ARGV[6])
+local left = give_up_place(ARGV[6])
 local member = lease_of(ARGV[5])
 if member then give_up(member) end
 unlist_if_free((left or member) and grant_together() or nil)

@@ -1,7 +1,7 @@
 -- Acquire, confirm, sign of life and back-stop in one step, for a lock that can be shared.
 -- Invariant: answers 'held' only if the holders name this owner, for at least the first lease from now;
 -- a confirmation never shortens a lease; a name in use as another kind is left as it is.
--- ARGV: as for poll; the waiter record carries the mode
+-- ARGV: as for poll, up to 13; the waiter record carries the mode
 local OWNER, WAITER, FIRST = ARGV[5], ARGV[6], tonumber(ARGV[7])
 local MODE = string.match(WAITER, '|%d|([^|]+)|')
 

@@ -1,5 +1,5 @@
 -- Reads one lock. Changes nothing.
--- KEYS: 1 lock, 2 line, 3 signs of life, 4 holders that share, 5 their details.
+-- KEYS: 1 lock, 2 line, 3 signs of life, 4 holders that share, 5 their details, 6 deadlines of waiters.
 -- ARGV: 1 how many waiters and holders at most
 local time = redis.call('TIME')
 local kind = redis.call('TYPE', KEYS[1]).ok
@@ -16,6 +16,11 @@ local details = {}
 for at = 1, #holders, 2 do
   details[#details + 1] = redis.call('HGET', KEYS[5], string.match(holders[at], '^%x*')) or ''
 end
+local deadlines = {}
+if line[1] then
+  deadlines = redis.call('ZRANGEBYSCORE', KEYS[6], line[2], line[#line], 'LIMIT', 0, 4 * ARGV[1])
+end
 return {
   string.format('%.0f', now_us), kind, value, redis.call('PTTL', KEYS[1]), line, signs, holders, details,
+  deadlines,
 }

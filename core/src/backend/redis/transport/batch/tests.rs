@@ -24,7 +24,7 @@ use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::Wakeups;
 
 const WAIT: Ask =
-    Ask::Wait { near_heartbeat: Duration::from_secs(20), far_heartbeat: Duration::from_secs(20) };
+    Ask::Wait { near_heartbeat: Duration::from_secs(20), far_heartbeat: Duration::from_secs(20), left: None };
 
 /// One client on a server of its own.
 struct Stage {
