@@ -8,6 +8,7 @@ use super::store::{Failure, Store, print_json, print_line};
 use super::{ShowArgs, exit};
 use host::ThisHost;
 use model::copy::is_foreign_key;
+use model::deadline::gives_up;
 use model::text::{APART, bar, clock_time, count, harmless, span};
 use model::{Beat, Evidence, Finding, Next};
 use model::{Process, picture_by, sharing};
@@ -108,7 +109,7 @@ fn page(store: &Store, args: &ShowArgs, snapshot: &Snapshot, evidence: &Evidence
     }
     page.more(lock.holders.len());
     page.votes(lock, evidence);
-    page.waiters(lock, evidence);
+    page.waiters(lock, evidence, snapshot.taken_at_ms);
     page.next(&picture.findings[0]);
     if snapshot.backend == "redis" && lock.holders.is_empty() && lock.waiters.is_empty() {
         let text = "This is the Polylatch lock of that name. A key of another library: --foreign";
@@ -245,7 +246,7 @@ impl Page {
         }
     }
 
-    fn waiters(&mut self, lock: &LockView, evidence: &Evidence<'_>) {
+    fn waiters(&mut self, lock: &LockView, evidence: &Evidence<'_>, taken_at_ms: u64) {
         if lock.holders.is_empty() && !lock.waiters.is_empty() {
             self.lines.push(String::new());
         }
@@ -260,7 +261,11 @@ impl Page {
             let silent = if waiter.silent { ", silent: will be skipped" } else { "" };
             let (wish, waited) = (sharing::wish(waiter), span(waiter.waited_ms));
             let place = apart(evidence, &waiter.client);
-            let text = format!("{}. {who}{label}{wish}, for {waited}{silent}{place}", at + 1);
+            let limit = match gives_up(waiter, taken_at_ms) {
+                limit if limit.is_empty() => limit,
+                limit => format!(", {limit}"),
+            };
+            let text = format!("{}. {who}{label}{wish}, for {waited}{limit}{silent}{place}", at + 1);
             self.line(if at == 0 { "Waiting" } else { "" }, &text);
         }
         self.more(lock.waiters.len());

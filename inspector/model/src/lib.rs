@@ -13,6 +13,7 @@ pub mod alert;
 pub mod beat;
 pub mod connection;
 pub mod copy;
+pub mod deadline;
 mod delta;
 pub mod event;
 pub mod evidence;

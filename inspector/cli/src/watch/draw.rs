@@ -9,6 +9,7 @@ use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use super::app::{App, BreakForm, Mode};
 use super::line;
 use crate::paint::Paint;
+use model::deadline::gives_up;
 use model::history::PulseKind;
 use model::text::{bar, clock_time, fit, fit_middle, harmless, short_span, span, width};
 use model::view::Line;
@@ -299,7 +300,11 @@ fn details<'a>(fleet: &Fleet, key: &RowKey, paint: &Paint, now_ms: u64) -> Vec<T
             if waiter.label.is_empty() { String::new() } else { format!(" \"{}\"", harmless(&waiter.label)) };
         let (place, who) = (waiter.position + 1, evidence.who(&waiter.client));
         let waited = span(waiter.waited_ms + now_ms.saturating_sub(store.sampled_at_ms().unwrap_or(now_ms)));
-        lines.push(Text::raw(format!("  {place}. {who}{label}, for {waited}{silent}")));
+        let limit = match gives_up(waiter, store.store_now_ms(now_ms)) {
+            limit if limit.is_empty() => limit,
+            limit => format!(", {limit}"),
+        };
+        lines.push(Text::raw(format!("  {place}. {who}{label}, for {waited}{limit}{silent}")));
     }
     if let Some(history) = fleet.history(key) {
         let beats: String = history

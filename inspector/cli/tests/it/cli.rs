@@ -264,6 +264,19 @@ fn show_explains_a_held_lock_and_a_free_one() {
 }
 
 #[test]
+fn show_tells_until_when_a_waiter_waits() {
+    let place = Place::new();
+    let _holder = place.hold("a", &[], "exec sleep 600");
+    let _waiter = place.start("waiter", &["run", "a", "--wait", "10m", "--", "true"]);
+    place.wait_for_waiters(1);
+    let shown = text(&place.polylatch(&["show", "a"]).stdout);
+    assert!(shown.contains(", gives up in 9 min 5"), "{shown}");
+    let waiter = &place.json(&["show", "a", "--json"])["locks"][0]["waiters"][0];
+    let ms = |field: &str| waiter[field].as_u64().unwrap();
+    assert!((590_000..=601_000).contains(&(ms("gives_up_at_ms") - ms("since_ms"))), "{waiter}");
+}
+
+#[test]
 fn a_broken_lease_stops_its_command() {
     let place = Place::new();
     let script = "trap 'touch termed; exit 3' TERM; mkfifo gate; while :; do read _ < gate; done";

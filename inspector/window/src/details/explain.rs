@@ -10,6 +10,7 @@ use super::Subject;
 use crate::act::Act;
 use crate::marks;
 use crate::theme;
+use model::deadline::gives_up;
 use model::text::{APART, clock_time, harmless, span};
 use model::{Evidence, Finding, Next, Severity};
 use model::{LockState, Process, copy, sharing};
@@ -278,6 +279,10 @@ fn line(ui: &mut Ui, lock: &LockView, subject: &Subject<'_>, evidence: &Evidence
             ui.label(RichText::new(span(waiter.waited_ms + age)).monospace());
             if !waiter.label.is_empty() {
                 ui.label(RichText::new(harmless(&waiter.label)).color(palette.weak));
+            }
+            let limit = gives_up(waiter, subject.store_now_ms);
+            if !limit.is_empty() {
+                ui.label(RichText::new(limit).color(palette.weak));
             }
             if waiter.silent {
                 ui.label("no heartbeat: it will be passed over");
