@@ -92,7 +92,7 @@ mod url_check;
 mod wakeups;
 
 #[cfg(feature = "postgres")]
-pub use backend::postgres::postgres_schema;
+pub use backend::postgres::{PostgresRole, postgres_grants, postgres_schema};
 pub use capability::Capability;
 pub use client::{ClientBuilder, Polylatch};
 pub use clock::{BootInstant, Clock, ManualClock, Reached, SystemClock};

@@ -8,7 +8,8 @@ use std::thread;
 
 use crate::contract::{Store, block_on};
 use crate::contract_postgres::{SERVER, fresh};
-use polylatch::{Effect, ErrorKind, Polylatch};
+use polylatch::inspect::{BreakRequest, Query};
+use polylatch::{Effect, ErrorKind, LostReason, Polylatch, PostgresRole, postgres_grants, postgres_schema};
 use polylatch_test_services::port::ReservedPort;
 use polylatch_test_services::postgres::{GUARDED, PASSWORD, PostgresServer};
 
@@ -64,7 +65,10 @@ fn tables_of_a_newer_version_or_with_a_part_missing_are_refused() {
     drop(store.connect());
     SERVER.sql(&format!("UPDATE {}.polylatch_schema SET version = 2", store.schema));
     refused(&store.url(""), ErrorKind::BackendRejected, "use a newer Polylatch");
-    SERVER.sql(&format!("UPDATE {0}.polylatch_schema SET version = 1; DROP TABLE {0}.waiters", store.schema));
+    SERVER.sql(&format!(
+        "UPDATE {0}.polylatch_schema SET version = 1; DROP TABLE {0}.waiters CASCADE",
+        store.schema
+    ));
     refused(&store.url(""), ErrorKind::BackendRejected, "no table waiters");
 }
 
@@ -73,21 +77,144 @@ fn a_role_needs_its_rights_and_no_more() {
     role("worker");
     let url = |schema: &str| format!("{}?schema={schema}", SERVER.url_of("worker"));
     refused(&url("missing"), ErrorKind::BackendRejected, "CREATE on the database");
-    let script = polylatch::postgres_schema("prepared").unwrap();
+    let script = postgres_schema("prepared").unwrap();
     SERVER.sql(&script);
-    refused(&url("prepared"), ErrorKind::BackendRejected, "grant USAGE");
+    refused(&url("prepared"), ErrorKind::BackendRejected, "--clients ROLE");
     SERVER.sql(
         "GRANT USAGE ON SCHEMA prepared TO worker; GRANT SELECT ON ALL TABLES IN SCHEMA prepared TO worker",
     );
-    refused(&url("prepared"), ErrorKind::BackendRejected, "SELECT, INSERT, UPDATE and DELETE");
-    SERVER.sql(
-        "GRANT INSERT, UPDATE, DELETE ON prepared.locks, prepared.leases, prepared.waiters, prepared.clients, \
-         prepared.audit TO worker; GRANT UPDATE ON prepared.polylatch_schema TO worker",
-    );
+    refused(&url("prepared"), ErrorKind::BackendRejected, "polylatch schema postgres --schema prepared");
+    SERVER.sql(&postgres_grants("prepared", PostgresRole::Client, "worker").unwrap());
     let client = block_on(Polylatch::connect(&url("prepared"))).unwrap();
     let guard = block_on(client.lock("a").acquire()).unwrap();
     block_on(guard.release()).unwrap();
     drop(block_on(client.rw_lock("b").read().acquire()).unwrap());
+    for refused in
+        ["UPDATE prepared.polylatch_schema SET version = 2", "UPDATE prepared.audit SET reason = ''"]
+    {
+        let error = SERVER.script_as("worker", refused).unwrap_err();
+        assert!(error.contains("permission denied"), "{error}");
+    }
+}
+
+#[test]
+fn looking_needs_no_tables_and_makes_none() {
+    role("looker");
+    let url = format!("{}?schema=empty", SERVER.url_of("looker"));
+    let look = || block_on(Polylatch::builder().url(&url).connect_to_look());
+    let client = look().unwrap();
+    let list = |client: &Polylatch| block_on(client.inspect().list(&Query::default()));
+    let seen = list(&client).unwrap();
+    assert!(seen.locks.is_empty() && seen.clients.is_empty() && seen.audit.is_empty(), "{seen:?}");
+    assert!(seen.taken_at_ms > 0, "by the server's clock: {seen:?}");
+    let one = Query { name: Some("a".into()), ..Query::default() };
+    assert!(block_on(client.inspect().list(&one)).unwrap().locks[0].holders.is_empty());
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'empty'";
+    assert_eq!(SERVER.sql(schemas), "0", "it made nothing");
+    // Who looked before the tables were made sees what is locked from then on, as far as it may.
+    let holder = block_on(Polylatch::connect(&format!("{}?schema=empty", SERVER.url()))).unwrap();
+    let _guard = block_on(holder.lock("a").acquire()).unwrap();
+    let error = list(&client).unwrap_err();
+    assert!(error.to_string().contains("polylatch schema postgres"), "{error}");
+    SERVER.sql(&postgres_grants("empty", PostgresRole::Inspector, "looker").unwrap());
+    assert_eq!(list(&client).unwrap().locks[0].holders.len(), 1);
+    // What was there and is missing is no empty store.
+    SERVER.sql("DROP TABLE empty.waiters CASCADE");
+    for error in [list(&client).unwrap_err(), look().map(drop).unwrap_err()] {
+        assert!(error.to_string().contains("no table"), "{error}");
+    }
+}
+
+#[test]
+fn an_inspector_reads_and_neither_breaks_nor_sees_owner_tokens() {
+    role("eyes");
+    let store = fresh("");
+    let schema = &store.schema;
+    let client = store.connect();
+    let guard = block_on(client.lock("a").label("mine").acquire()).unwrap();
+    let reader = block_on(client.rw_lock("b").read().acquire()).unwrap();
+    SERVER.sql(&postgres_grants(schema, PostgresRole::Inspector, "eyes").unwrap());
+    let url = format!("{}?schema={schema}", SERVER.url_of("eyes"));
+    let eyes = block_on(Polylatch::builder().url(&url).connect_to_look()).unwrap();
+    let seen = block_on(eyes.inspect().list(&Query::default())).unwrap();
+    assert_eq!(seen.locks.len(), 2, "{seen:?}");
+    assert_eq!(seen.locks[0].holders[0].label, "mine");
+    let digests: Vec<_> = seen.locks.iter().map(|lock| &lock.holders[0].owner_digest).collect();
+    assert!(digests[0].len() == 8 && digests[1].len() == 8 && digests[0] != digests[1], "{digests:?}");
+    let request = BreakRequest {
+        name: "a".into(),
+        expected: guard.fencing_token(),
+        by: "eyes".into(),
+        reason: "test".into(),
+    };
+    let error = block_on(eyes.inspect().break_lease(&request)).unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::BackendRejected, Effect::None), "{error:?}");
+    assert!(error.to_string().contains("rights of a client"), "{error}");
+    guard.check().unwrap();
+    // With an owner token it could notify a waiter of a grant that the store did not make.
+    for table in ["locks", "leases", "waiters", "audit"] {
+        let error = SERVER.script_as("eyes", &format!("SELECT owner FROM {schema}.{table}")).unwrap_err();
+        assert!(error.contains("permission denied"), "{table}: {error}");
+    }
+    refused(&url, ErrorKind::BackendRejected, "--clients ROLE");
+    block_on(reader.release()).unwrap();
+}
+
+#[test]
+fn the_script_can_be_run_again_and_refuses_what_is_not_its_own() {
+    role("owner");
+    SERVER.sql("GRANT CREATE ON DATABASE postgres TO owner");
+    let script = postgres_schema("Twice").unwrap();
+    let run = || SERVER.script_as("owner", &script);
+    assert_eq!(run().unwrap(), "");
+    let url = format!("{}?schema=Twice", SERVER.url_of("owner"));
+    let client = block_on(Polylatch::connect(&url)).unwrap();
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    assert_eq!(run().unwrap(), "");
+    guard.check().unwrap();
+    assert_eq!(SERVER.sql("SELECT count(*) FROM \"Twice\".locks"), "1", "what was there is still there");
+    // What is missing is added again.
+    SERVER.sql("DROP VIEW \"Twice\".seen_waiters");
+    refused(&url, ErrorKind::BackendRejected, "no table seen_waiters");
+    run().unwrap();
+    block_on(Polylatch::connect(&url)).unwrap();
+    SERVER.sql("UPDATE \"Twice\".polylatch_schema SET version = 2");
+    assert!(run().unwrap_err().contains("of version 2"));
+    SERVER.sql("CREATE SCHEMA another AUTHORIZATION owner; CREATE TABLE another.waiters (id int)");
+    let error = SERVER.script_as("owner", &postgres_schema("another").unwrap()).unwrap_err();
+    assert!(error.contains("tables of another program"), "{error}");
+    assert_eq!(SERVER.sql("SELECT count(*) FROM pg_tables WHERE schemaname = 'another'"), "1");
+}
+
+/// Any user of a database can listen and notify. What it hears of a grant gives it no power over the lock.
+#[test]
+fn a_forged_notification_of_a_break_ends_no_lease() {
+    let server = PostgresServer::start();
+    server.sql("CREATE ROLE stranger LOGIN");
+    let url = format!("{}?lease=60s&provisional=60s", server.url());
+    let one = block_on(Polylatch::connect(&url)).unwrap();
+    let looks = block_on(Polylatch::builder().url(&url).connect_to_look()).unwrap();
+    let guard = block_on(one.lock("a").acquire()).unwrap();
+    let listening = "SELECT substr(query, 8) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'";
+    crate::contract::eventually("it listens", || !server.sql(listening).is_empty());
+    let (channel, owner) = (server.sql(listening), server.sql("SELECT owner FROM polylatch.locks"));
+    let forged = |kind: &str| {
+        let message = format!("NOTIFY {channel}, '{kind} {owner} {}'", guard.fencing_token());
+        server.script_as("stranger", &message).unwrap();
+    };
+    forged("revoked");
+    // A break that is real arrives behind it, so the forged one was heard.
+    let other = block_on(one.lock("b").acquire()).unwrap();
+    let request = BreakRequest {
+        name: "b".into(),
+        expected: other.fencing_token(),
+        by: "operator".into(),
+        reason: "test".into(),
+    };
+    block_on(looks.inspect().break_lease(&request)).unwrap();
+    assert_eq!(block_on(other.lost()), LostReason::Broken);
+    guard.check().unwrap();
+    block_on(guard.release()).unwrap();
 }
 
 #[test]

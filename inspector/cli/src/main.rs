@@ -15,6 +15,7 @@ mod permits;
 mod record;
 mod rules;
 mod run;
+mod schema;
 mod settled;
 mod show;
 mod signals;
@@ -66,6 +67,7 @@ enum Command {
     Check(check::CheckArgs),
     Exporter(exporter::ExporterArgs),
     Demo(demo::DemoArgs),
+    Schema(schema::SchemaArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }
@@ -466,6 +468,7 @@ async fn answer(cli: Cli) -> Result<u8, Failure> {
         Command::Doctor(args) => doctor::doctor(url, &args).await,
         // Never the user's own store unless it was named for this.
         Command::Demo(args) => demo::demo(url.filter(|_| cli.url_is_typed), &args).await,
+        Command::Schema(args) => schema::schema(&args),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => man::man(&args),
     }

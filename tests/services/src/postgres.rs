@@ -1,6 +1,8 @@
 //! A PostgreSQL server on a free loopback port, with throw-away data that it syncs to disk as usual.
 
 use std::fs;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use std::time::Duration;
 
 use crate::port::ReservedPort;
 use crate::temp::TempDir;
+use crate::tls::{Flaw, TestCa, TlsFiles};
 use crate::wait::{wait_for, wait_until};
 use crate::{child, proc};
 
@@ -22,6 +25,9 @@ const NOBODY: u32 = 65534;
 /// The role that has to give [`PASSWORD`]; all others are trusted.
 pub const GUARDED: &str = "guarded";
 
+/// The role that needs a client certificate at a server with TLS.
+pub const CERTIFIED: &str = "certified";
+
 /// The password of [`GUARDED`].
 pub const PASSWORD: &str = "pg-s3cret";
 
@@ -32,6 +38,7 @@ pub struct PostgresServer {
     port: ReservedPort,
     programs: PathBuf,
     settings: Vec<String>,
+    tls: Option<TlsFiles>,
     process: Mutex<Option<Child>>,
 }
 
@@ -45,13 +52,43 @@ impl PostgresServer {
     /// Starts a server with settings such as `max_connections=20`.
     #[track_caller]
     pub fn with(settings: &[&str]) -> Self {
-        let server = Self {
-            dir: TempDir::new(),
+        Self::made(settings, None)
+    }
+
+    /// Starts a server that takes TLS alone, by a certificate with this flaw. [`CERTIFIED`] needs a client certificate.
+    #[track_caller]
+    pub fn with_tls(flaw: Flaw) -> Self {
+        Self::made(&[], Some(flaw))
+    }
+
+    #[track_caller]
+    fn made(settings: &[&str], tls: Option<Flaw>) -> Self {
+        let dir = TempDir::new();
+        let tls =
+            tls.map(|flaw| TlsFiles::write(dir.path(), &TestCa::new(), flaw).expect("the folder is ours"));
+        let mut server = Self {
+            dir,
             port: ReservedPort::new().expect("a free port"),
             programs: programs(),
             settings: settings.iter().map(|setting| (*setting).to_owned()).collect(),
+            tls,
             process: Mutex::new(None),
         };
+        if let Some(tls) = &server.tls {
+            let file = |name: &str, path: &Path| format!("{name}={}", path.display());
+            let settings = [
+                "ssl=on".to_owned(),
+                file("ssl_cert_file", &tls.cert),
+                file("ssl_key_file", &tls.key),
+                file("ssl_ca_file", &tls.ca),
+            ];
+            server.settings.extend(settings);
+            if is_root() {
+                for path in [&tls.cert, &tls.key, &tls.ca] {
+                    chown(path, Some(NOBODY), Some(NOBODY)).expect("the file is ours");
+                }
+            }
+        }
         if is_root() {
             chown(server.dir.path(), Some(NOBODY), Some(NOBODY)).expect("the folder is ours");
         }
@@ -62,17 +99,35 @@ impl PostgresServer {
             .output()
             .expect("initdb can be started; for root it runs as nobody, who must be able to reach the temporary folder");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let host = if server.tls.is_some() { "hostssl" } else { "host" };
+        let certified = format!("hostssl all {CERTIFIED} 127.0.0.1/32 trust clientcert=verify-ca\n");
         let access = format!(
-            "host all {GUARDED} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\nlocal all all trust\n"
+            "{}host all {GUARDED} 127.0.0.1/32 scram-sha-256\n{host} all all 127.0.0.1/32 trust\nlocal all all trust\n",
+            if server.tls.is_some() { &certified } else { "" }
         );
         fs::write(server.data().join("pg_hba.conf"), access).expect("the folder is ours");
         server.start_again();
-        server.sql(&format!("CREATE ROLE {GUARDED} LOGIN PASSWORD '{PASSWORD}'"));
+        server.sql(&format!(
+            "CREATE ROLE {GUARDED} LOGIN PASSWORD '{PASSWORD}'; CREATE ROLE {CERTIFIED} LOGIN SUPERUSER"
+        ));
         server
+    }
+
+    /// The files of a server with TLS.
+    ///
+    /// # Panics
+    /// If this one has none.
+    #[track_caller]
+    pub fn tls(&self) -> &TlsFiles {
+        self.tls.as_ref().expect("this server was started with TLS")
     }
 
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()))
     }
 
     /// The URL of the superuser's database, without options.
@@ -85,6 +140,11 @@ impl PostgresServer {
         format!("postgres://{role}@127.0.0.1:{}/postgres", self.port())
     }
 
+    /// The same by way of a proxy that forwards to this server.
+    pub fn url_through(&self, proxy: SocketAddr) -> String {
+        format!("postgres://postgres@{proxy}/postgres")
+    }
+
     /// Runs SQL as the superuser; returns rows as lines, columns separated by `|`.
     #[track_caller]
     pub fn sql(&self, sql: &str) -> String {
@@ -93,23 +153,30 @@ impl PostgresServer {
 
     /// The same, or what the server says against it.
     pub fn try_sql(&self, sql: &str) -> Result<String, String> {
-        let done = Command::new(self.programs.join("psql"))
-            .args([
-                "-X",
-                "-A",
-                "-t",
-                "-q",
-                "-v",
-                "ON_ERROR_STOP=1",
-                "-h",
-                "127.0.0.1",
-                "-U",
-                "postgres",
-                "-p",
-            ])
-            .args([&self.port().to_string(), "-d", "postgres", "-c", sql])
-            .output()
+        self.psql("postgres", &["-c", sql], "")
+    }
+
+    /// Runs a script as another role, as `psql -f` does.
+    pub fn script_as(&self, role: &str, script: &str) -> Result<String, String> {
+        self.psql(role, &["-f", "-"], script)
+    }
+
+    fn psql(&self, role: &str, args: &[&str], input: &str) -> Result<String, String> {
+        let port = self.port().to_string();
+        let mut psql = Command::new(self.programs.join("psql"))
+            .args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-d", "postgres"])
+            .args(["-U", role, "-p", &port])
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
             .map_err(|error| error.to_string())?;
+        if let Some(mut stdin) = psql.stdin.take() {
+            // It may end before it has read everything; then its status says why.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        let done = psql.wait_with_output().map_err(|error| error.to_string())?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
     }
@@ -125,6 +192,11 @@ impl PostgresServer {
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'polylatch'",
         );
         ended.parse().expect("a number")
+    }
+
+    /// Whether it was not killed, or was started again.
+    pub fn is_running(&self) -> bool {
+        self.slot().is_some()
     }
 
     /// Kills all of its processes (SIGKILL), as a power failure would end them.

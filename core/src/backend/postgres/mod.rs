@@ -23,4 +23,5 @@ mod transport;
 
 pub(crate) use backend::open;
 pub(crate) use config::PostgresConfig;
-pub use open::postgres_schema;
+pub use open::{postgres_grants, postgres_schema};
+pub use protocol::grants::PostgresRole;

@@ -3,19 +3,32 @@
 use crate::backend::Purpose;
 use crate::error::{Error, ErrorKind, Result};
 
-use super::protocol::reading::tables;
+use super::protocol::grants::PostgresRole;
+use super::protocol::reading::{may_create, tables};
 use super::protocol::schema::{Schema, TABLES, VERSION};
 use super::protocol::statements::{begin, commit};
 use super::protocol::value::{Cells, Statement};
 use super::transport::errors::Failure;
 use super::transport::link::Link;
 
-/// Returns the SQL script that creates the tables in `schema`, for operators who do not let programs create them.
+/// Returns the SQL script that creates the tables in `schema`, for operators who do not let programs create them. It is
+/// one transaction. Run again it changes nothing; it refuses a schema with tables of another program or version.
 ///
 /// Errors: `invalid_config` if `schema` is no plain identifier (1 to 63 letters, digits and underscores).
 pub fn postgres_schema(schema: &str) -> Result<String> {
-    let schema = Schema::new(schema).map_err(|rule| Error::new(ErrorKind::InvalidConfig, rule))?;
-    Ok(schema.script())
+    Ok(checked(schema)?.script())
+}
+
+/// Returns the SQL statements that give a role the rights that it needs on the tables in `schema`, and no more.
+///
+/// Errors: `invalid_config` if `schema` is no plain identifier, or `role` is empty, longer than 63 bytes or has control
+/// characters.
+pub fn postgres_grants(schema: &str, kind: PostgresRole, role: &str) -> Result<String> {
+    checked(schema)?.grants(kind, role).map_err(|rule| Error::new(ErrorKind::InvalidConfig, rule))
+}
+
+fn checked(schema: &str) -> Result<Schema> {
+    Schema::new(schema).map_err(|rule| Error::new(ErrorKind::InvalidConfig, rule))
 }
 
 /// What stands in the schema.
@@ -23,39 +36,56 @@ pub fn postgres_schema(schema: &str) -> Result<String> {
 struct Found {
     schema_exists: bool,
     present: Vec<String>,
-    /// Tables that this user may not read and write, or that are no ordinary tables.
-    refused: Vec<String>,
+    /// Tables that this user may not read, or not use as a client does, or that are no ordinary tables; the schema has no
+    /// name.
+    not_read: Vec<String>,
+    not_used: Vec<String>,
 }
 
 impl Found {
     fn read(rows: &[Cells]) -> Self {
-        let mut found = Self { schema_exists: false, present: Vec::new(), refused: Vec::new() };
+        let mut found =
+            Self { schema_exists: false, present: Vec::new(), not_read: Vec::new(), not_used: Vec::new() };
         for row in rows {
-            let (name, is_usable) = (row.text(0), row.int(1) != 0);
+            let name = row.text(0);
             if name.is_empty() {
                 found.schema_exists = true;
             } else {
                 found.present.push(name.clone());
             }
-            if !is_usable {
-                found.refused.push(name);
+            if row.int(1) == 0 {
+                found.not_read.push(name.clone());
+            }
+            if row.int(2) == 0 {
+                found.not_used.push(name);
             }
         }
         found
     }
 }
 
-/// Checks the tables, and makes them if there are none and the purpose is to take locks.
+/// Checks the tables, and makes them if there are none and the purpose is to take locks. Returns whether there are
+/// tables: who only looks at a store without them sees an empty one.
 ///
-/// Errors: `backend_rejected` if they are missing and may not be made, may not be used, or are of another version;
+/// Errors: `backend_rejected` if they may not be made or used, are missing in part, or are of another version;
 /// `name_conflict` if a table of another program has one of their names.
-pub(crate) async fn prepare(link: &Link, schema: &Schema, purpose: Purpose) -> Result<()> {
+pub(crate) async fn prepare(link: &Link, schema: &Schema, purpose: Purpose) -> Result<bool> {
     let mut found = look(link, schema).await.map_err(Failure::into_error)?;
-    if found.present.is_empty() && purpose == Purpose::Lock {
+    if found.present.is_empty() {
+        if purpose != Purpose::Lock {
+            return Ok(false);
+        }
         create(link, schema, found.schema_exists).await?;
         found = look(link, schema).await.map_err(Failure::into_error)?;
     }
-    check(link, schema, &found).await
+    check(link, schema, &found, purpose).await?;
+    Ok(true)
+}
+
+/// Whether a client of this user would make the tables.
+pub(crate) async fn can_create(link: &Link, schema: &Schema) -> Result<bool> {
+    let answers = link.ask(&[may_create(schema)], false).await.map_err(Failure::into_error)?;
+    Ok(answers[0].first().is_some_and(|row| row.int(0) != 0))
 }
 
 async fn look(link: &Link, schema: &Schema) -> std::result::Result<Found, Failure> {
@@ -86,9 +116,9 @@ async fn create(link: &Link, schema: &Schema, schema_exists: bool) -> Result<()>
                 ErrorKind::BackendRejected,
                 format!(
                     "the schema {:?} has no tables of Polylatch, and this user may not create them; grant {missing}, or \
-                     let the owner run the script of postgres_schema({:?})",
+                     let the owner of the database run what `{}` prints",
                     schema.name(),
-                    schema.name()
+                    command(schema)
                 ),
             )
         }
@@ -108,23 +138,27 @@ fn foreign(schema: &Schema, table: &str) -> Error {
     )
 }
 
-async fn check(link: &Link, schema: &Schema, found: &Found) -> Result<()> {
+/// The command that prints the script.
+fn command(schema: &Schema) -> String {
+    format!("polylatch schema postgres --schema {}", schema.name())
+}
+
+async fn check(link: &Link, schema: &Schema, found: &Found, purpose: Purpose) -> Result<()> {
     let name = schema.name();
     let rejected = |message: String| Err(Error::new(ErrorKind::BackendRejected, message));
-    if !found.present.iter().any(|table| table == TABLES[0]) {
-        return match found.present.first() {
-            Some(table) => Err(foreign(schema, table)),
-            None => rejected(format!(
-                "the schema {name:?} has no tables of Polylatch; connect a client that takes locks, or run the script of \
-                 postgres_schema({name:?})"
-            )),
-        };
+    if !found.present.iter().any(|table| table == TABLES[0].name) {
+        let table = found.present.first().map_or("", String::as_str);
+        return Err(foreign(schema, table));
     }
-    if let Some(table) = found.refused.first() {
+    let (refused, role) = match purpose {
+        Purpose::Look => (&found.not_read, "--inspectors"),
+        Purpose::Lock | Purpose::Examine => (&found.not_used, "--clients"),
+    };
+    if let Some(table) = refused.first() {
         let table = if table.is_empty() { "the schema" } else { table };
         return rejected(format!(
-            "this user may not use {table} in the schema {name:?}; grant USAGE on the schema, SELECT, INSERT, UPDATE and \
-             DELETE on its tables, and SELECT and UPDATE on polylatch_schema"
+            "this user may not use {table} in the schema {name:?}; grant it what `{} {role} ROLE` prints",
+            command(schema)
         ));
     }
     let version = match link.ask(&[schema.version()], false).await {
@@ -133,31 +167,39 @@ async fn check(link: &Link, schema: &Schema, found: &Found) -> Result<()> {
         Err(failure) => return Err(failure.into_error()),
     };
     match version {
-        None => Err(foreign(schema, TABLES[0])),
-        Some(version) if version > VERSION => rejected(format!(
-            "the tables in the schema {name:?} are of version {version}, and this version of Polylatch reads {VERSION}; \
-             use a newer Polylatch, or another schema with schema="
-        )),
-        Some(version) if version < VERSION => rejected(format!(
-            "the tables in the schema {name:?} are of version {version}, which no release of Polylatch has written"
-        )),
-        Some(_) => {
-            if let Some(missing) =
-                TABLES.iter().find(|table| !found.present.iter().any(|present| present == *table))
-            {
-                return rejected(format!(
-                    "the schema {name:?} has no table {missing}; run the script of postgres_schema({name:?}) in an \
-                     empty schema, or restore it"
-                ));
-            }
-            // Their columns, and the right to lock rows.
-            let none = [String::new()];
-            let statements = [schema.lock(&none), schema.leases(&none), schema.front(&none, 1)];
-            match link.ask(&statements, false).await {
-                Ok(_) => Ok(()),
-                Err(failure) if failure.code() == "42703" => Err(foreign(schema, "of another form")),
-                Err(failure) => Err(failure.into_error()),
-            }
+        None => return Err(foreign(schema, TABLES[0].name)),
+        Some(VERSION) => {}
+        Some(version) if version > VERSION => {
+            return rejected(format!(
+                "the tables in the schema {name:?} are of version {version}, and this version of Polylatch reads \
+                 {VERSION}; use a newer Polylatch, or another schema with schema="
+            ));
         }
+        Some(version) => {
+            return rejected(format!(
+                "the tables in the schema {name:?} are of version {version}, which no release of Polylatch has written; \
+                 use another schema with schema="
+            ));
+        }
+    }
+    if let Some(missing) =
+        TABLES.iter().find(|table| !found.present.iter().any(|present| present == table.name))
+    {
+        return rejected(format!(
+            "the schema {name:?} has no table {}; let its owner run what `{}` prints, which adds what is missing",
+            missing.name,
+            command(schema)
+        ));
+    }
+    if purpose == Purpose::Look {
+        return Ok(());
+    }
+    // Their columns, and the right to lock rows.
+    let none = [String::new()];
+    let statements = [schema.lock(&none), schema.leases(&none), schema.front(&none, 1)];
+    match link.ask(&statements, false).await {
+        Ok(_) => Ok(()),
+        Err(failure) if failure.code() == "42703" => Err(foreign(schema, "of another form")),
+        Err(failure) => Err(failure.into_error()),
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use crate::backend::rows::Push;
 use crate::policy::backoff::Backoff;
 
 use super::protocol::messages::{listen, parse};
@@ -34,8 +35,20 @@ pub(crate) async fn run(store: Arc<Store>) {
                 // Messages may have been missed: all waiters ask again.
                 store.wakeups.hint_all();
                 while let Some(message) = messages.recv().await {
-                    if let Some(push) = parse(&message.payload) {
-                        store.deliver(&[(String::new(), push)]);
+                    match parse(&message.payload) {
+                        // Any user of the database can notify, so a loss is looked up. A grant needs no such care:
+                        // nobody without rights on the tables knows the owner token of a waiter.
+                        Some(Push::Revoked { owner, .. }) => {
+                            let looked_up = store.look_up_breaks(vec![owner]);
+                            if !matches!(
+                                tokio::time::timeout(store.link.timeout, looked_up).await,
+                                Ok(Ok(()))
+                            ) {
+                                tracing::debug!("a break could not be looked up; the next renewal tells");
+                            }
+                        }
+                        Some(push) => store.deliver(&[(String::new(), push)]),
+                        None => {}
                     }
                 }
             }

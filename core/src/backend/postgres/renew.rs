@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::backend::rows::signed;
+use crate::backend::rows::{signed, unsigned};
 use crate::backend::{ANNOUNCE_TTL, RenewItem, Renewal};
 use crate::client_info::ClientInfo;
 use crate::clock::millis;
 use crate::error::Result;
+use crate::token::OwnerToken;
 
 use super::protocol::statements::{begin, commit, limits};
 use super::protocol::value::Cells;
@@ -36,19 +37,23 @@ impl Store {
         let lost: Vec<_> = items.iter().filter(|item| !is_extended(item)).collect();
         if !lost.is_empty() {
             // Told before the answer, so that the holder learns "broken" and not just "not yours".
-            let owners = lost.iter().map(|item| item.contender.owner.to_hex()).collect();
-            let answers = self.ask(&[self.schema.broken(owners)], true).await?;
-            let broken: HashSet<(String, i64)> = answers.iter().flatten().map(owner_and_fence).collect();
-            for item in lost {
-                let fence = item.fence.get();
-                if broken.contains(&(item.contender.owner.to_hex(), signed(fence))) {
-                    self.wakeups.revoked(item.contender.owner, fence);
-                }
-            }
+            self.look_up_breaks(lost.iter().map(|item| item.contender.owner).collect()).await?;
         }
         let renewal =
             |item: &RenewItem| if is_extended(item) { Renewal::Extended } else { Renewal::NotYours };
         Ok(items.iter().map(renewal).collect())
+    }
+
+    /// Reports which leases of these owners were broken, by what the store has recorded.
+    pub(crate) async fn look_up_breaks(&self, owners: Vec<OwnerToken>) -> Result<()> {
+        let owners = owners.into_iter().map(OwnerToken::to_hex).collect();
+        let answers = self.ask(&[self.schema.broken(owners)], true).await?;
+        for (owner, fence) in answers.iter().flatten().map(owner_and_fence) {
+            if let Some(owner) = OwnerToken::from_hex(&owner) {
+                self.wakeups.revoked(owner, unsigned(fence));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) async fn announce(&self, client: &ClientInfo) -> Result<()> {

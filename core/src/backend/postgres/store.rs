@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::backend::Purpose;
 use crate::backend::rows::Push;
 use crate::clock::millis;
 use crate::policy::fencing::FencingToken;
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::{Wakeups, unpoisoned};
 
+use super::open::prepare;
 use super::protocol::messages::notify;
 use super::protocol::rows::window;
 use super::protocol::schema::Schema;
@@ -170,6 +172,27 @@ impl Store {
             match self.link.ask(statements, true).await {
                 Ok(answers) => return Ok(answers),
                 Err(failure) => tries.again(failure, repeats)?,
+            }
+        }
+    }
+
+    /// The same for inspection; `None` while there are no tables.
+    pub(crate) async fn read(
+        &self,
+        statements: &[super::protocol::value::Statement],
+    ) -> Result<Option<Vec<Vec<Cells>>>> {
+        let (mut tries, mut were_missing) = (Tries::default(), false);
+        loop {
+            match self.link.ask(statements, false).await {
+                Ok(answers) => return Ok(Some(answers)),
+                Err(failure) if failure.is_missing_table() && !were_missing => {
+                    // None of them, or one that was dropped; or they were made in between.
+                    were_missing = true;
+                    if !prepare(&self.link, &self.schema, Purpose::Look).await? {
+                        return Ok(None);
+                    }
+                }
+                Err(failure) => tries.again(failure, true)?,
             }
         }
     }

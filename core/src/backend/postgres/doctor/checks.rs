@@ -1,6 +1,6 @@
 //! Facts become findings and promises.
 
-use super::Facts;
+use super::{Facts, Tables};
 use crate::snapshot::examination::{
     AFTER_FAILOVER, AFTER_RESTART, AFTER_WIPE, EXCLUSION, FENCING_ORDER, FIFO, PUSH,
 };
@@ -23,12 +23,17 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
     let mut findings =
         vec![writes(facts), durability(facts), isolation(facts), clock(facts), connections(facts)];
     findings.push(match &facts.tables {
-        None => {
+        Tables::Usable => {
             Check::ok("tables", "The tables are there and may be used", "version, columns and rights fit")
         }
-        Some(why) => Check::problem("tables", "The tables cannot be used", why.clone())
+        Tables::ToBeMade => Check::ok(
+            "tables",
+            "The tables are made by the first client",
+            "there are none, and this user may create them",
+        ),
+        Tables::Refused(why) => Check::problem("tables", "The tables cannot be used", why.clone())
             .means("No lock can be acquired.")
-            .fix("Connect a client that may create them, or run the script of postgres_schema."),
+            .fix("Let the owner of the database run what `polylatch schema postgres` prints."),
     });
     if facts.pooled {
         findings.push(
@@ -199,7 +204,7 @@ mod tests {
             (Facts { skew_ms: -5_000, ..good() }, "clock", CheckSeverity::Warning),
             (Facts { connections: 95, ..good() }, "connections", CheckSeverity::Warning),
             (Facts { pooled: true, ..good() }, "pooler", CheckSeverity::Notice),
-            (Facts { tables: Some("gone".into()), ..good() }, "tables", CheckSeverity::Problem),
+            (Facts { tables: Tables::Refused("gone".into()), ..good() }, "tables", CheckSeverity::Problem),
         ] {
             let found = judge(&facts);
             assert_eq!(found.finding(id).map(|check| check.severity), Some(severity), "{facts:?}");

@@ -3,7 +3,7 @@
 mod checks;
 
 use crate::backend::Purpose;
-use crate::backend::postgres::open::prepare;
+use crate::backend::postgres::open::{can_create, prepare};
 use crate::backend::postgres::protocol::value::Statement;
 use crate::backend::postgres::store::Store;
 use crate::backend::postgres::transport::errors::Failure;
@@ -23,8 +23,18 @@ pub(crate) struct Facts {
     pub skew_error_ms: i64,
     /// Two transactions in a row were on different server connections, or the pooler said so.
     pub pooled: bool,
-    /// Why the tables cannot be used.
-    pub tables: Option<String>,
+    pub tables: Tables,
+}
+
+/// What a client finds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Tables {
+    #[default]
+    Usable,
+    /// None yet; the first client makes them.
+    ToBeMade,
+    /// Why a client cannot use them.
+    Refused(String),
 }
 
 const SETTINGS: [&str; 8] = [
@@ -63,8 +73,12 @@ pub(crate) async fn examine(store: &Store) -> Result<Examination> {
     facts.skew_ms = server / 1000 - ms(sent + (received.saturating_sub(sent)) / 2);
     facts.skew_error_ms = ms(received.saturating_sub(sent)) / 2 + 1;
     facts.pooled = is_pooled(store).await;
-    facts.tables =
-        prepare(&store.link, &store.schema, Purpose::Examine).await.err().map(|error| error.to_string());
+    facts.tables = match prepare(&store.link, &store.schema, Purpose::Examine).await {
+        Ok(true) => Tables::Usable,
+        Ok(false) if can_create(&store.link, &store.schema).await? => Tables::ToBeMade,
+        Ok(false) => Tables::Refused("there are none, and this user may not create them".into()),
+        Err(error) => Tables::Refused(error.to_string()),
+    };
     Ok(checks::judge(&facts))
 }
 

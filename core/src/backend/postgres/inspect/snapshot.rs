@@ -16,7 +16,7 @@ use crate::mode::Mode;
 use crate::snapshot::{
     AuditEntry, ClientView, Detail, HolderView, LockView, Query, Snapshot, UNREADABLE, WaiterView,
 };
-use crate::token::{ClientId, OwnerToken};
+use crate::token::ClientId;
 
 pub(crate) async fn read(store: &Store, query: &Query) -> Result<Snapshot> {
     let limit = query.limit();
@@ -24,7 +24,15 @@ pub(crate) async fn read(store: &Store, query: &Query) -> Result<Snapshot> {
     let mut statements = vec![begin_reading(), clock()];
     statements.extend(store.schema.read(query.name.as_deref(), query.prefix.as_deref(), most));
     statements.push(commit());
-    let answers = store.ask(&statements, true).await?;
+    let (answers, requests) = match store.read(&statements).await? {
+        Some(answers) => (answers, statements.len()),
+        // Without tables nothing was ever locked here.
+        None => {
+            let mut answers = vec![Vec::new(); statements.len()];
+            answers[1] = store.ask(&[clock()], true).await?.swap_remove(0);
+            (answers, statements.len() + 2)
+        }
+    };
     let now_us = answers[1].first().map_or(0, |row| row.int(0));
     let now_ms = now_us / 1000;
     let [own, beside, waiting, clients, audit] = &answers[2..7] else {
@@ -64,7 +72,7 @@ pub(crate) async fn read(store: &Store, query: &Query) -> Result<Snapshot> {
         backend: "postgres".into(),
         taken_at_ms: unsigned(now_ms),
         round_trip: Duration::ZERO,
-        requests: 8,
+        requests: u32::try_from(requests).unwrap_or(u32::MAX),
         truncated: found.len() > limit,
         locks: found.into_values().take(limit).collect(),
         clients: clients.iter().filter_map(|row| client(row, now_ms)).collect(),
@@ -100,7 +108,7 @@ fn holder(lease: &Lease, now_ms: i64) -> HolderView {
         label: holder.label.clone(),
         mode: mode.code().into(),
         permits: mode.permits(),
-        owner_digest: digest(&holder.owner),
+        owner_digest: holder.owner.clone(),
         fencing_token: Some(token(holder.fence)),
         acquired_at_ms: Some(unsigned(holder.acquired_ms)),
         held_for_ms: Some(unsigned(now_ms - holder.acquired_ms)),
@@ -119,17 +127,13 @@ fn waiter(row: &Cells, mode: Mode, position: u32, now_ms: i64) -> WaiterView {
         label: row.text(4),
         mode: mode.code().into(),
         permits: mode.permits(),
-        owner_digest: digest(&row.text(1)),
+        owner_digest: row.text(1),
         position,
         since_ms: unsigned(row.int(8)),
         waited_ms: unsigned(now_ms - row.int(8)),
         silent: now_ms >= row.int(9),
         gives_up_at_ms: None,
     }
-}
-
-fn digest(owner: &str) -> String {
-    OwnerToken::from_hex(owner).map(OwnerToken::digest).unwrap_or_default()
 }
 
 /// A client, unless it has announced nothing for long.

@@ -1,5 +1,6 @@
 //! Statements as values and answers parsed, without I/O.
 
+pub(crate) mod grants;
 pub(crate) mod messages;
 pub(crate) mod reading;
 pub(crate) mod rows;

@@ -1,6 +1,7 @@
 //! The statements of inspection and of opening a store.
 
-use super::schema::{Schema, TABLES};
+use super::grants::has_rights;
+use super::schema::{Schema, TABLES, Table};
 use super::value::{Param, Statement};
 
 /// One moment for all that is read.
@@ -12,19 +13,37 @@ pub(crate) fn clock() -> Statement {
     Statement::new("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", vec![])
 }
 
-/// Which of the tables there are, and whether this user may use them; and whether the schema exists.
+/// Which of the tables there are, whether this user may read them as inspection does, and whether it may use them as a
+/// client does; and the same of the schema, without a name.
 pub(crate) fn tables(schema: &Schema) -> Statement {
-    let may = |right: &str| format!("has_table_privilege(c.oid, '{right}')");
-    let rights = ["SELECT", "INSERT", "UPDATE", "DELETE"].map(may).join(" AND ");
+    let case = |rights: &dyn Fn(&Table) -> String| {
+        let of = |table: &Table| {
+            format!("WHEN '{}' THEN c.relkind = '{}' AND {}", table.name, table.kind(), rights(table))
+        };
+        format!("(CASE c.relname {} END)::int::bigint", TABLES.iter().map(of).collect::<Vec<_>>().join(" "))
+    };
+    let reads = case(&|table| if table.is_read { has_rights(&["SELECT"]) } else { "true".into() });
+    let uses = case(&|table| has_rights(table.client));
     Statement::new(
         format!(
-            "SELECT c.relname::text, (c.relkind = 'r' AND CASE c.relname WHEN 'polylatch_schema' THEN \
-             has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'UPDATE') ELSE {rights} END)::int::bigint \
-             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+            "SELECT c.relname::text, {reads}, {uses} FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
              WHERE n.nspname = $1 AND c.relname = ANY ($2) \
-             UNION ALL SELECT '', has_schema_privilege(oid, 'USAGE')::int::bigint FROM pg_namespace WHERE nspname = $1"
+             UNION ALL SELECT '', has_schema_privilege(oid, 'USAGE')::int::bigint, \
+             has_schema_privilege(oid, 'USAGE')::int::bigint FROM pg_namespace WHERE nspname = $1"
         ),
-        vec![schema.name().into(), TABLES.map(String::from).to_vec().into()],
+        vec![
+            schema.name().into(),
+            TABLES.iter().map(|table| table.name.to_owned()).collect::<Vec<_>>().into(),
+        ],
+    )
+}
+
+/// Whether this user may make the schema, or the tables in it.
+pub(crate) fn may_create(schema: &Schema) -> Statement {
+    Statement::new(
+        "SELECT coalesce((SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1), \
+         has_database_privilege(current_database(), 'CREATE'))::int::bigint",
+        vec![schema.name().into()],
     )
 }
 
@@ -41,13 +60,13 @@ impl Schema {
         )
     }
 
-    /// Live leases, waiters, clients and breaks, as far as a query wants them; of locks that share leases or have
+    /// Live leases, waiters, clients and breaks, as far as a query wants them, with digests of owner tokens; of locks that share leases or have
     /// waiters, those of the first names.
     pub(crate) fn read(&self, exact: Option<&str>, prefix: Option<&str>, limit: i64) -> [Statement; 5] {
         const WANTED: &str = "($1::text IS NULL OR name = $1) AND ($2::text IS NULL OR starts_with(name, $2)) \
                               AND name >= $3";
         const LIVE: &str = "ends_ms > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint / 1000";
-        const LEASE: &str = "name, owner, fence, client, label, mode, permits, capacity, lease_ms, first_ms, \
+        const LEASE: &str = "name, digest, fence, client, label, mode, permits, capacity, lease_ms, first_ms, \
                              acquired_ms, ends_ms, renewals, renewed_ms";
         let from = exact.or(prefix).unwrap_or_default();
         let params = || {
@@ -58,22 +77,22 @@ impl Schema {
         [
             sql(
                 format!(
-                    "SELECT {LEASE} FROM {{s}}.locks WHERE {WANTED} AND owner IS NOT NULL AND {LIVE} \
+                    "SELECT {LEASE} FROM {{s}}.seen_locks WHERE {WANTED} AND {LIVE} \
                      ORDER BY name LIMIT $4"
                 ),
                 params(),
             ),
             sql(
                 format!(
-                    "SELECT {LEASE} FROM {{s}}.leases WHERE {LIVE} AND name IN (SELECT DISTINCT name FROM {{s}}.leases \
+                    "SELECT {LEASE} FROM {{s}}.seen_leases WHERE {LIVE} AND name IN (SELECT DISTINCT name FROM {{s}}.seen_leases \
                      WHERE {WANTED} AND {LIVE} ORDER BY name LIMIT $4) ORDER BY name, fence"
                 ),
                 params(),
             ),
             sql(
                 format!(
-                    "SELECT name, owner, ticket, client, label, mode, permits, capacity, since_ms, silent_ms \
-                     FROM {{s}}.waiters WHERE name IN (SELECT DISTINCT name FROM {{s}}.waiters \
+                    "SELECT name, digest, ticket, client, label, mode, permits, capacity, since_ms, silent_ms \
+                     FROM {{s}}.seen_waiters WHERE name IN (SELECT DISTINCT name FROM {{s}}.seen_waiters \
                      WHERE {WANTED} ORDER BY name LIMIT $4) ORDER BY name, ticket"
                 ),
                 params(),
@@ -85,7 +104,7 @@ impl Schema {
                 vec![],
             ),
             sql(
-                "SELECT at_ms, name, fence, client, by, reason FROM {s}.audit ORDER BY id DESC LIMIT 200".into(),
+                "SELECT at_ms, name, fence, client, by, reason FROM {s}.seen_breaks ORDER BY id DESC LIMIT 200".into(),
                 vec![],
             ),
         ]

@@ -3,8 +3,40 @@
 /// Version of the tables that this version of Polylatch reads and writes.
 pub(crate) const VERSION: i64 = 1;
 
-/// The tables, all of them.
-pub(crate) const TABLES: [&str; 6] = ["polylatch_schema", "locks", "leases", "waiters", "clients", "audit"];
+/// A table or a view, and what a role has to be allowed to do with it. This is the only list of rights: the grants that are
+/// printed and the check of a connection both come from it.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub name: &'static str,
+    pub is_view: bool,
+    /// The rights that a client needs, as GRANT names them.
+    pub client: &'static [&'static str],
+    /// Whether inspection reads it.
+    pub is_read: bool,
+}
+
+const ROWS: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
+
+/// All of them; the first one says of which version they are.
+pub(crate) const TABLES: [Table; 10] = [
+    Table { name: "polylatch_schema", is_view: false, client: &["SELECT", "UPDATE (floor)"], is_read: true },
+    Table { name: "locks", is_view: false, client: ROWS, is_read: false },
+    Table { name: "leases", is_view: false, client: ROWS, is_read: false },
+    Table { name: "waiters", is_view: false, client: ROWS, is_read: false },
+    Table { name: "clients", is_view: false, client: ROWS, is_read: true },
+    // What was broken is not rewritten. The oldest rows are locked to be deleted, which takes a right to update: the id is
+    // generated, so with this one nothing can be changed.
+    Table {
+        name: "audit",
+        is_view: false,
+        client: &["SELECT", "INSERT", "UPDATE (id)", "DELETE"],
+        is_read: false,
+    },
+    Table { name: "seen_locks", is_view: true, client: &["SELECT"], is_read: true },
+    Table { name: "seen_leases", is_view: true, client: &["SELECT"], is_read: true },
+    Table { name: "seen_waiters", is_view: true, client: &["SELECT"], is_read: true },
+    Table { name: "seen_breaks", is_view: true, client: &["SELECT"], is_read: true },
+];
 
 /// Longest identifier of a server with the usual settings, in bytes.
 const MAX_IDENTIFIER_BYTES: usize = 63;
@@ -55,14 +87,19 @@ impl Schema {
         statements
     }
 
-    /// The same as a script for operators who make the tables themselves.
+    /// The same as a script for operators who make the tables themselves; run again, it changes nothing.
     pub(crate) fn script(&self) -> String {
-        let schema = self.sql("CREATE SCHEMA IF NOT EXISTS {s};\n\n");
-        format!("BEGIN;\n\n{schema}{}\nCOMMIT;\n", self.sql(TEXT))
+        let guard = self.sql(GUARD).replace("{version}", &VERSION.to_string());
+        // What is there already is no news.
+        let quiet = "SET LOCAL client_min_messages = warning;\n";
+        let schema = self.sql("CREATE SCHEMA IF NOT EXISTS {s};\n");
+        format!("BEGIN;\n{quiet}\n{schema}\n{guard}\n{}\nCOMMIT;\n", self.sql(TEXT))
     }
 }
 
 const TEXT: &str = include_str!("schema/1.sql");
+
+const GUARD: &str = include_str!("schema/guard.sql");
 
 #[cfg(test)]
 mod tests {
@@ -83,8 +120,12 @@ mod tests {
     fn the_tables_are_made_one_statement_at_a_time() {
         let statements = Schema::new("x").unwrap().create(false);
         assert_eq!(statements[0], "CREATE SCHEMA \"x\"");
-        let tables = statements.iter().filter(|text| text.starts_with("CREATE TABLE \"x\".")).count();
-        assert_eq!(tables, TABLES.len());
+        let made = |table: &Table| {
+            let kind = if table.is_view { "OR REPLACE VIEW" } else { "TABLE IF NOT EXISTS" };
+            let begin = format!("CREATE {kind} \"x\".{} ", table.name);
+            statements.iter().filter(|text| text.starts_with(&begin)).count()
+        };
+        assert!(TABLES.iter().all(|table| made(table) == 1), "{statements:#?}");
         assert!(statements.iter().all(|text| !text.contains(';') && !text.contains("{s}")), "{statements:?}");
     }
 }

@@ -57,11 +57,14 @@ impl Failure {
                 "another transaction holds the rows for longer than the time limit; end it (pg_stat_activity names \
                  it), or raise timeout=",
             ),
-            "28P01" | "28000" => rejected("check user and password, and pg_hba.conf of the server"),
+            "28P01" | "28000" => rejected(
+                "check user and password, pg_hba.conf of the server, and whether it wants TLS (sslmode=require) or a \
+                 client certificate (cert= and key=)",
+            ),
             "3D000" => rejected("name an existing database as postgres://HOST/DATABASE"),
             "42501" => rejected(
-                "the user needs SELECT, INSERT, UPDATE and DELETE on the tables, and USAGE on their schema; grant them, \
-                 or use a user that owns the tables",
+                "this user may not do that; grant it the rights of a client, which `polylatch schema postgres` prints, or \
+                 use a user that has them",
             ),
             "25006" => rejected(
                 "the server or the session is read-only (a standby, or default_transaction_read_only); connect to the \
@@ -76,7 +79,8 @@ impl Failure {
                 refused(ErrorKind::BackendUnavailable, "it lacks disk or memory; free some")
             }
             "42P01" | "3F000" => rejected(
-                "the tables are missing; connect a client that may create them, or create them with the printed schema",
+                "the tables are missing; connect a client that may create them, or let the owner of the database run what \
+                 `polylatch schema postgres` prints",
             ),
             "42703" | "42P07" => rejected("the tables are not those of this version of Polylatch"),
             _ => rejected("the server's log may say more"),
@@ -92,6 +96,11 @@ impl Failure {
         match self {
             Self::Lost { error, .. } | Self::Collision(error) | Self::Refused { error, .. } => error,
         }
+    }
+
+    /// Whether there is no such table, or no such schema.
+    pub(crate) fn is_missing_table(&self) -> bool {
+        ["42P01", "3F000"].contains(&self.code())
     }
 
     /// The SQLSTATE of a refusal.

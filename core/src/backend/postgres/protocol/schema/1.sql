@@ -1,18 +1,18 @@
 -- All times are milliseconds since 1970 by the clock of the server.
 
-CREATE TABLE {s}.polylatch_schema (
+CREATE TABLE IF NOT EXISTS {s}.polylatch_schema (
     id      integer PRIMARY KEY CHECK (id = 1),
     version bigint  NOT NULL,
     -- At least every number of the rows that were deleted from locks.
     floor   bigint  NOT NULL
 );
 
-INSERT INTO {s}.polylatch_schema (id, version, floor) VALUES (1, 1, 0);
+INSERT INTO {s}.polylatch_schema (id, version, floor) VALUES (1, 1, 0) ON CONFLICT (id) DO NOTHING;
 
 -- One row per name, which survives release. Invariant: counter is at least every fence and every ticket that was
 -- given out for the name. The row has one lease at most; is_shared says that leases or waiters may have more.
 -- Every step on a name locks this row first.
-CREATE TABLE {s}.locks (
+CREATE TABLE IF NOT EXISTS {s}.locks (
     name        text COLLATE "C" PRIMARY KEY,
     counter     bigint  NOT NULL,
     is_shared   boolean NOT NULL DEFAULT false,
@@ -32,7 +32,7 @@ CREATE TABLE {s}.locks (
 ) WITH (fillfactor = 50);
 
 -- The leases that share a lock with the one in its row. A lease whose ends_ms has passed is none.
-CREATE TABLE {s}.leases (
+CREATE TABLE IF NOT EXISTS {s}.leases (
     name        text COLLATE "C" NOT NULL,
     owner       text   NOT NULL,
     fence       bigint NOT NULL,
@@ -51,7 +51,7 @@ CREATE TABLE {s}.leases (
 );
 
 -- One row per waiting acquisition; the queue of a lock is its rows by ticket.
-CREATE TABLE {s}.waiters (
+CREATE TABLE IF NOT EXISTS {s}.waiters (
     owner     text   PRIMARY KEY,
     name      text COLLATE "C" NOT NULL,
     ticket    bigint NOT NULL,
@@ -68,7 +68,7 @@ CREATE TABLE {s}.waiters (
 );
 
 -- Who the clients are, for display; a client that announces nothing for a while is deleted.
-CREATE TABLE {s}.clients (
+CREATE TABLE IF NOT EXISTS {s}.clients (
     id                 text   PRIMARY KEY,
     host               text   NOT NULL,
     pid                bigint NOT NULL,
@@ -82,7 +82,7 @@ CREATE TABLE {s}.clients (
 );
 
 -- Broken leases, the newest ones only.
-CREATE TABLE {s}.audit (
+CREATE TABLE IF NOT EXISTS {s}.audit (
     id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at_ms  bigint NOT NULL,
     name   text   NOT NULL,
@@ -92,3 +92,22 @@ CREATE TABLE {s}.audit (
     by     text   NOT NULL,
     reason text   NOT NULL
 );
+
+-- What inspection reads. An owner token is what a client proves its lease with, so a role that only looks sees a digest.
+CREATE OR REPLACE VIEW {s}.seen_locks AS
+SELECT name, left(encode(sha256(convert_to(owner, 'UTF8')), 'hex'), 8) AS digest, fence, client, label, mode, permits,
+       capacity, lease_ms, first_ms, acquired_ms, ends_ms, renewals, renewed_ms
+FROM {s}.locks WHERE owner IS NOT NULL;
+
+CREATE OR REPLACE VIEW {s}.seen_leases AS
+SELECT name, left(encode(sha256(convert_to(owner, 'UTF8')), 'hex'), 8) AS digest, fence, client, label, mode, permits,
+       capacity, lease_ms, first_ms, acquired_ms, ends_ms, renewals, renewed_ms
+FROM {s}.leases;
+
+CREATE OR REPLACE VIEW {s}.seen_waiters AS
+SELECT name, left(encode(sha256(convert_to(owner, 'UTF8')), 'hex'), 8) AS digest, ticket, client, label, mode, permits,
+       capacity, since_ms, silent_ms
+FROM {s}.waiters;
+
+CREATE OR REPLACE VIEW {s}.seen_breaks AS
+SELECT id, at_ms, name, fence, client, by, reason FROM {s}.audit;
