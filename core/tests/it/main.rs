@@ -23,6 +23,7 @@ mod layers;
 mod pages;
 mod postgres_faults;
 mod postgres_tables;
+mod postgres_tls;
 mod program_end;
 mod redis_bad_input;
 mod redis_cluster;

@@ -143,7 +143,10 @@ impl Opener {
         }
         let text = with_causes(error);
         let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
-        if text.contains("TLS") || text.contains("tls") {
+        let inner = cause.and_then(std::io::Error::get_ref);
+        // A server that does not accept this client's certificate says so after the handshake.
+        let is_tls = inner.is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>());
+        if is_tls || text.contains("TLS") || text.contains("tls") {
             if text.contains("not support") || cause.is_none() {
                 return Failure::from(Error::new(
                     ErrorKind::BackendRejected,
@@ -154,13 +157,12 @@ impl Opener {
                 ));
             }
             let io = cause.map_or(std::io::ErrorKind::Other, std::io::Error::kind);
-            let inner = cause.and_then(std::io::Error::get_ref).map(ToString::to_string).unwrap_or_default();
-            let again = match cause.and_then(std::io::Error::get_ref) {
+            let again = match inner {
                 Some(inner) => match inner.downcast_ref::<tokio_rustls::rustls::Error>() {
                     Some(tls) => std::io::Error::new(io, tls.clone()),
                     None => std::io::Error::new(io, inner.to_string()),
                 },
-                None => std::io::Error::new(io, inner),
+                None => std::io::Error::from(io),
             };
             return Failure::from(tls::refused(again, "PostgreSQL", &place, "postgres", "postgres"));
         }
