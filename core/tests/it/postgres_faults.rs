@@ -157,6 +157,30 @@ fn a_silent_server_endangers_and_then_ends_a_lease_by_the_holders_clock() {
     });
 }
 
+/// A step reads the time first and commits later. A waiter that heard "wait" in between would count the lease that this step
+/// grants it from then on, and hold the lock for longer than the store says.
+#[test]
+fn a_waiter_is_not_answered_in_the_middle_of_a_step() {
+    let server = PostgresServer::start();
+    let (one, other) = (connect(&server, ""), connect(&server, "poll=100ms"));
+    let holder = block_on(one.lock("a").acquire()).unwrap();
+    let waiting = thread::spawn(move || block_on(other.lock("a").wait(millis(60_000)).acquire()).map(drop));
+    let heartbeat = "SELECT silent_ms FROM polylatch.waiters";
+    eventually("it waits", || !server.sql(heartbeat).is_empty());
+    let first = server.sql(heartbeat);
+    eventually("heartbeats are recorded", || server.sql(heartbeat) != first);
+    let step = format!(
+        "BEGIN; SELECT FROM polylatch.locks WHERE name = 'a' FOR UPDATE; {heartbeat}; SELECT pg_sleep(0.8); {heartbeat}; \
+         COMMIT"
+    );
+    let seen = server.script_as("postgres", &step).unwrap();
+    let seen: Vec<_> = seen.split_whitespace().collect();
+    assert!(seen.len() == 2 && seen[0] == seen[1], "answered in between: {seen:?}");
+    eventually("heartbeats go on", || server.sql(heartbeat) != seen[0]);
+    block_on(holder.release()).unwrap();
+    waiting.join().unwrap().unwrap();
+}
+
 #[test]
 fn many_clients_at_many_new_names_and_sets_meet_no_deadlock() {
     let store = fresh("");

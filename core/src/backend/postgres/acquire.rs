@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::backend::rows::{Steps, ceil_ms};
 use crate::backend::{Answer, AnswerAll, Ask, Contender};
+use crate::clock::millis;
 use crate::error::Result;
 
 use super::protocol::rows::waits;
-use super::protocol::statements::{begin, commit, relaxed};
+use super::protocol::statements::{begin, commit, limits, relaxed};
 use super::protocol::window::Window;
 use super::store::{Concerned, Store, fence};
 use super::transport::errors::Failure;
@@ -53,11 +54,12 @@ impl Store {
     /// Records a heartbeat where there is nothing else to do. It may be lost in a crash of the server.
     async fn beat(&self, contender: &Contender, near: Duration, far: Duration) -> Result<Option<Answer>> {
         let beat = self.schema.heartbeat(contender, ceil_ms(near), ceil_ms(far));
-        let statements = [begin(), relaxed(), beat, commit()];
+        let timeout_ms = i64::try_from(millis(self.link.timeout)).unwrap_or(0);
+        let statements = [begin(), limits(timeout_ms), relaxed(), beat, commit()];
         let mut tries = Tries::default();
         loop {
             match self.link.ask(&statements, true).await {
-                Ok(answers) => return Ok(answers[2].first().map(waits)),
+                Ok(answers) => return Ok(answers[3].first().map(waits)),
                 Err(Failure::Collision(_)) => return Ok(None),
                 Err(failure) => tries.again(failure, true)?,
             }

@@ -29,12 +29,13 @@ pub(crate) fn begin() -> Statement {
     Statement::new("BEGIN ISOLATION LEVEL READ COMMITTED", vec![])
 }
 
-/// A client that stops in the middle of a transaction must not keep others from the lock.
+/// A client that stops in the middle of a transaction must not keep others from the lock. It is waited for a third of the
+/// time that their requests have, so that these do not fail with it.
 pub(crate) fn limits(timeout_ms: i64) -> Statement {
     Statement::new(
         "SELECT set_config('statement_timeout', $1, true), \
-         set_config('idle_in_transaction_session_timeout', $1, true)",
-        vec![Param::Text(timeout_ms.to_string())],
+         set_config('idle_in_transaction_session_timeout', $2, true)",
+        vec![Param::Text(timeout_ms.to_string()), Param::Text((timeout_ms / 3).max(1).to_string())],
     )
 }
 
@@ -91,17 +92,23 @@ impl Schema {
 
     /// Records the heartbeat of a waiter while another client certainly holds the lock alone and the head of the
     /// queue is alive: then a step would do no more. Returns the answer, or no row.
+    ///
+    /// It locks the row of the lock, as a step does, though it changes nothing there: a step that grants the lock to this
+    /// waiter has read the time before, and a heartbeat that was answered in between would let the waiter count its lease
+    /// from a later moment than the store does.
     pub(crate) fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Statement {
         self.with(
             concat!(
                 "WITH c AS MATERIALIZED (SELECT ",
                 clock_us!(),
-                " AS us), p AS (SELECT count(*) AS before FROM {s}.waiters q, {s}.waiters me \
+                " AS us), l AS MATERIALIZED (SELECT name, counter, owner, mode, client, label, acquired_ms, ends_ms \
+                 FROM {s}.locks WHERE name = $1 FOR KEY SHARE), \
+                 p AS (SELECT count(*) AS before FROM {s}.waiters q, {s}.waiters me \
                  WHERE me.owner = $2 AND q.name = $1 AND q.ticket < me.ticket), \
                  head AS (SELECT silent_ms FROM {s}.waiters WHERE name = $1 ORDER BY ticket LIMIT 1) \
                  UPDATE {s}.waiters w \
                  SET silent_ms = (c.us + 999) / 1000 + CASE WHEN p.before < $5 THEN $3 ELSE $4 END \
-                 FROM c, p, head, {s}.locks l WHERE w.owner = $2 AND w.name = $1 AND l.name = $1 \
+                 FROM c, p, head, l WHERE w.owner = $2 AND w.name = $1 \
                  AND l.owner IS NOT NULL AND l.ends_ms > c.us / 1000 AND l.mode IN ('mutex', 'write') \
                  AND head.silent_ms > c.us / 1000 \
                  RETURNING l.counter, p.before, l.ends_ms - c.us / 1000, c.us / 1000 - l.acquired_ms, l.client, l.label"
