@@ -185,7 +185,7 @@ impl Error {
         let mut error = Self::new(
             ErrorKind::LeaseLost,
             format!(
-                "the lease of {lock:?} is lost: {}; stop the protected work and acquire anew",
+                "the lease of {lock:?} is lost: {}; stop the protected work and acquire it again",
                 reason.sentence()
             ),
         );

@@ -170,7 +170,7 @@ impl LockAll {
         }
         if let Some(pair) = self.locks.windows(2).find(|pair| pair[0].name() == pair[1].name()) {
             return invalid(format!(
-                "the name {:?} stands in one set in two ways, which exclude each other; give it once",
+                "lock {:?} appears twice in the set with conflicting modes; list it once",
                 pair[0].name()
             ));
         }

@@ -53,3 +53,4 @@ mod stats;
 mod tests_readme;
 mod url_secrets;
 mod virtual_time;
+mod words;

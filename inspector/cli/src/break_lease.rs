@@ -72,7 +72,7 @@ pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u
             let next = match next {
                 Some(next) => format!("Now held by {}.", evidence.who(next)),
                 None if lock.is_some_and(|lock| lock.holders.len() > 1) => "Others still hold it.".into(),
-                None => "Nobody waited, so it is free.".into(),
+                None => "It had no waiters, so it is free.".into(),
             };
             (0, format!("Broken: the lease {expected} of {who} on {name} is over. {next}"))
         }
@@ -144,16 +144,16 @@ fn meaning(lock: &LockView, expected: FencingToken, evidence: &Evidence<'_>) {
         Some(next) => {
             let others = match lock.waiters.len() - 1 {
                 0 => String::new(),
-                others => format!("; {} more in line", others),
+                others => format!("; {} more in the queue", others),
             };
             format!("{} gets the lock{others}", evidence.who(&next.client))
         }
-        None => "nobody waits; the lock will be free".into(),
+        None => "no waiters; the lock will be free".into(),
     };
     let next = match lock.holders.len() {
         0 | 1 => next,
         several => format!(
-            "{} it; whoever is first in line enters if there is room then",
+            "{} it; the first waiter enters if there is room then",
             count(several - 1, "other still holds", "others still hold")
         ),
     };
@@ -169,7 +169,7 @@ fn meaning(lock: &LockView, expected: FencingToken, evidence: &Evidence<'_>) {
 /// Asks the person at the terminal. A holder that looks alive is only broken by typing the name.
 fn confirm(lock: &LockView, expected: FencingToken) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return Err(Failure::new(exit::USAGE, "nobody to ask; add --yes to break without asking"));
+        return Err(Failure::new(exit::USAGE, "no terminal to ask at; add --yes to break without asking"));
     }
     let holder = lock.holders.iter().find(|holder| holder.fencing_token == Some(expected));
     let alive = holder.and_then(Beat::of).is_some_and(|beat| !beat.is_late());

@@ -100,7 +100,7 @@ impl Report {
         let mut letters = fix.chars();
         let fix = match letters.next() {
             Some(first) => first.to_uppercase().chain(letters).collect(),
-            None => "Mend what is said above, and look again".to_owned(),
+            None => "Fix what is said above, and look again".to_owned(),
         };
         let title = if exit::of(error) == exit::USAGE {
             "This URL cannot be used"

@@ -226,10 +226,10 @@ struct RecordArgs {
     time: Option<Duration>,
 }
 
-/// End somebody's lease
+/// Break a lease
 ///
 /// Names the fencing token of the lease you looked at (`polylatch show NAME`), so that a lock which
-/// changed hands meanwhile is left alone. The next in line gets the lock. The old holder is told at
+/// changed hands meanwhile is left alone. The next waiter gets the lock. The old holder is told at
 /// its next renewal; until then it may still work, and only fencing tokens keep its writes out.
 #[derive(Debug, Args)]
 #[command(override_usage = "polylatch break [OPTIONS] --token <NUMBER> --reason <TEXT> <NAME>")]
@@ -303,7 +303,7 @@ Exit codes:
        was stopped
   126  the command cannot be executed
   127  there is no such command
-  130  interrupted while waiting (128+N for other signals); the place in line
+  130  interrupted while waiting (128+N for other signals); the place in the queue
        is given up
 
 Signals: INT, TERM, HUP and QUIT go on to the command, which runs in a process \
@@ -380,7 +380,7 @@ Examples:
 Exit codes:
   0    broken
   1    nothing broken: free, another token, or not confirmed
-  64   the command line is wrong, or nobody to ask and no --yes
+  64   the command line is wrong, or no terminal to ask at and no --yes
   69   the store cannot be reached or refuses";
 
 fn main() -> ExitCode {

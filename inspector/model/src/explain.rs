@@ -292,7 +292,7 @@ fn about_votes(lock: &LockView, rule: Rule, evidence: &Evidence<'_>) -> Option<W
             None => "and it has no end there".to_owned(),
         };
         let sentence = format!(
-            "Nobody holds it: {} still name {}, but {} have to; {end}.{silent}",
+            "No client holds it: {} still name {}, but {} have to; {end}.{silent}",
             nodes(camp),
             who(camp),
             tally.needed

@@ -120,7 +120,7 @@ pub const NUMBERS: [(&str, &str); 10] = [
     ("ttl", "what is left of the lease, such as 5s"),
     ("lease", "the lease's length"),
     ("renewed", "since the latest renewal"),
-    ("waited", "how long the first in line waits"),
+    ("waited", "how long the first in the queue waits"),
     ("waiters", "how many wait"),
     ("holders", "how many hold it"),
     ("missed", "beats that are missing"),

@@ -61,7 +61,7 @@ pub(super) fn explain(trouble: &Trouble, silent: &[&str], command: &str) -> (Str
             "bring the replicas back, or lower min-replicas-to-write: INFO replication"
         }
         TroubleKind::CannotSave => "look at the server's log and its disk: INFO persistence",
-        _ => "bring the nodes back; leases that nobody can renew expire meanwhile",
+        _ => "bring the nodes back; leases that cannot be renewed expire meanwhile",
     };
     (sentence, vec![Next::Do(advice.into()), Next::Run(format!("{command} doctor"))])
 }

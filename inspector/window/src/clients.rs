@@ -72,7 +72,7 @@ impl Clients {
             response.on_hover_text_at_pointer(rows.told(row));
         }
         if order.is_empty() {
-            in_the_middle(ui, "Nobody holds a lock or waits for one.", palette);
+            in_the_middle(ui, "No client holds a lock or waits for one.", palette);
         }
     }
 

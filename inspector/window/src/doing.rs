@@ -225,7 +225,7 @@ impl App {
         let token = self.with_fleet(|fleet| fleet.lease_to_break(&key));
         match token {
             Some(token) => self.act(ctx, Act::AskBreak(key, token)),
-            None => self.toasts.failed("Nobody holds it by a lease that could be broken."),
+            None => self.toasts.failed("No holder has a lease that could be broken."),
         }
     }
 
@@ -252,7 +252,7 @@ impl App {
                 self.toasts.done(format!("Broken. {name} is now held by {}.", harmless(next.as_str())));
             }
             Ok(BreakOutcome::Broken { next: None, .. }) => {
-                self.toasts.done(format!("Broken. Nobody waited for {name}."));
+                self.toasts.done(format!("Broken. {name} had no waiters."));
             }
             Ok(BreakOutcome::Free) => self.toasts.failed(format!("Nothing broken: {name} was free already.")),
             Ok(BreakOutcome::ChangedHands { .. }) => {

@@ -92,7 +92,7 @@ fn no_connection(ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
 }
 
 fn no_locks(ui: &mut Ui, urls: &[String], palette: &Palette, acts: &mut Vec<Act>) {
-    let where_from = format!("Nobody holds a lock or waits for one in {}.", urls.join(", "));
+    let where_from = format!("No lock is held or waited for in {}.", urls.join(", "));
     let url = urls.first().map(String::as_str).unwrap_or_default();
     let command = format!("polylatch run hello --url {} -- sleep 30", model::text::shell_word(url));
     let lines = [where_from.as_str(), "", "Make one, to see it here:", command.as_str()];

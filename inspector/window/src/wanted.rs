@@ -102,7 +102,7 @@ impl App {
             Err(missing) => {
                 if missing && !wanted.told {
                     self.toasts.failed(format!(
-                        "Nobody holds {} now, or waits for it. It is selected as soon as somebody does.",
+                        "{} is neither held nor waited for. It is selected as soon as it is.",
                         harmless(&wanted.lock)
                     ));
                 }

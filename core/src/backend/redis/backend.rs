@@ -108,7 +108,7 @@ fn port_to(
             "where the program brings its connection along, it asks the Sentinels, too; write redis://",
         ),
         Some(_) if config.user.is_some() || config.password.is_some() || config.database != 0 => invalid(
-            "user, password and database belong to the connection, which the program brings along; leave them out \
+            "user, password and database belong to the connection, which the host provides; leave them out \
              here",
         ),
         Some(connection) => {
@@ -150,7 +150,7 @@ pub(crate) fn check_guarantee(
     }
     if facts.replicas > 0 && config.acknowledge.is_none() {
         findings.push(format!(
-            "it has {} replicas and nobody waits for them, so a promotion may lose a held lock; add ack=majority, \
+            "it has {} replicas and grants do not wait for them, so a promotion may lose a held lock; add ack=majority, \
              and min-replicas-to-write on the server",
             facts.replicas
         ));

@@ -48,7 +48,7 @@ fn answer(
     BufReader::new(stream.take(LONGEST_REQUEST)).read_line(&mut line)?;
     let line = line.trim_end();
     let who = line.parse::<Sequencer>().ok();
-    let who = who.as_ref().and_then(Sequencer::holder).unwrap_or("somebody").to_owned();
+    let who = who.as_ref().and_then(Sequencer::holder).unwrap_or("a writer").to_owned();
     // The check and the write are one step, and the order of the reports is that of the writes.
     let written = gate.run(lock, Some(line), || {
         *sum += 1;

@@ -206,7 +206,7 @@ impl Show {
             let (ledger, sgr) = (&self.ledger.0, self.ledger.1);
             let notes = [
                 (String::new(), ""),
-                (format!("IN LINE  {line}"), ""),
+                (format!("QUEUE    {line}"), ""),
                 (story.shortener().within(&format!("LEDGER   {ledger}")), sgr),
                 (String::new(), ""),
             ];
@@ -236,7 +236,7 @@ impl Show {
             cells[1] = Cell { text: name.to_owned(), sgr: "1" };
             steady(cells)
         };
-        let Some(seen) = &self.seen else { return (LOCKS.map(free).into(), "nobody".into()) };
+        let Some(seen) = &self.seen else { return (LOCKS.map(free).into(), "none".into()) };
         let evidence = Evidence::new(&seen.snapshot, &self.host, "");
         let picture = picture(&seen.snapshot, &self.host, "");
         let mut in_line = Vec::new();
@@ -267,7 +267,7 @@ impl Show {
             }
             steady(cells)
         });
-        let in_line = if in_line.is_empty() { "nobody".into() } else { in_line.join("   ") };
+        let in_line = if in_line.is_empty() { "none".into() } else { in_line.join("   ") };
         (rows.into(), in_line)
     }
 }

@@ -108,7 +108,7 @@ impl Story {
         let caption = Caption {
             title: "HAND-OFFS",
             text: "Five processes share three locks. The holder renews its lease (the bar fills up again); \
-                   when it is done, the lock goes to the first in line, each time with a larger fencing token."
+                   when it is done, the lock goes to the first waiter, each time with a larger fencing token."
                 .into(),
             sgr: CALM,
         };
@@ -172,7 +172,7 @@ impl Story {
                     "NOW TROUBLE",
                     CALM,
                     format!(
-                        "{who} is next in line for the ledger. Once it holds the lock it will be stopped in the middle of \
+                        "{who} is the next waiter for the ledger. Once it holds the lock it will be stopped in the middle of \
                          its work, for longer than its lease. Remember its token: no later one will be as small."
                     ),
                 );
@@ -192,7 +192,7 @@ impl Story {
                             TROUBLE,
                             format!(
                                 "The lease of {who} ran out, so {next} holds the lock now, with the larger token {} > \
-                                 {}. {who} still stands in the middle of its work and knows nothing.",
+                                 {}. {who} is still in the middle of its work and knows nothing.",
                                 newer,
                                 token
                             ),
@@ -234,8 +234,8 @@ impl Story {
                     "KILLED",
                     TROUBLE,
                     format!(
-                        "{holder}, which holds the ledger's lock, and {head}, the first in line, are killed (SIGKILL). \
-                         Nobody can give the lock back; when the lease is over, the line goes on behind the dead."
+                        "{holder}, which holds the ledger's lock, and {head}, the first waiter, are killed (SIGKILL). \
+                         No process can release the lock; when the lease expires, the queue moves on behind the dead."
                     ),
                 );
                 vec![Order::Kill(head), Order::Kill(holder)]
@@ -251,7 +251,7 @@ impl Story {
                         GOOD,
                         format!(
                             "The lease of the dead {holder} ran out, the dead waiter {head} was passed over, and {next} \
-                             got the lock with token {}. Nobody had to clean up.",
+                             got the lock with token {}. No clean-up was needed.",
                             newer
                         ),
                     );

@@ -123,7 +123,7 @@ async fn not_acquired(store: &Store, name: &str) -> Failure {
         Ok(snapshot) => held_by(&snapshot, name, &ThisHost::new()),
         Err(_) => None,
     };
-    let holder = holder.unwrap_or_else(|| "somebody else had it a moment ago".into());
+    let holder = holder.unwrap_or_else(|| "another client had it a moment ago".into());
     Failure::new(exit::NOT_ACQUIRED, format!("did not get {}: {holder}", harmless(name)))
 }
 

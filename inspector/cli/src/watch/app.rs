@@ -123,7 +123,7 @@ impl App {
             Ok(BreakOutcome::Broken { next: Some(next), .. }) => {
                 format!("{name}: broken; now held by {}", harmless(next.as_str()))
             }
-            Ok(BreakOutcome::Broken { next: None, .. }) => format!("{name}: broken; nobody waited"),
+            Ok(BreakOutcome::Broken { next: None, .. }) => format!("{name}: broken; it had no waiters"),
             Ok(BreakOutcome::Free) => format!("{name}: nothing broken, it is free"),
             Ok(BreakOutcome::ChangedHands { present }) => {
                 format!("{name}: nothing broken, it changed hands (token {present})")
@@ -280,7 +280,7 @@ impl App {
         }
         let Some(row) = self.selected_row(now_ms) else { return };
         let Some(expected) = row.fencing_token.filter(|_| row.gone_at_ms.is_none()) else {
-            let why = if row.holders == 0 { "nobody holds it" } else { "it belongs to another program" };
+            let why = if row.holders == 0 { "it is not held" } else { "it belongs to another program" };
             self.message = Some(format!("{}: nothing to break, {why}", row.name));
             return;
         };

@@ -273,7 +273,7 @@ fn details<'a>(fleet: &Fleet, key: &RowKey, paint: &Paint, now_ms: u64) -> Vec<T
         });
     }
     let (Some(store), Some(lock)) = (fleet.store(&key.connection), fleet.lock(key)) else {
-        lines.push(Text::styled("it is free: nobody holds it or waits for it any more", dim()));
+        lines.push(Text::styled("it is free: it is no longer held or waited for", dim()));
         return lines;
     };
     let Some(snapshot) = store.snapshot() else { return lines };

@@ -45,7 +45,7 @@ pub(super) fn show(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
 fn why(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     let findings = subject.fleet.explain_now(subject.key, subject.now_ms);
     if findings.is_empty() {
-        ui.label("Nobody holds this lock and nobody waits for it.");
+        ui.label("This lock is neither held nor waited for.");
     }
     for (at, finding) in findings.iter().enumerate() {
         told(ui, finding, at == 0, subject, acts);
@@ -158,7 +158,7 @@ fn who(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
         if lock.holders.is_empty() { "HOLDER".to_owned() } else { sharing::held(lock).to_uppercase() };
     ui.label(RichText::new(title).size(11.0).color(palette.weak));
     if lock.holders.is_empty() {
-        ui.label("nobody");
+        ui.label("none");
     }
     for (at, holder) in lock.holders.iter().enumerate() {
         ui.push_id(("holder", at), |ui| holder_card(ui, lock, holder, subject, &evidence, acts));
@@ -259,7 +259,7 @@ fn holder_card(
 fn line(ui: &mut Ui, lock: &LockView, subject: &Subject<'_>, evidence: &Evidence<'_>) {
     let palette = subject.palette;
     let title = match lock.waiters.len() {
-        0 => "NOBODY WAITS".to_owned(),
+        0 => "NO WAITERS".to_owned(),
         1 => "1 WAITS".to_owned(),
         several => format!("{several} WAIT, IN THIS ORDER"),
     };

@@ -114,7 +114,7 @@ fn header(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, acts: &m
             let word = if gone { "gone" } else { subject.fleet.state(row, subject.now_ms).word() };
             ui.label(RichText::new(word).color(palette.weak));
         } else {
-            ui.label(RichText::new("free, and nobody waits").color(palette.weak));
+            ui.label(RichText::new("free, no waiters").color(palette.weak));
         }
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
             let close =

@@ -37,7 +37,7 @@ impl Timeline<'_> {
         self.buttons(ui, view, palette);
         let lanes = self.lanes(view);
         if lanes.is_empty() {
-            ui.weak("Nobody held it or waited for it in this time.");
+            ui.weak("It was neither held nor waited for in this time.");
         }
         let height = (lanes.len().max(2) as f32 * LANE + 4.0).min(1_000.0);
         ScrollArea::vertical().id_salt("lanes").auto_shrink([false, true]).show(ui, |ui| {
@@ -189,7 +189,7 @@ impl Timeline<'_> {
         let length = if hold.began_unseen { format!("at least {length}") } else { length };
         let end = match hold.end {
             None => "still held",
-            Some(HoldEnd::Released) => "given back",
+            Some(HoldEnd::Released) => "released",
             Some(HoldEnd::Expired) => "expired",
             Some(HoldEnd::Broken) => "broken by an operator",
             Some(HoldEnd::Unseen) => "over after a time that was not observed",

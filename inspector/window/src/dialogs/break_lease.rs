@@ -214,12 +214,12 @@ fn facts(
     let next = match lock.waiters.iter().find(|waiter| !waiter.silent) {
         _ if lock.holders.len() > 1 => {
             format!(
-                "{} it; who is first in line enters if there is room",
+                "{} it; the first waiter enters if there is room",
                 count(lock.holders.len() - 1, "other still holds", "others still hold")
             )
         }
         Some(next) => format!("{} gets the lock", people.who(Some(&next.client))),
-        None => "nobody waits; the lock will be free".into(),
+        None => "no waiters; the lock will be free".into(),
     };
     let keeps = holder.client.as_ref().and_then(|id| {
         let clients = fleet.clients();

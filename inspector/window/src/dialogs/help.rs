@@ -17,10 +17,10 @@ pub const STATES: [(LockState, &str); 13] = [
     (LockState::NoRenewal, "renewals have stopped; the lease will end"),
     (LockState::Endangered, "a renewal is late"),
     (LockState::Foreign, "another program's lock"),
-    (LockState::Contended, "held, and somebody waits"),
+    (LockState::Contended, "held, and waited for"),
     (LockState::Held, "held and renewed as it should be"),
     (LockState::LockDelay, "free, but the store refuses new holders for a while"),
-    (LockState::Free, "nobody holds it"),
+    (LockState::Free, "not held"),
     (LockState::Unknown, "the store could not be read lately"),
 ];
 

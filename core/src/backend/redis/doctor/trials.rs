@@ -116,7 +116,7 @@ pub(crate) fn called_by_scripts() -> BTreeSet<String> {
         &scripts::TOGETHER,
         &scripts::ANNOUNCE,
         &scripts::LIST,
-        &scripts::GLANCE,
+        &scripts::PROBE,
         &scripts::SHOW,
         &scripts::PEOPLE,
     ];

@@ -49,7 +49,7 @@ impl Mark {
 }
 
 /// The index of names, and what it tells of each.
-struct Glance {
+struct Probe {
     /// When it began, by the server's clock.
     at_ms: u64,
     marks: BTreeMap<LockName, Mark>,
@@ -74,16 +74,16 @@ pub(crate) async fn follow(
     before: Option<Followed>,
 ) -> Result<Followed> {
     let started = Instant::now();
-    let glance = match (&query.name, &query.foreign) {
+    let probe = match (&query.name, &query.foreign) {
         // Its script has the keys of several locks.
-        (None, None) if port.joins_locks() => match glance(port, keys, query).await {
+        (None, None) if port.joins_locks() => match probe(port, keys, query).await {
             Err(error) if error.kind() == ErrorKind::BackendUnavailable => return Err(error),
             // A server or a user that does not allow it: read as if there were no look before.
-            glance => glance.ok(),
+            probe => probe.ok(),
         },
         _ => None,
     };
-    let Some(Glance { at_ms, mut marks, pages }) = glance else {
+    let Some(Probe { at_ms, mut marks, pages }) = probe else {
         let mut snapshot = snapshot::read(port, keys, query, unlisted).await?;
         snapshot.round_trip = started.elapsed();
         return Ok(Followed::new(snapshot));
@@ -145,17 +145,17 @@ pub(crate) async fn follow(
     Ok(Followed::keeping(snapshot.with_trouble(trouble), Kept { at_ms, whole_at }))
 }
 
-/// Glances at the names that are asked for.
-async fn glance(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Glance> {
+/// Probes at the names that are asked for.
+async fn probe(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Probe> {
     let (mut at_ms, mut marks, mut pages) = (0, Vec::new(), 0);
     loop {
         let first = pages * NAMES_PER_PAGE;
         let mut args = vec![first.to_string(), (first + NAMES_PER_PAGE - 1).to_string()];
         args.extend(keys.around_names());
-        let call = Call { script: &scripts::GLANCE, keys: vec![keys.index()], args };
+        let call = Call { script: &scripts::PROBE, keys: vec![keys.index()], args };
         let answer = snapshot::one(port, call).await?.list()?;
         let Some((now_ms, page)) = answer.split_first() else {
-            let text = "the script glance answered nothing; please report this";
+            let text = "the script probe answered nothing; please report this";
             return Err(Error::new(ErrorKind::Internal, text));
         };
         if pages == 0 {
@@ -169,7 +169,7 @@ async fn glance(port: &dyn Port, keys: &Keys, query: &Query) -> Result<Glance> {
         pages += 1;
         if page.len() < 2 * NAMES_PER_PAGE {
             // At once: they come in order, so that hardly any is compared with more than its neighbour.
-            return Ok(Glance { at_ms, marks: marks.into_iter().collect(), pages });
+            return Ok(Probe { at_ms, marks: marks.into_iter().collect(), pages });
         }
     }
 }

@@ -130,7 +130,7 @@ scripts! {
     TAKE_ALL = "take_all" after "numbers" "common" "shared_common";
     ANNOUNCE = "announce";
     LIST = "list";
-    GLANCE = "glance";
+    PROBE = "probe";
     SHOW = "show";
     PEOPLE = "people";
     FOREIGN = "foreign";

@@ -371,7 +371,7 @@ impl Shared {
                     ErrorKind::BackendUnavailable,
                     format!(
                         "only {confirmed} of the {needed} replicas that ack= asks for confirmed within {:?}; \
-                         the lock was given back",
+                         the lock was released",
                         ack.within
                     ),
                 )
