@@ -53,7 +53,7 @@ local function give_up_place(waiter)
   local ticket = redis.call('ZSCORE', LINE, waiter)
   redis.call('ZREM', LIFE, waiter)
   if not ticket then return false end
-  redis.call('ZREMRANGEBYSCORE', deadlines_key(), ticket, ticket)
+  redis.pcall('ZREMRANGEBYSCORE', deadlines_key(), ticket, ticket)
   return redis.call('ZREM', LINE, waiter) == 1
 end
 

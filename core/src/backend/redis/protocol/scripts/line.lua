@@ -1,10 +1,11 @@
 -- Records, for display, when a waiter that was queued under this number gives up, if it waits with a limit. Deadlines from
--- before the first in the queue are over. Invariant: read by nothing that grants.
+-- before the first in the queue are over; a user who may not remove them leaves them to their end. Invariant: read by
+-- nothing that grants.
 local function keep_deadline(ticket)
   local limit = tonumber(ARGV[13])
   if not limit then return end
   local deadlines, first = deadlines_key(), redis.call('ZRANGE', LINE, 0, 0, 'WITHSCORES')
-  redis.call('ZREMRANGEBYSCORE', deadlines, '-inf', '(' .. first[2])
+  redis.pcall('ZREMRANGEBYSCORE', deadlines, '-inf', '(' .. first[2])
   redis.call('ZADD', deadlines, ticket, ticket .. '|' .. text(now_ms() + limit))
   redis.call('PEXPIRE', deadlines, text(math.max(redis.call('PTTL', deadlines), limit + 60000)))
 end

@@ -43,7 +43,7 @@ do
       -- As keep_deadline does.
       if limit ~= '-' then
         local deadlines, oldest = string.sub(line, 1, -5) .. 'until', first and call('ZSCORE', line, first) or number
-        call('ZREMRANGEBYSCORE', deadlines, '-inf', '(' .. oldest)
+        redis.pcall('ZREMRANGEBYSCORE', deadlines, '-inf', '(' .. oldest)
         call('ZADD', deadlines, number, number .. '|' .. string.format('%.0f', now_ms + limit))
         call('PEXPIRE', deadlines, string.format('%.0f', math.max(call('PTTL', deadlines), limit + 60000)))
       end
