@@ -120,7 +120,7 @@ fn redis(connection: &Connection, lock: &LockView, key: &str) -> Vec<CopyCommand
         }
         if !lock.waiters.is_empty() {
             let line = shell_word(&format!("{family}:line"));
-            found.push(CopyCommand::look("read the line", format!("{cli} ZRANGE {line} 0 -1 WITHSCORES")));
+            found.push(CopyCommand::look("read the queue", format!("{cli} ZRANGE {line} 0 -1 WITHSCORES")));
         }
     }
     found.push(CopyCommand::look("read its time to live", format!("{cli} PTTL {word}")));
@@ -154,7 +154,7 @@ fn sqlite(connection: &Connection, lock: &LockView) -> Vec<CopyCommand> {
     let mut found = vec![CopyCommand::look("read the lease", select(lease, "lease", "fence"))];
     if !lock.waiters.is_empty() {
         let waiter = "ticket, client, label, mode, permits, since_ms";
-        found.push(CopyCommand::look("read the line", select(waiter, "waiter", "ticket")));
+        found.push(CopyCommand::look("read the queue", select(waiter, "waiter", "ticket")));
     }
     found
 }

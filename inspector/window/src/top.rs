@@ -222,7 +222,8 @@ fn summary(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
                 acts.push(Act::SetFilter(if chosen { String::new() } else { filter.to_owned() }));
             }
         };
-        number(ui, None, format!("{at_least}{} locks", thousands(summary.locks)), "");
+        let word = if summary.locks == 1 { "lock" } else { "locks" };
+        number(ui, None, format!("{at_least}{} {word}", thousands(summary.locks)), "");
         if summary.attention > 0 {
             number(
                 ui,
