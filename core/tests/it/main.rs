@@ -22,6 +22,7 @@ mod doctor_promises;
 mod layers;
 mod pages;
 mod postgres_faults;
+mod postgres_pooler;
 mod postgres_tables;
 mod postgres_tls;
 mod program_end;

@@ -3,6 +3,7 @@
 //! - [`redis::RedisServer`] starts a `redis-server` on a free loopback port with a throw-away data
 //!   folder: plain, with a password, ACL users, TLS, a unix socket, an append-only file.
 //! - [`consul::ConsulAgent`] starts a Consul agent, [`consul::Cluster`] three servers.
+//! - [`pgbouncer::PgBouncer`] starts a pooler before such a server.
 //! - [`postgres::PostgresServer`] starts a PostgreSQL server, as another user if this one is root.
 //! - [`proxy::Proxy`] sits between a client and such a server, understands RESP, and delays, holds,
 //!   resets, slices, loses or repeats what passes.
@@ -20,6 +21,7 @@ pub mod consul;
 pub mod http;
 #[cfg(target_os = "linux")]
 pub mod netns;
+pub mod pgbouncer;
 pub mod port;
 pub mod postgres;
 pub mod proc;

@@ -20,7 +20,7 @@ use crate::{child, proc};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The server refuses to run as root; Debian's `nobody`.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 /// The role that has to give [`PASSWORD`]; all others are trusted.
 pub const GUARDED: &str = "guarded";
@@ -279,7 +279,7 @@ impl Drop for PostgresServer {
     }
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 

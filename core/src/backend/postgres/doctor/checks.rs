@@ -35,13 +35,18 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
             .means("No lock can be acquired.")
             .fix("Let the owner of the database run what `polylatch schema postgres` prints."),
     });
-    if facts.pooled {
-        findings.push(
-            Check::notice("pooler", "A pooler stands before the server", "it answers SHOW pool_mode")
-                .means("Locks work. Grants are not pushed, so waiters find them by asking.")
-                .fix("Use listen=no, which saves the connection that listens."),
-        );
-    }
+    findings.extend(facts.is_heard.map(|is_heard| {
+        if is_heard {
+            return Check::ok("notifications", "Notifications arrive", "one that was sent was heard");
+        }
+        Check::notice(
+            "notifications",
+            "Notifications do not arrive",
+            "one that was sent was not heard within 1 s, as behind a pooler in transaction mode",
+        )
+        .means("Locks work. Grants are not pushed, so waiters find them by polling.")
+        .fix("Use listen=no, which saves the connection that listens, or connect to the server itself.")
+    }));
     let is_durable = !["fsync", "full_page_writes"].iter().any(|name| facts.setting(name) == "off")
         && facts.setting("synchronous_commit") != "off";
     let restart = if is_durable {
@@ -58,10 +63,10 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
     } else {
         Promise::yes(AFTER_FAILOVER, format!("commits wait for the standbys {standby}"))
     };
-    let push = if facts.pooled {
-        Promise::no(PUSH, "a pooler does not pass notifications on")
-    } else {
-        Promise::yes(PUSH, "a release notifies the next waiter")
+    let push = match facts.is_heard {
+        Some(true) => Promise::yes(PUSH, "a release notifies the next waiter"),
+        Some(false) => Promise::no(PUSH, "notifications do not arrive, as behind a pooler"),
+        None => Promise::no(PUSH, "the URL says listen=no, so waiters poll"),
     };
     let promises = vec![
         Promise::yes(EXCLUSION, "every step locks the row of the lock first"),
@@ -182,6 +187,7 @@ mod tests {
                 .collect(),
             connections: 5,
             skew_error_ms: 1,
+            is_heard: Some(true),
             ..Facts::default()
         }
     }
@@ -203,7 +209,7 @@ mod tests {
             (Facts { in_recovery: true, ..good() }, "read-only", CheckSeverity::Problem),
             (Facts { skew_ms: -5_000, ..good() }, "clock", CheckSeverity::Warning),
             (Facts { connections: 95, ..good() }, "connections", CheckSeverity::Warning),
-            (Facts { pooled: true, ..good() }, "pooler", CheckSeverity::Notice),
+            (Facts { is_heard: Some(false), ..good() }, "notifications", CheckSeverity::Notice),
             (Facts { tables: Tables::Refused("gone".into()), ..good() }, "tables", CheckSeverity::Problem),
         ] {
             let found = judge(&facts);

@@ -2,14 +2,21 @@
 
 mod checks;
 
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
 use crate::backend::Purpose;
 use crate::backend::postgres::open::{can_create, prepare};
+use crate::backend::postgres::protocol::messages::{listen, notify};
 use crate::backend::postgres::protocol::value::Statement;
 use crate::backend::postgres::store::Store;
 use crate::backend::postgres::transport::errors::Failure;
+use crate::backend::rows::Push;
 use crate::clock::wall_us;
 use crate::error::Result;
 use crate::snapshot::Examination;
+use crate::token::OwnerToken;
 
 /// What was read of the server.
 #[derive(Debug, Clone, Default)]
@@ -21,8 +28,8 @@ pub(crate) struct Facts {
     /// The server's clock minus this host's, in milliseconds, and how far that may be wrong.
     pub skew_ms: i64,
     pub skew_error_ms: i64,
-    /// Two transactions in a row were on different server connections, or the pooler said so.
-    pub pooled: bool,
+    /// Whether a notification that was sent was heard; `None` if this URL listens for none.
+    pub is_heard: Option<bool>,
     pub tables: Tables,
 }
 
@@ -36,6 +43,9 @@ pub(crate) enum Tables {
     /// Why a client cannot use them.
     Refused(String),
 }
+
+/// How long a notification is waited for; it takes about a millisecond.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 const SETTINGS: [&str; 8] = [
     "fsync",
@@ -72,7 +82,7 @@ pub(crate) async fn examine(store: &Store) -> Result<Examination> {
     let ms = |us: u64| i64::try_from(us / 1000).unwrap_or(0);
     facts.skew_ms = server / 1000 - ms(sent + (received.saturating_sub(sent)) / 2);
     facts.skew_error_ms = ms(received.saturating_sub(sent)) / 2 + 1;
-    facts.pooled = is_pooled(store).await;
+    facts.is_heard = if store.link.opener.config.listens { Some(is_heard(store).await?) } else { None };
     facts.tables = match prepare(&store.link, &store.schema, Purpose::Examine).await {
         Ok(true) => Tables::Usable,
         Ok(false) if can_create(&store.link, &store.schema).await? => Tables::ToBeMade,
@@ -82,12 +92,14 @@ pub(crate) async fn examine(store: &Store) -> Result<Examination> {
     Ok(checks::judge(&facts))
 }
 
-/// A setting of the session does not outlive a pooler's transaction, or is not even accepted by it.
-async fn is_pooled(store: &Store) -> bool {
-    let ask = async |sql: &str| -> std::result::Result<String, Failure> {
-        let answers = store.link.ask(&[Statement::new(sql, vec![])], false).await?;
-        Ok(answers[0].first().map(|row| row.text(0)).unwrap_or_default())
-    };
-    // What PgBouncer answers by itself; a server knows no such command.
-    matches!(ask("SHOW pool_mode").await, Ok(mode) if !mode.is_empty())
+/// Sends a notification on one connection and listens for it on another. A pooler in transaction mode gives the connection
+/// that listens to other clients.
+async fn is_heard(store: &Store) -> Result<bool> {
+    let client = format!("examined by {}", store.client.as_str());
+    let (heard, mut messages) = mpsc::unbounded_channel();
+    let session = store.link.opener.open(Some(heard)).await.map_err(Failure::into_error)?;
+    session.ask(&[listen(&client)], false).await.map_err(Failure::into_error)?;
+    let push = Push::Granted { owner: OwnerToken::random()?, fence: 1 };
+    store.ask(&[notify(&client, push)], true).await?;
+    Ok(tokio::time::timeout(HEARD_WITHIN, messages.recv()).await.is_ok_and(|message| message.is_some()))
 }

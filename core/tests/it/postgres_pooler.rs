@@ -1,0 +1,78 @@
+//! Locks by way of PgBouncer in transaction mode: every transaction may have another connection to the server. Where no
+//! PgBouncer is installed these tests say so and end.
+
+#![cfg(all(feature = "postgres", unix))]
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::contract::{Store, block_on, cases_family, cases_inspect, cases_lease, cases_wait};
+use crate::contract_postgres::SERVER;
+use polylatch::Polylatch;
+use polylatch_test_services::pgbouncer::PgBouncer;
+
+static POOLER: LazyLock<Option<PgBouncer>> = LazyLock::new(|| PgBouncer::start(&SERVER));
+
+struct Pooled(String);
+
+impl Store for Pooled {
+    fn url(&self, options: &str) -> String {
+        format!("{}&{options}", self.0)
+    }
+}
+
+/// A schema of its own, by way of the pooler.
+fn fresh(options: &str) -> Option<Pooled> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let Some(pooler) = &*POOLER else {
+        eprintln!("left out: pgbouncer is not installed");
+        return None;
+    };
+    Some(Pooled(format!("{}?schema=pooled_{}&{options}", pooler.url(), NEXT.fetch_add(1, Ordering::Relaxed))))
+}
+
+/// One that asks for notifications anyway, which do not arrive, and one that does not.
+fn both(case: impl Fn(&Pooled)) {
+    for options in ["listen=yes&poll=200ms", "listen=no&poll=200ms"] {
+        if let Some(store) = fresh(options) {
+            case(&store);
+        }
+    }
+}
+
+#[test]
+fn waiters_enter_in_order() {
+    both(cases_wait::waiters_enter_in_the_order_in_which_they_came);
+}
+
+#[test]
+fn two_holders_never_meet_under_load() {
+    both(cases_wait::two_holders_never_meet_under_load);
+}
+
+#[test]
+fn many_leases_are_renewed_together() {
+    both(cases_lease::many_leases_are_renewed_together);
+}
+
+#[test]
+fn readers_never_meet_a_writer_under_load() {
+    both(cases_family::readers_never_meet_a_writer_under_load);
+}
+
+#[test]
+fn a_broken_lease_goes_to_the_next_and_its_holder_is_told() {
+    both(cases_inspect::a_broken_lease_goes_to_the_next_and_its_holder_is_told);
+}
+
+#[test]
+fn doctor_says_whether_notifications_arrive() {
+    let Some(store) = fresh("") else { return };
+    let finding = |url: String| {
+        let (_, report) = block_on(Polylatch::builder().url(url).examine()).unwrap();
+        report.finding("notifications").map(|check| check.title.clone())
+    };
+    assert_eq!(finding(store.url("")).as_deref(), Some("Notifications do not arrive"));
+    assert_eq!(finding(format!("{}?schema=pooled_0", SERVER.url())).as_deref(), Some("Notifications arrive"));
+    assert_eq!(finding(store.url("listen=no")), None, "none are asked for");
+}
