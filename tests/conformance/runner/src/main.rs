@@ -1,10 +1,10 @@
 //! Plays `scenarios/` through the shim of every language, and across languages, on every store.
 //!
-//! `polylatch-conformance FOLDER --target NAME=COMMAND… [--store NAME…] [--only TEXT] [--jobs N]`
+//! `polylatch-conformance FOLDER --target NAME=COMMAND… [--store NAME…] [--only TEXT…] [--jobs N]`
 //!
 //! A command is the path of a program, or a JSON list of words. Without `--store`: memory, sqlite,
-//! redis, redlock (three servers) and consul; there are also sentinel and cluster. `--store NAME=URL` plays on one
-//! that runs already. Before anything else the runner plays `must-fail/`: each of those has to fail, for the
+//! redis, redlock (three servers) and consul; there are also sentinel, cluster and postgres. `--store NAME=URL`
+//! plays on one that runs already. Before anything else the runner plays `must-fail/`: each of those has to fail, for the
 //! reason that it names.
 
 use std::collections::BTreeSet;
@@ -34,7 +34,8 @@ struct Asked {
     folder: PathBuf,
     targets: Vec<Target>,
     stores: Vec<String>,
-    only: Option<String>,
+    /// Parts of names; without any, all scenarios.
+    only: Vec<String>,
     jobs: usize,
 }
 
@@ -58,13 +59,13 @@ fn main() -> ExitCode {
 
 fn read_arguments(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
     let folder = words.next().ok_or("the folder of the scenarios is missing")?.into();
-    let mut asked = Asked { folder, targets: Vec::new(), stores: Vec::new(), only: None, jobs: 6 };
+    let mut asked = Asked { folder, targets: Vec::new(), stores: Vec::new(), only: Vec::new(), jobs: 6 };
     while let Some(word) = words.next() {
         let value = words.next().ok_or(format!("{word} needs a value"))?;
         match word.as_str() {
             "--target" => asked.targets.push(read_target(&value)?),
             "--store" => asked.stores.push(value),
-            "--only" => asked.only = Some(value),
+            "--only" => asked.only.push(value),
             "--jobs" => asked.jobs = value.parse().map_err(|_| "--jobs needs a number")?,
             _ => return Err(format!("there is no option {word}")),
         }
@@ -107,12 +108,13 @@ fn run(asked: &Asked) -> Result<bool, String> {
     if let Some(skip) = skips.unknown(&names).first() {
         return Err(format!("skips.json lists {:?}, which does not exist", skip.scenario));
     }
-    if let Some(only) = &asked.only {
-        scenarios.retain(|scenario| scenario.name.contains(only.as_str()));
-        if scenarios.is_empty() {
+    for only in &asked.only {
+        if !scenarios.iter().any(|scenario| scenario.name.contains(only.as_str())) {
             return Err(format!("--only {only}: no scenario has that in its name"));
         }
     }
+    let is_asked = |name: &str| asked.only.iter().any(|only| name.contains(only.as_str()));
+    scenarios.retain(|scenario| asked.only.is_empty() || is_asked(&scenario.name));
     let runs = matrix::runs(&scenarios, &stores, &asked.targets);
     let verdicts = matrix::play_all(&runs, asked.jobs, logs, &table);
     Ok(matrix::tell(&runs, &verdicts, &mut skips))

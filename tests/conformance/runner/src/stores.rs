@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use polylatch_test_services::TempDir;
 use polylatch_test_services::consul::ConsulAgent;
+use polylatch_test_services::postgres::PostgresServer;
 use polylatch_test_services::redis::{Cluster, RedisServer, Service};
 
 /// Played without being asked for.
 pub const BY_DEFAULT: [&str; 5] = ["memory", "sqlite", "redis", "redlock", "consul"];
 
-/// Played where they are asked for: the same scripts as on a single Redis, found in another way.
-const BY_NAME: [&str; 2] = ["sentinel", "cluster"];
+/// Played where they are asked for: the same scripts as on a single Redis, found in another way, and PostgreSQL, of which
+/// some scenarios tell whether a package has it.
+const BY_NAME: [&str; 3] = ["sentinel", "cluster", "postgres"];
 
 /// Scenarios are about locks; a machine that is busy should not cause promotions.
 const UNDISTURBED: Duration = Duration::from_secs(10);
@@ -34,6 +36,7 @@ enum Place {
     Service(Box<Service>),
     Cluster(Box<Cluster>),
     Consul(Box<ConsulAgent>),
+    Postgres(Box<PostgresServer>),
     Given(String),
 }
 
@@ -62,6 +65,7 @@ impl Store {
             }
             "cluster" => Ok(Self::new(name, Place::Cluster(Box::new(Cluster::start())))),
             "consul" => Ok(Self::new(name, Place::Consul(Box::new(ConsulAgent::start())))),
+            "postgres" => Ok(Self::new(name, Place::Postgres(Box::new(PostgresServer::start())))),
             _ => {
                 let all = [&BY_DEFAULT[..], &BY_NAME].concat();
                 Err(format!("there is no store {name:?}; there are {}, and NAME=URL", all.join(", ")))
@@ -83,6 +87,7 @@ impl Store {
             Place::Cluster(cluster) => cluster.url(),
             // The agent takes sessions of any length, so that scenarios with short leases can be played.
             Place::Consul(agent) => format!("{}?session_ttl_min=100ms&lock_delay=1s", agent.url()),
+            Place::Postgres(server) => server.url(),
             Place::Given(url) => return url.clone(),
         };
         format!("{url}{}{PATIENT}", if url.contains('?') { '&' } else { '?' })
