@@ -1,6 +1,6 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
 //! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
-//! `family`, `redlock`, `consul` (on a Consul agent).
+//! `family`, `redlock`, `consul` (on a Consul agent), `postgres` (on a PostgreSQL server).
 //!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.
@@ -13,13 +13,15 @@ mod contender;
 mod family;
 mod figures;
 mod handoff;
+mod postgres;
 mod raw;
 mod redlock;
 mod renewal;
 mod throughput;
 mod uncontended;
 
-const NAMES: [&str; 7] = ["uncontended", "throughput", "handoff", "renewal", "family", "redlock", "consul"];
+const NAMES: [&str; 8] =
+    ["uncontended", "throughput", "handoff", "renewal", "family", "redlock", "consul", "postgres"];
 
 fn main() -> ExitCode {
     let asked: Vec<_> = std::env::args().skip(1).collect();
@@ -53,6 +55,9 @@ fn main() -> ExitCode {
     }
     if wanted("consul") {
         consul::run();
+    }
+    if wanted("postgres") {
+        postgres::run();
     }
     if wanted("family") {
         family::run();
