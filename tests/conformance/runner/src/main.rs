@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 
 fn read_arguments(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
     let folder = words.next().ok_or("the folder of the scenarios is missing")?.into();
-    let mut asked = Asked { folder, targets: Vec::new(), stores: Vec::new(), only: Vec::new(), jobs: 6 };
+    let mut asked = Asked { folder, targets: Vec::new(), stores: Vec::new(), only: Vec::new(), jobs: 8 };
     while let Some(word) = words.next() {
         let value = words.next().ok_or(format!("{word} needs a value"))?;
         match word.as_str() {
