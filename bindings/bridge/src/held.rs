@@ -2,6 +2,7 @@
 //! step between reading and writing makes another guard of it.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,6 +13,12 @@ use tokio::sync::watch;
 use crate::failure::Failure;
 use crate::place::{Place, step};
 use crate::process::Homed;
+
+/// Why a lease is lost in a forked child.
+pub(crate) const INHERITED: LostReason = LostReason::Unverifiable;
+
+/// What [`Held::endangered`] returns.
+pub type Endangered = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// A held lock. A forked child does not hold what its parent holds.
 #[derive(Debug)]
@@ -59,32 +66,22 @@ impl Held {
         Ok(extension.await?)
     }
 
-    /// Gives the lock back; see [`Guard::release`]. A step that is under way comes to its end first.
+    /// Releases the lock; see [`Guard::release`]. A step that is under way comes to its end first.
     pub async fn release(&self) -> Result<(), Failure> {
         let mut places = self.place()?.subscribe();
         let guard = match places.wait_for(|place| !matches!(place, Place::Stepping)).await.as_deref() {
             Ok(Place::Here(guard)) => Arc::clone(guard),
-            // Lost by a step that failed: the background gives back what is left.
+            // Lost by a step that failed: the background releases what is left.
             _ => return Ok(()),
         };
         Ok(guard.release().await?)
     }
 
-    /// Steps down from writing to reading; see [`Guard::downgrade`]. A guard that does not write stays
-    /// as it is, with an error.
+    /// Upgrades from reading to writing if no other client reads, or downgrades; see [`Guard::try_upgrade`] and
+    /// [`Guard::downgrade`]. Returns whether it is held in the other mode now. A guard that is not held in the mode that
+    /// the step begins with stays as it is, with an error.
     /// Cancellation: the lock is given up.
-    pub async fn downgrade(&self) -> Result<(), Failure> {
-        self.step(false).await.map(drop)
-    }
-
-    /// Steps up from reading to writing, if nobody else reads; see [`Guard::try_upgrade`]. A guard that
-    /// does not read stays as it is, with an error.
-    /// Cancellation: the lock is given up.
-    pub async fn try_upgrade(&self) -> Result<bool, Failure> {
-        self.step(true).await
-    }
-
-    async fn step(&self, up: bool) -> Result<bool, Failure> {
+    pub async fn convert(&self, up: bool) -> Result<bool, Failure> {
         let (guard, under_way) = self.take(up)?;
         let (guard, done) = step(guard, up).await?;
         under_way.end(guard);
@@ -97,7 +94,7 @@ impl Held {
     pub fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + 'static {
         let places = self.place.get().map(watch::Sender::subscribe);
         async move {
-            let Some(mut places) = places else { return Some(LostReason::Unverifiable) };
+            let Some(mut places) = places else { return Some(INHERITED) };
             loop {
                 let ended = match &*places.wait_for(|place| !matches!(place, Place::Stepping)).await.ok()? {
                     Place::Here(guard) => guard.ended(),
@@ -112,6 +109,24 @@ impl Held {
                 }
             }
         }
+    }
+
+    /// Completes with `true` when the present lease is endangered or lost, with `false` when it is over otherwise. It does
+    /// not keep the lock held, and does not go on with the lease that a step leaves.
+    ///
+    /// Errors: as [`Held::with`].
+    pub fn endangered(&self) -> Result<Endangered, Failure> {
+        let place = self.place()?.borrow();
+        let guard = place.guard(&self.name)?;
+        let (endangered, ended) = (guard.endangered(), guard.ended());
+        Ok(Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = endangered => true,
+                // A loss that comes between the two looks is a danger, too.
+                lost = ended => lost.is_some(),
+            }
+        }))
     }
 
     fn place(&self) -> Result<&watch::Sender<Place>, Failure> {
@@ -186,9 +201,9 @@ mod tests {
             let held = Held::new(write);
             let ended = held.ended();
             let first = held.fencing_token();
-            held.downgrade().await.unwrap();
-            assert_eq!(held.downgrade().await.unwrap_err().code, "invalid_argument");
-            assert!(held.try_upgrade().await.unwrap());
+            held.convert(false).await.unwrap();
+            assert_eq!(held.convert(false).await.unwrap_err().code, "invalid_argument");
+            assert!(held.convert(true).await.unwrap());
             assert!(held.fencing_token() > first);
             held.release().await.unwrap();
             held.release().await.unwrap();
@@ -290,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_is_being_given_back_is_not_taken_away_for_a_step() {
+    fn a_guard_that_is_being_released_is_not_taken_away_for_a_step() {
         run(async {
             let client = Polylatch::connect("memory:held-in-use").await.unwrap();
             let held = Held::new(client.rw_lock("page").read().acquire().await.unwrap());
@@ -298,9 +313,9 @@ mod tests {
                 Place::Here(guard) => Arc::clone(guard),
                 other => panic!("{other:?}"),
             };
-            assert!(held.try_upgrade().await.unwrap_err().message.contains("is being given back"));
+            assert!(held.convert(true).await.unwrap_err().message.contains("is being released"));
             drop(releasing);
-            assert!(held.try_upgrade().await.unwrap());
+            assert!(held.convert(true).await.unwrap());
         });
     }
 }

@@ -4,31 +4,34 @@
 //!
 //! A binding parses its language's arguments, calls this, and turns what comes back into its
 //! language's objects. It decides nothing: no defaults, no retries, no texts but those about types.
+//! What can be done is listed once: with a client in [`ops`], with held locks in [`handle`].
 //!
 //! Compiled to WebAssembly, only what needs no threads is there: a JavaScript host has its own loop.
 //!
-//! How to read the code: [`options`] (what a caller may say), [`failure`] (what goes wrong), then
-//! [`host_loop`] for hosts with an event loop or [`blocking`] for hosts with threads, and [`process`]
-//! for hosts that fork.
+//! How to read the code: [`options`] (what a caller may say), [`ops`] and [`handle`] (what can be done),
+//! [`failure`] (what goes wrong), then [`host_loop`] for hosts with an event loop or [`blocking`] for hosts
+//! with threads, and [`process`] for hosts that fork.
 
 #[cfg(not(target_family = "wasm"))]
 pub mod blocking;
 pub mod border;
-#[cfg(not(target_family = "wasm"))]
+#[cfg_attr(target_family = "wasm", path = "client/web.rs")]
 pub mod client;
-pub mod ended;
+mod ended;
 #[cfg(target_os = "linux")]
 mod event_queue;
 pub mod events;
 pub mod failure;
-#[cfg(not(target_family = "wasm"))]
+pub mod handle;
 pub mod held;
 #[cfg(not(target_family = "wasm"))]
 pub mod host_loop;
+pub mod numbers;
+pub mod ops;
 pub mod options;
 #[cfg(not(target_family = "wasm"))]
 pub mod per_process;
-pub mod place;
+mod place;
 #[cfg(not(target_family = "wasm"))]
 mod places;
 pub mod process;
@@ -39,19 +42,16 @@ pub mod units;
 
 #[cfg(not(target_family = "wasm"))]
 pub use blocking::{Interrupted, run_at_most, run_interruptible};
-#[cfg(not(target_family = "wasm"))]
 pub use client::Client;
-pub use ended::one_ended;
 #[cfg(not(target_family = "wasm"))]
 pub use events::Inbox;
 pub use events::{Event, Events, Heard, Level, Route};
 pub use failure::{Context, Details, Failure};
-#[cfg(not(target_family = "wasm"))]
-pub use held::Held;
+pub use handle::Handle;
 #[cfg(not(target_family = "wasm"))]
 pub use host_loop::{HostLoop, Started, UnderWay};
-pub use options::{ConnectOptions, LockOptions, LockSpec, OptionValue, Way};
+pub use numbers::Numbers;
+pub use options::{ConnectOptions, LockOptions, LockSpec, OptionValue, Wanted, Way};
 #[cfg(not(target_family = "wasm"))]
 pub use per_process::PerProcess;
-pub use place::{Place, step};
 pub use process::Homed;

@@ -144,6 +144,8 @@ pub struct LockOptions {
     pub fifo: Option<bool>,
     /// See [`Lock::renew`].
     pub renew: Option<bool>,
+    /// See [`Lock::steal`].
+    pub steal: Option<String>,
 }
 
 impl LockOptions {
@@ -172,6 +174,9 @@ impl LockOptions {
         }
         if let Some(renew) = self.renew {
             lock = lock.renew(renew);
+        }
+        if let Some(reason) = &self.steal {
+            lock = lock.steal(reason);
         }
         lock
     }
@@ -226,6 +231,20 @@ impl LockSpec {
             Way::Permits { count, capacity } => client.semaphore(name, capacity).permits(count),
         })
     }
+}
+
+/// What one acquisition is to hold.
+#[derive(Debug, Clone)]
+pub enum Wanted {
+    /// One lock.
+    One(LockSpec),
+    /// Several, all or none. The wait is for all of them together, the rest for each.
+    All {
+        /// The locks' names.
+        names: Vec<String>,
+        /// How.
+        options: LockOptions,
+    },
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl Place {
     /// Takes the guard out for a step `up` from reading to writing, or down; see [`step`]. What stands in its
     /// way leaves it where it is.
     ///
-    /// Errors: `invalid_argument` if it is not held in the way that the step begins with, is being given back,
+    /// Errors: `invalid_argument` if it is not held in the way that the step begins with, is being released,
     /// or is not here.
     pub fn take(&mut self, name: &str, up: bool) -> Result<Guard, Failure> {
         let guard = self.guard(name)?;
@@ -59,7 +59,7 @@ impl Place {
         taken.map_err(|before| {
             *self = before;
             Failure::invalid_argument(format!(
-                "{name:?} is being given back; acquire it anew in the way that you want"
+                "{name:?} is being released; acquire it anew in the way that you want"
             ))
         })
     }

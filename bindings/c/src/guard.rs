@@ -6,8 +6,7 @@ use std::ptr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-use polylatch::Guard;
-use polylatch_bridge::{Failure, Held, Homed, runtime, units};
+use polylatch_bridge::{Failure, Handle, Homed, runtime, units};
 
 use crate::border::{self, free, handle, infallible, owned_text};
 use crate::cancel::{PlCancel, run, wait_at_most};
@@ -17,32 +16,31 @@ use crate::lock::millis;
 /// A held lock: proof of a lease, and the way to give it back. It is renewed by the client's own thread
 /// until it is released, given back or lost. A forked child does not hold what its parent holds.
 pub struct PlGuard {
-    held: Held,
+    held: Arc<Handle>,
     name: CString,
     /// Callbacks for the loss; they end with the guard.
-    watches: Mutex<Vec<Homed<Watch>>>,
+    watches: Mutex<Vec<Watch>>,
 }
 
 impl fmt::Debug for PlGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlGuard")
-            .field("name", &self.name)
-            .field("held", &self.held.with(Guard::is_held))
-            .finish()
+        f.debug_struct("PlGuard").field("name", &self.name).field("held", &self.held.is_held()).finish()
     }
 }
 
 impl PlGuard {
-    pub(crate) fn new(guard: Guard) -> Self {
-        Self { name: owned_text(guard.name()), held: Held::new(guard), watches: Mutex::default() }
+    pub(crate) fn new(held: Handle) -> Self {
+        Self { name: owned_text(held.name()), held: Arc::new(held), watches: Mutex::default() }
     }
 
     /// Returns once no callback is running or will run. In a child none ever does.
     fn end_calls(&self) {
         let watches = std::mem::take(&mut *self.watches.lock().unwrap_or_else(PoisonError::into_inner));
-        for Watch { task, call } in watches.into_iter().filter_map(Homed::into_inner) {
+        for Watch { task, call } in watches {
             drop(task);
-            call.end();
+            if let Some(call) = call.get() {
+                call.end();
+            }
         }
     }
 }
@@ -68,7 +66,7 @@ pub unsafe extern "C" fn pl_guard_fencing_token(guard: *const PlGuard) -> u64 {
 pub unsafe extern "C" fn pl_guard_is_held(guard: *const PlGuard) -> bool {
     // SAFETY: the caller's promise.
     let held = unsafe { guard.as_ref() }.map(|guard| &guard.held);
-    infallible(false, || held.is_some_and(|held| held.with(Guard::is_held).unwrap_or(false)))
+    infallible(false, || held.is_some_and(|held| held.is_held()))
 }
 
 /// Returns for how many milliseconds the lock may be relied on from now, rounded down; 0 once it is over.
@@ -77,7 +75,7 @@ pub unsafe extern "C" fn pl_guard_remaining_ms(guard: *const PlGuard) -> u64 {
     // SAFETY: the caller's promise.
     let held = unsafe { guard.as_ref() }.map(|guard| &guard.held);
     infallible(0, || {
-        let remaining = held.and_then(|held| held.with(Guard::remaining).ok()).unwrap_or_default();
+        let remaining = held.map(|held| held.remaining()).unwrap_or_default();
         u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX)
     })
 }
@@ -90,7 +88,7 @@ pub unsafe extern "C" fn pl_guard_check(guard: *const PlGuard, error: *mut *mut 
     // SAFETY: the caller's promise for every pointer.
     unsafe {
         border::call(error, || {
-            handle("guard", guard)?.held.with(Guard::check)??;
+            handle("guard", guard)?.held.check()?;
             Ok(PlStatus::PL_OK)
         })
     }
@@ -101,7 +99,7 @@ pub unsafe extern "C" fn pl_guard_check(guard: *const PlGuard, error: *mut *mut 
 pub unsafe extern "C" fn pl_guard_beat(guard: *const PlGuard) {
     // SAFETY: the caller's promise.
     let held = unsafe { guard.as_ref() }.map(|guard| &guard.held);
-    infallible((), || held.and_then(|held| held.with(Guard::beat).ok()).unwrap_or_default());
+    infallible((), || held.and_then(|held| held.beat().ok()).unwrap_or_default());
 }
 
 /// Waits until the lock is over: PL_ERROR with "lease_lost" and the reason if it was lost, PL_OK if it was
@@ -117,15 +115,10 @@ pub unsafe extern "C" fn pl_guard_wait_ended(
     // SAFETY: the caller's promise for every pointer.
     unsafe {
         border::call(error, || {
-            let held = &handle("guard", guard)?.held;
-            held.with(|_| ())?;
-            let ended = held.ended();
+            let lost = handle("guard", guard)?.held.lost()?;
             let limit = millis("wait_ms", wait_ms)?;
-            match wait_at_most(cancel.as_ref(), limit, async { Ok(ended.await) })? {
-                None => Ok(PlStatus::PL_TIMED_OUT),
-                Some(None) => Ok(PlStatus::PL_OK),
-                Some(Some(_)) => held.with(Guard::check)?.map(|()| PlStatus::PL_OK).map_err(Failure::from),
-            }
+            let ended = wait_at_most(cancel.as_ref(), limit, lost)?;
+            Ok(if ended.is_some() { PlStatus::PL_OK } else { PlStatus::PL_TIMED_OUT })
         })
     }
 }
@@ -148,8 +141,8 @@ impl User {
 
 /// A callback for the loss. A child forgets it: the thread that would call it stayed with the parent.
 struct Watch {
-    task: runtime::Task,
-    call: Arc<Call>,
+    task: Homed<runtime::Task>,
+    call: Homed<Arc<Call>>,
 }
 
 /// How far a callback is.
@@ -230,19 +223,16 @@ pub unsafe extern "C" fn pl_guard_on_lost(
             let Some(lost) = lost else {
                 return Err(Failure::invalid_argument("lost is NULL; it must be the function to call"));
             };
-            guard.held.with(|_| ())?;
-            let ended = guard.held.ended();
             let call = Call::new();
             let made = Arc::clone(&call);
             // Held until the watch is in the list: a callback that frees the guard at once finds it there.
             let mut watches = guard.watches.lock().unwrap_or_else(PoisonError::into_inner);
-            let task = runtime::spawn(async move {
-                let Some(reason) = ended.await else { return };
-                let reason = owned_text(reason.code());
+            let task = guard.held.on_lost(move |reason| {
+                let reason = owned_text(reason);
                 // SAFETY: the caller promises that the function may be called with this pointer.
                 made.make(|| lost(user.get(), reason.as_ptr()));
             })?;
-            watches.push(Homed::new(Watch { task, call }));
+            watches.push(Watch { task, call: Homed::new(call) });
             Ok(PlStatus::PL_OK)
         })
     }
@@ -297,7 +287,7 @@ pub unsafe extern "C" fn pl_guard_downgrade(guard: *const PlGuard, error: *mut *
     // SAFETY: the caller's promise for every pointer.
     unsafe {
         border::call(error, || {
-            run(handle("guard", guard)?.held.downgrade())?;
+            run(handle("guard", guard)?.held.convert(false))?;
             Ok(PlStatus::PL_OK)
         })
     }
@@ -312,7 +302,7 @@ pub unsafe extern "C" fn pl_guard_try_upgrade(guard: *const PlGuard, error: *mut
     // SAFETY: the caller's promise for every pointer.
     unsafe {
         border::call(error, || {
-            let done = run(handle("guard", guard)?.held.try_upgrade())?;
+            let done = run(handle("guard", guard)?.held.convert(true))?;
             Ok(if done { PlStatus::PL_OK } else { PlStatus::PL_BUSY })
         })
     }

@@ -5,7 +5,7 @@ use std::ptr;
 
 use polylatch::FencingToken;
 use polylatch::inspect::{BreakRequest, Query};
-use polylatch_bridge::{Client, Failure, stats};
+use polylatch_bridge::{Client, Failure, ops};
 
 use crate::border::{self, handle, optional_text, owned_text, place, text};
 use crate::cancel::run;
@@ -21,9 +21,7 @@ pub unsafe extern "C" fn pl_client_capability(
     error: *mut *mut PlError,
 ) -> PlStatus {
     // SAFETY: the caller's promise for every pointer.
-    unsafe {
-        answer(client, json, error, |client| run(async { Ok(client.get().await?.capability().clone()) }))
-    }
+    unsafe { answer(client, json, error, |client| run(client.ask(ops::capability_json)).flatten()) }
 }
 
 /// Tells what the client has done since it was made, in numbers, as JSON: give the text back with pl_text_free. Costs
@@ -40,9 +38,7 @@ pub unsafe extern "C" fn pl_client_stats(
     error: *mut *mut PlError,
 ) -> PlStatus {
     // SAFETY: the caller's promise for every pointer.
-    unsafe {
-        answer(client, json, error, |client| run(async { Ok(stats::json(&client.get().await?.stats())) }))
-    }
+    unsafe { answer(client, json, error, |client| run(client.ask(ops::stats_json))) }
 }
 
 /// Writes the same numbers as text that Prometheus reads; free it with pl_text_free. `labels` is NULL, or a list of
@@ -67,8 +63,8 @@ pub unsafe extern "C" fn pl_client_prometheus(
                 pairs.push((name.to_owned(), value.to_owned()));
                 Ok(())
             })?;
-            let stats = run(async { Ok::<_, Failure>(client.get().await?.stats()) })?;
-            *text = owned_text(&stats::prometheus(&stats, &pairs)?).into_raw();
+            let written = run(client.ask(|client| ops::prometheus(client, &pairs))).flatten()?;
+            *text = owned_text(&written).into_raw();
             Ok(PlStatus::PL_OK)
         })
     }
@@ -93,7 +89,7 @@ pub unsafe extern "C" fn pl_list(
                 limit: (limit > 0).then_some(limit),
                 ..Query::default()
             };
-            run(async { client.get().await?.inspect().list(&query).await.map_err(Failure::from) })
+            run(client.list_json(&query))
         })
     }
 }
@@ -121,20 +117,20 @@ pub unsafe extern "C" fn pl_break_lease(
                 by: text("by", by)?.to_owned(),
                 reason: text("reason", reason)?.to_owned(),
             };
-            run(async { client.get().await?.inspect().break_lease(&request).await.map_err(Failure::from) })
+            run(client.break_lease_json(&request))
         })
     }
 }
 
-/// Stores what `ask` finds out as JSON.
+/// Stores the JSON that `ask` finds out.
 ///
 /// # Safety
 /// As for the functions that are called from C: each pointer is null or to what it says.
-unsafe fn answer<T: serde::Serialize>(
+unsafe fn answer(
     client: *const PlClient,
     json: *mut *mut c_char,
     error: *mut *mut PlError,
-    ask: impl FnOnce(&Client) -> Result<T, Failure>,
+    ask: impl FnOnce(&Client) -> Result<String, Failure>,
 ) -> PlStatus {
     // SAFETY: the caller's promise for every pointer.
     unsafe {
@@ -142,10 +138,7 @@ unsafe fn answer<T: serde::Serialize>(
             let json = place("json", json)?;
             *json = ptr::null_mut();
             let found = ask(&handle("client", client)?.0)?;
-            let text = serde_json::to_string(&found).map_err(|error| {
-                Failure::internal(format!("the answer could not be written as JSON: {error}"))
-            })?;
-            *json = owned_text(&text).into_raw();
+            *json = owned_text(&found).into_raw();
             Ok(PlStatus::PL_OK)
         })
     }

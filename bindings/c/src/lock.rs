@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::ptr;
 use std::time::Duration;
 
-use polylatch_bridge::{Failure, LockOptions, LockSpec, Way, units};
+use polylatch_bridge::{Failure, LockOptions, LockSpec, Wanted, Way, units};
 
 use crate::border::{self, handle, infallible, optional_text, place, text};
 use crate::cancel::{PlCancel, wait_for};
@@ -133,12 +133,8 @@ unsafe fn acquire(
             let client = handle("client", client)?;
             let name = text("name", name)?.to_owned();
             let (way, options) = read_options(options.as_ref())?;
-            let spec = LockSpec { name, way, options };
-            let held = wait_for(cancel.as_ref(), async {
-                let lock = spec.of(client.0.get().await?);
-                let held = if wait { lock.acquire().await.map(Some) } else { lock.try_acquire().await };
-                held.map_err(Failure::from)
-            })?;
+            let wanted = Wanted::One(LockSpec { name, way, options });
+            let held = wait_for(cancel.as_ref(), client.0.acquire(&wanted, wait))?;
             Ok(match held {
                 Some(held) => {
                     *guard = Box::into_raw(Box::new(PlGuard::new(held)));
@@ -192,6 +188,7 @@ pub(crate) unsafe fn read_options(options: Option<&PlLockOptions>) -> Result<(Wa
         beat_every: millis("beat_every_ms", given.beat_every_ms)?,
         fifo: choice("fifo", given.fifo)?,
         renew: choice("renew", given.renew)?,
+        ..LockOptions::default()
     };
     Ok((way, options))
 }

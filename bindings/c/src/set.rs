@@ -1,12 +1,9 @@
 //! Several locks, all together or not at all.
 
 use std::ffi::{CString, c_char};
-use std::fmt;
 use std::ptr;
-use std::sync::Arc;
 
-use polylatch::{Guard, GuardSet};
-use polylatch_bridge::{Failure, Homed, Way};
+use polylatch_bridge::{Failure, Handle, Wanted, Way};
 
 use crate::border::{self, free, handle, infallible, owned_text, place, text};
 use crate::cancel::{PlCancel, run, wait_for};
@@ -15,27 +12,16 @@ use crate::error::{PlError, PlStatus};
 use crate::lock::{PlLockOptions, read_options};
 
 /// Several held locks.
+#[derive(Debug)]
 pub struct PlGuardSet {
-    guards: Homed<Arc<GuardSet>>,
-    held: Vec<(CString, u64)>,
-}
-
-impl fmt::Debug for PlGuardSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlGuardSet").field("held", &self.held).finish()
-    }
+    held: Handle,
+    locks: Vec<(CString, u64)>,
 }
 
 impl PlGuardSet {
-    fn new(guards: GuardSet) -> Self {
-        let held = |guard: &Guard| (owned_text(guard.name()), guard.fencing_token().get());
-        Self { held: guards.guards().iter().map(held).collect(), guards: Homed::new(Arc::new(guards)) }
-    }
-
-    fn now(&self) -> Result<&Arc<GuardSet>, Failure> {
-        let first =
-            || self.held.first().map_or_else(String::new, |(name, _)| name.to_string_lossy().into_owned());
-        self.guards.get().ok_or_else(|| Failure::inherited(&first()))
+    fn new(held: Handle) -> Self {
+        let locks = held.held().into_iter().map(|(name, token)| (owned_text(name), token)).collect();
+        Self { held, locks }
     }
 }
 
@@ -94,11 +80,8 @@ unsafe fn acquire_all(
             if way != Way::Mutex {
                 return Err(Failure::invalid_argument("options.mode must be PL_MUTEX for several locks"));
             }
-            let held = wait_for(cancel.as_ref(), async {
-                let locks = options.all(client.0.get().await?, names);
-                let held = if wait { locks.acquire().await.map(Some) } else { locks.try_acquire().await };
-                held.map_err(Failure::from)
-            })?;
+            let wanted = Wanted::All { names, options };
+            let held = wait_for(cancel.as_ref(), client.0.acquire(&wanted, wait))?;
             Ok(match held {
                 Some(held) => {
                     *set = Box::into_raw(Box::new(PlGuardSet::new(held)));
@@ -112,7 +95,7 @@ unsafe fn acquire_all(
 
 /// # Safety
 /// `names` is null or a list of texts that ends with null.
-unsafe fn read_names<'a>(names: *const *const c_char) -> Result<Vec<&'a str>, Failure> {
+unsafe fn read_names(names: *const *const c_char) -> Result<Vec<String>, Failure> {
     if names.is_null() {
         return Err(Failure::invalid_argument(
             "names is NULL; it must be a list of names that ends with NULL",
@@ -123,7 +106,7 @@ unsafe fn read_names<'a>(names: *const *const c_char) -> Result<Vec<&'a str>, Fa
     unsafe {
         let mut at = names;
         while !(*at).is_null() {
-            read.push(text("a name", *at)?);
+            read.push(text("a name", *at)?.to_owned());
             at = at.add(1);
         }
     }
@@ -134,14 +117,14 @@ unsafe fn read_names<'a>(names: *const *const c_char) -> Result<Vec<&'a str>, Fa
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_set_count(set: *const PlGuardSet) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { set.as_ref() }.map_or(0, |set| set.held.len())
+    unsafe { set.as_ref() }.map_or(0, |set| set.locks.len())
 }
 
 /// Returns the name of a lock, NULL from `pl_guard_set_count` on. It lives as long as the set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_set_name(set: *const PlGuardSet, index: usize) -> *const c_char {
     // SAFETY: the caller's promise.
-    let held = unsafe { set.as_ref() }.and_then(|set| set.held.get(index));
+    let held = unsafe { set.as_ref() }.and_then(|set| set.locks.get(index));
     held.map_or(ptr::null(), |(name, _)| name.as_ptr())
 }
 
@@ -149,17 +132,17 @@ pub unsafe extern "C" fn pl_guard_set_name(set: *const PlGuardSet, index: usize)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_set_fencing_token(set: *const PlGuardSet, index: usize) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { set.as_ref() }.and_then(|set| set.held.get(index)).map_or(0, |(_, token)| *token)
+    unsafe { set.as_ref() }.and_then(|set| set.locks.get(index)).map_or(0, |(_, token)| *token)
 }
 
 /// Returns for how many milliseconds all of them may be relied on from now; 0 once one is over.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_set_remaining_ms(set: *const PlGuardSet) -> u64 {
     // SAFETY: the caller's promise.
-    let set = unsafe { set.as_ref() }.and_then(|set| set.guards.get());
+    let set = unsafe { set.as_ref() };
     infallible(0, || {
-        let remaining = set.and_then(|set| set.guards().iter().map(Guard::remaining).min());
-        u64::try_from(remaining.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+        let remaining = set.map(|set| set.held.remaining()).unwrap_or_default();
+        u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX)
     })
 }
 
@@ -167,8 +150,8 @@ pub unsafe extern "C" fn pl_guard_set_remaining_ms(set: *const PlGuardSet) -> u6
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_set_beat(set: *const PlGuardSet) {
     // SAFETY: the caller's promise.
-    let set = unsafe { set.as_ref() }.and_then(|set| set.guards.get());
-    infallible((), || set.into_iter().for_each(|set| set.guards().iter().for_each(Guard::beat)));
+    let set = unsafe { set.as_ref() };
+    infallible((), || set.and_then(|set| set.held.beat().ok()).unwrap_or_default());
 }
 
 /// Fails unless all of them are still held, by this process's own clock, now; see pl_guard_check.
@@ -177,7 +160,7 @@ pub unsafe extern "C" fn pl_guard_set_check(set: *const PlGuardSet, error: *mut 
     // SAFETY: the caller's promise for every pointer.
     unsafe {
         border::call(error, || {
-            handle("set", set)?.now()?.check()?;
+            handle("set", set)?.held.check()?;
             Ok(PlStatus::PL_OK)
         })
     }
@@ -189,7 +172,7 @@ pub unsafe extern "C" fn pl_guard_set_release(set: *const PlGuardSet, error: *mu
     // SAFETY: the caller's promise for every pointer.
     unsafe {
         border::call(error, || {
-            run(handle("set", set)?.now()?.release())?;
+            run(handle("set", set)?.held.release())?;
             Ok(PlStatus::PL_OK)
         })
     }

@@ -4,18 +4,17 @@ use std::sync::Arc;
 
 use napi::bindgen_prelude::Either;
 use napi_derive::napi;
-use polylatch::Polylatch;
-use polylatch_bridge::{Failure, Route, stats};
+use polylatch_bridge::{Client, Failure, ops};
 
 use crate::failure::Fault;
-use crate::options::{Options, whole};
+use crate::options::{NUMBERS, Options};
 
 /// A connected client. Every guard holds it too, so that it can be closed as long as one is left.
+///
+/// Node does not fork, so its client is always connected where it is asked.
 #[napi]
 pub struct NativeClient {
-    pub(crate) client: Arc<Polylatch>,
-    /// Brings its events to JavaScript, until it is closed or this is gone.
-    pub(crate) route: Arc<Option<Route>>,
+    pub(crate) client: Arc<Client>,
 }
 
 #[napi]
@@ -23,28 +22,28 @@ impl NativeClient {
     /// The store's URL without its secrets.
     #[napi(catch_unwind)]
     pub fn url(&self) -> String {
-        self.client.url_for_display().to_owned()
+        self.client.read(ops::url).unwrap_or_default()
     }
 
     /// The id under which this client stands in the store.
     #[napi(catch_unwind)]
     pub fn id(&self) -> String {
-        self.client.id().as_str().to_owned()
+        self.client.read(ops::id).unwrap_or_default()
     }
 
     /// What it has done, in numbers, as JSON.
     #[napi(catch_unwind)]
     pub fn stats(&self) -> String {
-        stats::json(&self.client.stats()).to_string()
+        self.client.read(ops::stats_json).unwrap_or_default()
     }
 
     /// The same as text that Prometheus reads, with labels as names and values in turn.
     #[napi(catch_unwind)]
     pub fn prometheus(&self, labels: Vec<String>) -> Either<String, Fault> {
         let labels: Vec<_> = labels.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-        match stats::prometheus(&self.client.stats(), &labels) {
+        match self.client.read(|client| ops::prometheus(client, &labels)).flatten() {
             Ok(text) => Either::A(text),
-            Err(error) => Either::B(error.into()),
+            Err(failure) => Either::B(failure.into()),
         }
     }
 
@@ -64,14 +63,14 @@ impl NativeClient {
     /// Nothing, or why a number of permits is no count.
     #[napi(catch_unwind)]
     pub fn check_count(&self, what: String, count: f64) -> Either<Fault, ()> {
-        checked(whole(&what, count))
+        checked(NUMBERS.count(&what, count))
     }
 
     /// What this store can do, as JSON.
     #[napi(catch_unwind)]
     pub fn capability(&self) -> napi::Result<String> {
-        serde_json::to_string(self.client.capability())
-            .map_err(|error| napi::Error::from_reason(format!("the capability is no JSON: {error}")))
+        let json = self.client.read(ops::capability_json).flatten();
+        json.map_err(|failure| napi::Error::from_reason(failure.message.clone()))
     }
 }
 

@@ -4,35 +4,28 @@ use std::sync::Arc;
 
 use napi::bindgen_prelude::Either;
 use napi_derive::napi;
-use polylatch::{Guard, GuardSet, Polylatch};
-use polylatch_bridge::{Failure, Place};
+use polylatch_bridge::{Client, Failure, Handle};
 
 use crate::failure::Fault;
 
-/// One held lock. Dropping it releases the lock in the background.
-pub struct HeldGuard {
-    name: String,
-    place: Place,
+/// One held lock.
+struct Held {
+    handle: Arc<Handle>,
     /// Only to be held, so that it can be closed as long as a guard is left.
-    _client: Arc<Polylatch>,
+    _client: Arc<Client>,
 }
 
-fn gone() -> Failure {
-    Failure::invalid_argument("this guard was given back; acquire the lock anew")
-}
-
-/// The held locks of one environment, by small numbers that are given again. A number is free again when
-/// its lock was given back ([`Guards::given_back`]) or its guard was forgotten ([`Guards::remove`]).
+/// The held locks of one environment, by small numbers that are given again. A number is free again when its lock was
+/// released ([`Guards::released`]) or its guard was forgotten ([`Guards::remove`]).
 #[derive(Default)]
 pub struct Guards {
-    held: Vec<Option<HeldGuard>>,
+    held: Vec<Option<Held>>,
     free: Vec<usize>,
 }
 
 impl Guards {
-    pub fn add(&mut self, guard: Guard, client: Arc<Polylatch>) -> usize {
-        let name = guard.name().to_owned();
-        let held = Some(HeldGuard { name, place: Place::of(guard), _client: client });
+    pub fn add(&mut self, handle: Handle, client: Arc<Client>) -> usize {
+        let held = Some(Held { handle: Arc::new(handle), _client: client });
         match self.free.pop() {
             Some(number) => {
                 self.held[number] = held;
@@ -45,47 +38,19 @@ impl Guards {
         }
     }
 
-    pub fn get(&self, number: usize) -> Result<&Arc<Guard>, Failure> {
-        let held = self.held.get(number).and_then(Option::as_ref).ok_or_else(gone)?;
-        held.place.guard(&held.name)
-    }
-
-    /// Takes the guard out for a step that consumes it; the number stays its own.
-    pub fn take(&mut self, number: usize, up: bool) -> Result<Guard, Failure> {
-        let held = self.held.get_mut(number).and_then(Option::as_mut).ok_or_else(gone)?;
-        held.place.take(&held.name, up)
-    }
-
-    /// Puts it in again. If nobody knows its number any more, the lock is given back.
-    pub fn put_back(&mut self, number: usize, guard: Guard) {
-        if let Some(held) = self.held.get_mut(number).and_then(Option::as_mut) {
-            held.place = Place::of(guard);
-        }
-    }
-
-    /// Its step failed: there is no guard any more, and nothing to give back.
-    pub fn given_up(&mut self, number: usize) {
-        if let Some(held) = self.held.get_mut(number).and_then(Option::as_mut) {
-            held.place = Place::Gone;
-        }
+    pub fn get(&self, number: usize) -> Result<&Arc<Handle>, Failure> {
+        let held = self.held.get(number).and_then(Option::as_ref).map(|held| &held.handle);
+        held.ok_or_else(|| Failure::invalid_argument("this guard was released; acquire the lock anew"))
     }
 
     /// Frees the number of a guard whose release the store has confirmed, the first time it is told.
-    pub fn given_back(&mut self, number: usize, guard: &Arc<Guard>) {
-        if self.get(number).is_ok_and(|held| Arc::ptr_eq(held, guard)) {
+    pub fn released(&mut self, number: usize, handle: &Arc<Handle>) {
+        if self.get(number).is_ok_and(|held| Arc::ptr_eq(held, handle)) {
             self.remove(number);
         }
     }
 
-    /// Frees the number of a guard that a step has given up; says whether it was one.
-    pub fn leave_given_up(&mut self, number: usize) -> bool {
-        let is_one = matches!(self.held.get(number), Some(Some(HeldGuard { place: Place::Gone, .. })));
-        if is_one {
-            self.remove(number);
-        }
-        is_one
-    }
-
+    /// Frees the number of a guard; a lock that is still held is released in the background.
     pub fn remove(&mut self, number: usize) {
         if self.held.get_mut(number).and_then(Option::take).is_some() {
             self.free.push(number);
@@ -96,40 +61,39 @@ impl Guards {
 /// Several held locks.
 #[napi]
 pub struct NativeSet {
-    pub(crate) set: Arc<GuardSet>,
-    /// Only to be held: see [`HeldGuard`].
-    pub(crate) _client: Arc<Polylatch>,
+    pub(crate) handle: Arc<Handle>,
+    /// Only to be held: see [`Held`].
+    pub(crate) _client: Arc<Client>,
 }
 
 #[napi]
 impl NativeSet {
     #[napi(catch_unwind)]
     pub fn names(&self) -> Vec<String> {
-        self.set.guards().iter().map(|guard| guard.name().to_owned()).collect()
+        self.handle.held().into_iter().map(|(name, _)| name.to_owned()).collect()
     }
 
     #[napi(catch_unwind)]
     pub fn tokens(&self) -> Vec<f64> {
-        self.set.guards().iter().map(|guard| guard.fencing_token().get() as f64).collect()
+        self.handle.held().into_iter().map(|(_, token)| token as f64).collect()
     }
 
     /// Milliseconds that all of them have left.
     #[napi(catch_unwind)]
     pub fn remaining(&self) -> f64 {
-        let remaining = self.set.guards().iter().map(Guard::remaining).min();
-        remaining.unwrap_or_default().as_secs_f64() * 1e3
+        self.handle.remaining().as_secs_f64() * 1e3
     }
 
     #[napi(catch_unwind)]
     pub fn is_held(&self) -> bool {
-        self.set.guards().iter().all(Guard::is_held)
+        self.handle.is_held()
     }
 
     #[napi(catch_unwind)]
     pub fn check(&self) -> Either<Fault, ()> {
-        match self.set.check() {
+        match self.handle.check() {
             Ok(()) => Either::B(()),
-            Err(error) => Either::A(error.into()),
+            Err(failure) => Either::A(failure.into()),
         }
     }
 }

@@ -10,18 +10,18 @@ use napi::bindgen_prelude::{Array, Either, Either7, Function, Null};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status};
 use napi_derive::napi;
-use polylatch::inspect::{BreakRequest, Query};
-use polylatch::{FencingToken, GuardSet, Lock, LostReason, Polylatch};
+use polylatch::Guard;
+use polylatch::inspect::Query;
 use polylatch_bridge::events::Listener;
 use polylatch_bridge::{
-    Events, Failure, HostLoop, Level, LockSpec, Route, Started, UnderWay, one_ended, run_interruptible, step,
-    units,
+    Client, Events, Failure, Handle, HostLoop, Level, LockOptions, LockSpec, Started, UnderWay, Wanted, ops,
+    run_interruptible,
 };
 
 use crate::client::NativeClient;
 use crate::failure::Fault;
 use crate::guard::{Guards, NativeSet};
-use crate::options::{ClientOption, Options, connect, way};
+use crate::options::{ClientOption, NUMBERS, Options, connect};
 
 /// How long the end of an environment waits until stores know that its locks are free.
 const FAREWELL: Duration = Duration::from_millis(1_500);
@@ -48,15 +48,13 @@ enum Value {
     Nothing,
     NotHad,
     Failed(Failure),
-    Guard(polylatch::Guard, Arc<Polylatch>),
+    /// One lock, or several.
+    Held(Handle, Arc<Client>),
     /// A guard that goes on under its number.
-    Converted(usize, polylatch::Guard),
-    /// A number whose guard was lost by a step that failed.
-    GivenUp(usize, Failure),
+    Converted(usize, Arc<Handle>),
     /// A guard, under its number, that was released.
-    Released(usize, Arc<polylatch::Guard>),
-    Set(GuardSet, Arc<Polylatch>),
-    Client(Polylatch, Option<Route>),
+    Released(usize, Arc<Handle>),
+    Client(Arc<Client>),
     Json(String),
 }
 
@@ -72,7 +70,7 @@ struct Calls {
     /// By the numbers that `js/calls.cjs` gives: small, and given again.
     under_way: Vec<Option<UnderWay<Done>>>,
     guards: Guards,
-    clients: Vec<Weak<Polylatch>>,
+    clients: Vec<Weak<Client>>,
     events: Arc<Events>,
 }
 
@@ -116,7 +114,7 @@ impl Hub {
         Ok(Self { calls, beside: Cell::new(0.0) })
     }
 
-    /// Ends what waits and gives back what is held; waits for that, but not for long. Afterwards every
+    /// Ends what waits and releases what is held; waits for that, but not for long. Afterwards every
     /// call fails.
     #[napi(catch_unwind)]
     pub fn farewell(&self) {
@@ -206,10 +204,7 @@ impl Hub {
             number: listener as u64,
             level: (listener != NOBODY).then(Level::default),
         });
-        self.start(call, async move {
-            let (client, route) = options.connect().await?;
-            Ok(Value::Client(client, route))
-        })
+        self.start(call, async move { Ok(Value::Client(Arc::new(Client::connect(options).await?))) })
     }
 
     /// Acquires one lock. With `waits` unset it answers at once; see `lock.ts` for the modes. The
@@ -232,15 +227,10 @@ impl Hub {
         let options = options.or_else(|| {
             (lease.is_some() || wait.is_some()).then(|| Options { lease, wait, ..Options::default() })
         });
-        let client = Arc::clone(&client.client);
-        let lock = match one_lock(&client, name, in_way, count, capacity, options) {
-            Ok(lock) => lock,
-            Err(failure) => return failed(failure),
-        };
-        self.start(call, async move {
-            let guard = if waits { Some(lock.acquire().await?) } else { lock.try_acquire().await? };
-            Ok(guard.map_or(Value::NotHad, |guard| Value::Guard(guard, client)))
-        })
+        let spec = options
+            .map_or(Ok(LockOptions::default()), Options::checked)
+            .and_then(|options| Ok(LockSpec { name, way: NUMBERS.way(in_way, count, capacity)?, options }));
+        self.acquiring(call, client, waits, spec.map(Wanted::One))
     }
 
     /// Acquires several locks together.
@@ -253,68 +243,47 @@ impl Hub {
         names: Vec<String>,
         options: Option<Options>,
     ) -> Reply {
-        let client = Arc::clone(&client.client);
-        let options = match options.unwrap_or_default().checked() {
-            Ok(options) => options,
-            Err(failure) => return failed(failure),
-        };
-        let all = options.all(&client, names);
-        self.start(call, async move {
-            let set = if waits { Some(all.acquire().await?) } else { all.try_acquire().await? };
-            Ok(set.map_or(Value::NotHad, |set| Value::Set(set, client)))
-        })
+        let wanted = options.unwrap_or_default().checked().map(|options| Wanted::All { names, options });
+        self.acquiring(call, client, waits, wanted)
     }
 
     #[napi(catch_unwind)]
     pub fn release(&self, call: f64, guard: u32) -> Reply {
         let number = guard as usize;
-        if self.calls.borrow_mut().as_mut().is_some_and(|calls| calls.guards.leave_given_up(number)) {
-            self.beside.set(0.0);
-            return Either::B(Either7::A(()));
-        }
-        match self.guard(number) {
-            Ok(guard) => self.start(call, async move {
-                guard.release().await?;
-                Ok(Value::Released(number, guard))
-            }),
-            Err(failure) => failed(failure),
-        }
+        self.about(call, number, |handle| {
+            Ok(async move {
+                handle.release().await?;
+                Ok(Value::Released(number, handle))
+            })
+        })
     }
 
     /// Gives the lease another length, in milliseconds.
     #[napi(catch_unwind)]
     pub fn extend(&self, call: f64, guard: u32, lease: f64) -> Reply {
-        let extension = units::millis("lease", lease)
-            .and_then(|lease| self.guard(guard as usize).map(|guard| guard.extend(lease)));
-        match extension {
-            Ok(extension) => self.start(call, async move { Ok(extension.await.map(|_| Value::Nothing)?) }),
+        match NUMBERS.millis("lease", lease) {
+            Ok(lease) => self.about(call, guard as usize, |handle| {
+                Ok(async move { handle.extend(lease).await.map(|_| Value::Nothing) })
+            }),
             Err(failure) => failed(failure),
         }
     }
 
     #[napi(catch_unwind)]
     pub fn release_all(&self, call: f64, set: &NativeSet) -> Reply {
-        let set = Arc::clone(&set.set);
-        self.start(call, async move { Ok(set.release().await.map(|()| Value::Nothing)?) })
+        let handle = Arc::clone(&set.handle);
+        self.start(call, async move { handle.release().await.map(|()| Value::Nothing) })
     }
 
-    /// Steps down from writing to reading, or up. The guard becomes another, under the same number.
+    /// Downgrades from writing to reading, or upgrades. The guard goes on under its number, whether it is done or not:
+    /// `guard.ts` sees by its mode in which way.
     #[napi(catch_unwind)]
     pub fn convert(&self, call: f64, guard: u32, up: bool) -> Reply {
         let number = guard as usize;
-        let taken = {
-            let mut place = self.calls.borrow_mut();
-            let Some(calls) = place.as_mut() else { return failed(ending()) };
-            match calls.guards.take(number, up) {
-                Ok(taken) => taken,
-                Err(failure) => return failed(failure),
-            }
-        };
-        // Held whether it is done or not: `guard.ts` sees by its mode in which way.
-        self.start(call, async move {
-            Ok(match step(taken, up).await {
-                Ok((guard, _)) => Value::Converted(number, guard),
-                Err(failure) => Value::GivenUp(number, failure),
+        self.about(call, number, |handle| {
+            Ok(async move {
+                handle.convert(up).await?;
+                Ok(Value::Converted(number, handle))
             })
         })
     }
@@ -322,53 +291,24 @@ impl Hub {
     /// Ends when the lease does: with what went wrong if it was lost, otherwise with nothing.
     #[napi(catch_unwind)]
     pub fn lost(&self, call: f64, guard: u32) -> Reply {
-        let guard = match self.guard(guard as usize) {
-            Ok(guard) => guard,
-            Err(failure) => return failed(failure),
-        };
-        let ended = guard.ended();
-        // Not kept alive by this call: a guard that is forgotten is released.
-        let guard = Arc::downgrade(&guard);
-        self.start(call, async move {
-            let lost: Option<LostReason> = ended.await;
-            if let (Some(_), Some(guard)) = (lost, guard.upgrade()) {
-                guard.check()?;
-            }
-            Ok(Value::Nothing)
-        })
+        self.about(call, guard as usize, |handle| losing(&handle))
     }
 
     /// The same for a set: ends when one of its leases was lost, or all are over.
     #[napi(catch_unwind)]
     pub fn lost_one(&self, call: f64, set: &NativeSet) -> Reply {
-        let ended = one_ended(&set.set);
-        let set = Arc::downgrade(&set.set);
-        self.start(call, async move {
-            if ended.await.is_some()
-                && let Some(set) = set.upgrade()
-            {
-                set.check()?;
-            }
-            Ok(Value::Nothing)
-        })
+        match losing(&set.handle) {
+            Ok(lost) => self.start(call, lost),
+            Err(failure) => failed(failure),
+        }
     }
 
     /// Ends with `null` when the lease is in danger, with nothing when it is over.
     #[napi(catch_unwind)]
     pub fn endangered(&self, call: f64, guard: u32) -> Reply {
-        let guard = match self.guard(guard as usize) {
-            Ok(guard) => guard,
-            Err(failure) => return failed(failure),
-        };
-        let (endangered, ended) = (guard.endangered(), guard.ended());
-        drop(guard);
-        self.start(call, async move {
-            tokio::select! {
-                biased;
-                () = endangered => Ok(Value::NotHad),
-                // A loss that comes between the two looks is a danger, too.
-                lost = ended => Ok(if lost.is_some() { Value::NotHad } else { Value::Nothing }),
-            }
+        self.about(call, guard as usize, |handle| {
+            let endangered = handle.endangered()?;
+            Ok(async move { Ok(if endangered.await { Value::NotHad } else { Value::Nothing }) })
         })
     }
 
@@ -382,12 +322,9 @@ impl Hub {
         prefix: Option<String>,
         limit: Option<u32>,
     ) -> Reply {
-        let inspector = client.client.inspect();
         let query = Query { name, prefix, limit: limit.map(|limit| limit as usize), ..Query::default() };
-        self.start(call, async move {
-            let snapshot = inspector.list(&query).await?;
-            json(serde_json::to_string(&snapshot))
-        })
+        let client = Arc::clone(&client.client);
+        self.start(call, async move { client.list_json(&query).await.map(Value::Json) })
     }
 
     #[napi(catch_unwind)]
@@ -400,24 +337,16 @@ impl Hub {
         by: String,
         reason: String,
     ) -> Reply {
-        let inspector = client.client.inspect();
-        // `js/` passes only what fits 64 bits; no token is larger than 2^53.
-        let expected = FencingToken::new(expected.parse().unwrap_or(u64::MAX));
-        let request = BreakRequest { name, expected, by, reason };
-        self.start(call, async move {
-            let outcome = inspector.break_lease(&request).await?;
-            json(serde_json::to_string(&outcome))
-        })
+        let request = ops::break_request(name, &expected, by, reason);
+        let client = Arc::clone(&client.client);
+        self.start(call, async move { client.break_lease_json(&request).await.map(Value::Json) })
     }
 
     #[napi(catch_unwind)]
     pub fn close(&self, call: f64, client: &NativeClient) -> Reply {
-        let (client, route) = (Arc::clone(&client.client), Arc::clone(&client.route));
+        let client = Arc::clone(&client.client);
         self.start(call, async move {
             client.close().await;
-            if let Some(route) = &*route {
-                route.end();
-            }
             Ok(Value::Nothing)
         })
     }
@@ -430,39 +359,38 @@ impl Hub {
         }
     }
 
-    /// In which way a lock is held.
+    /// The mode in which a lock is held.
     #[napi(catch_unwind)]
     pub fn mode(&self, guard: u32) -> Option<&'static str> {
-        self.guard(guard as usize).ok().map(|guard| guard.mode().code())
+        self.ask(guard, |handle| handle.with(Guard::mode)).ok().map(|mode| mode.code())
     }
 
     /// Milliseconds.
     #[napi(catch_unwind)]
     pub fn remaining(&self, guard: u32) -> f64 {
-        self.guard(guard as usize).map_or(0.0, |guard| guard.remaining().as_secs_f64() * 1e3)
+        self.ask(guard, |handle| Ok(handle.remaining())).unwrap_or_default().as_secs_f64() * 1e3
     }
 
     #[napi(catch_unwind)]
     pub fn is_held(&self, guard: u32) -> bool {
-        self.guard(guard as usize).is_ok_and(|guard| guard.is_held())
+        self.ask(guard, |handle| Ok(handle.is_held())).unwrap_or(false)
     }
 
     #[napi(catch_unwind)]
     pub fn renewals(&self, guard: u32) -> u32 {
-        self.guard(guard as usize).map_or(0, |guard| guard.renewals())
+        self.ask(guard, |handle| handle.with(Guard::renewals)).unwrap_or(0)
     }
 
     #[napi(catch_unwind)]
     pub fn beat(&self, guard: u32) {
-        if let Ok(guard) = self.guard(guard as usize) {
-            guard.beat();
-        }
+        // What is not held needs no beat.
+        let _ = self.ask(guard, Handle::beat);
     }
 
     /// Nothing, or why it is not held.
     #[napi(catch_unwind)]
     pub fn check(&self, guard: u32) -> Either<Fault, ()> {
-        match self.guard(guard as usize).and_then(|guard| guard.check().map_err(Failure::from)) {
+        match self.ask(guard, Handle::check) {
             Ok(()) => Either::B(()),
             Err(failure) => Either::A(failure.into()),
         }
@@ -471,7 +399,7 @@ impl Hub {
     /// What a guard says that was released, and has no number any more.
     #[napi(catch_unwind)]
     pub fn given_back(&self, name: String) -> Fault {
-        let text = format!("the lease of {name} was given back; acquire a new one");
+        let text = format!("the lease of {name} was released; acquire a new one");
         let mut fault = Fault::from(Failure::invalid_argument(text));
         fault.lock = Some(name);
         fault
@@ -483,8 +411,43 @@ fn ending() -> Failure {
 }
 
 impl Hub {
-    fn guard(&self, number: usize) -> Result<Arc<polylatch::Guard>, Failure> {
-        self.calls.borrow().as_ref().ok_or_else(ending)?.guards.get(number).cloned()
+    /// Asks a held lock something that is answered at once.
+    fn ask<T>(&self, guard: u32, ask: impl FnOnce(&Handle) -> Result<T, Failure>) -> Result<T, Failure> {
+        ask(self.calls.borrow().as_ref().ok_or_else(ending)?.guards.get(guard as usize)?)
+    }
+
+    /// Starts a call about a held lock.
+    fn about<W: Future<Output = Result<Value, Failure>> + Send + 'static>(
+        &self,
+        call: f64,
+        guard: usize,
+        work: impl FnOnce(Arc<Handle>) -> Result<W, Failure>,
+    ) -> Reply {
+        let place = self.calls.borrow();
+        let found = place.as_ref().ok_or_else(ending).and_then(|calls| calls.guards.get(guard).cloned());
+        drop(place);
+        match found.and_then(work) {
+            Ok(work) => self.start(call, work),
+            Err(failure) => failed(failure),
+        }
+    }
+
+    fn acquiring(
+        &self,
+        call: f64,
+        client: &NativeClient,
+        waits: bool,
+        wanted: Result<Wanted, Failure>,
+    ) -> Reply {
+        let wanted = match wanted {
+            Ok(wanted) => wanted,
+            Err(failure) => return failed(failure),
+        };
+        let client = Arc::clone(&client.client);
+        self.start(call, async move {
+            let held = client.acquire(&wanted, waits).await?;
+            Ok(held.map_or(Value::NotHad, |held| Value::Held(held, client)))
+        })
     }
 
     fn start(&self, call: f64, work: impl Future<Output = Result<Value, Failure>> + Send + 'static) -> Reply {
@@ -515,7 +478,7 @@ impl Hub {
 }
 
 impl Calls {
-    /// Ends what waits, and gives back what is held.
+    /// Ends what waits, and releases what is held.
     fn end(self) {
         let Self { host, under_way, guards, clients, events: _ } = self;
         drop(under_way);
@@ -556,56 +519,41 @@ fn farewell(calls: &RefCell<Option<Calls>>) {
     }
 }
 
-fn one_lock(
-    client: &Polylatch,
-    name: String,
-    in_way: u32,
-    count: f64,
-    capacity: f64,
-    options: Option<Options>,
-) -> Result<Lock, Failure> {
-    let options = options.map(Options::checked).transpose()?.unwrap_or_default();
-    Ok(LockSpec { name, way: way(in_way, count, capacity)?, options }.of(client))
+/// Follows a handle, which is not kept by that: a guard that is forgotten is released.
+fn losing(
+    handle: &Arc<Handle>,
+) -> Result<impl Future<Output = Result<Value, Failure>> + Send + use<>, Failure> {
+    let lost = handle.lost()?;
+    Ok(async move { lost.await.map(|()| Value::Nothing) })
 }
 
 fn failed(failure: Failure) -> Reply {
     Either::B(Either7::C(failure.into()))
 }
 
-fn json(text: Result<String, serde_json::Error>) -> Result<Value, Failure> {
-    text.map(Value::Json).map_err(|error| Failure::internal(format!("what was read is no JSON: {error}")))
-}
-
 /// What a call ended with, and the number that goes with it.
-fn payload(value: Value, guards: &mut Guards, clients: &mut Vec<Weak<Polylatch>>) -> (Payload, f64) {
+fn payload(value: Value, guards: &mut Guards, clients: &mut Vec<Weak<Client>>) -> (Payload, f64) {
     let payload = match value {
         Value::Nothing => Either7::A(()),
         Value::NotHad => Either7::B(Null),
         Value::Failed(failure) => Either7::C(failure.into()),
         // Tokens are below 2^53, so a double keeps them exactly.
-        Value::Guard(guard, client) => {
-            let token = guard.fencing_token().get() as f64;
-            return (Either7::D(guards.add(guard, client) as u32), token);
+        Value::Held(handle @ Handle::One(_), client) => {
+            let token = handle.fencing_token() as f64;
+            return (Either7::D(guards.add(handle, client) as u32), token);
         }
-        Value::Converted(number, guard) => {
-            let token = guard.fencing_token().get() as f64;
-            guards.put_back(number, guard);
-            return (Either7::D(number as u32), token);
+        Value::Held(handle, client) => Either7::E(NativeSet { handle: Arc::new(handle), _client: client }),
+        Value::Converted(number, handle) => {
+            return (Either7::D(number as u32), handle.fencing_token() as f64);
         }
-        Value::GivenUp(number, failure) => {
-            guards.given_up(number);
-            Either7::C(failure.into())
+        Value::Released(number, handle) => {
+            guards.released(number, &handle);
+            return (Either7::A(()), handle.with(Guard::renewals).unwrap_or(0).into());
         }
-        Value::Released(number, guard) => {
-            guards.given_back(number, &guard);
-            return (Either7::A(()), f64::from(guard.renewals()));
-        }
-        Value::Set(set, client) => Either7::E(NativeSet { set: Arc::new(set), _client: client }),
-        Value::Client(client, route) => {
-            let client = Arc::new(client);
+        Value::Client(client) => {
             clients.retain(|client| client.strong_count() > 0);
             clients.push(Arc::downgrade(&client));
-            Either7::F(NativeClient { client, route: Arc::new(route) })
+            Either7::F(NativeClient { client })
         }
         Value::Json(text) => Either7::G(text),
     };

@@ -2,8 +2,9 @@
 
 use napi::bindgen_prelude::Either3;
 use napi_derive::napi;
-use polylatch_bridge::units::millis;
-use polylatch_bridge::{ConnectOptions, Failure, LockOptions, OptionValue, Way};
+use polylatch_bridge::{ConnectOptions, Failure, LockOptions, Numbers, OptionValue};
+
+pub const NUMBERS: Numbers = Numbers(|number| number.to_string());
 
 /// Options of one acquisition; what is missing is the core's to say.
 #[napi(object, object_to_js = false)]
@@ -21,37 +22,17 @@ pub struct Options {
 
 impl Options {
     pub fn checked(self) -> Result<LockOptions, Failure> {
-        let length = |option: &str, value: Option<f64>| value.map(|value| millis(option, value)).transpose();
         Ok(LockOptions {
-            lease: length("lease", self.lease)?,
-            wait: length("wait", self.wait)?,
+            lease: NUMBERS.length("lease", self.lease)?,
+            wait: NUMBERS.length("wait", self.wait)?,
             label: self.label,
             owner: self.owner,
-            max_hold: length("maxHold", self.max_hold)?,
-            beat_every: length("beatEvery", self.beat_every)?,
+            max_hold: NUMBERS.length("maxHold", self.max_hold)?,
+            beat_every: NUMBERS.length("beatEvery", self.beat_every)?,
             fifo: self.fifo,
             renew: self.renew,
+            ..LockOptions::default()
         })
-    }
-}
-
-/// In which way a lock is wanted, as one number and two more for permits.
-pub fn way(way: u32, count: f64, capacity: f64) -> Result<Way, Failure> {
-    Ok(match way {
-        0 => Way::Mutex,
-        1 => Way::Read,
-        2 => Way::Write,
-        _ => Way::Permits { count: whole("count", count)?, capacity: whole("permits", capacity)? },
-    })
-}
-
-/// Reads a count. The core checks its own range; this refuses what is no count.
-pub fn whole(what: &str, value: f64) -> Result<u32, Failure> {
-    // Compared as a double, so that NaN and infinities fall out.
-    if value.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&value) {
-        Ok(value as u32)
-    } else {
-        Err(Failure::invalid_argument(format!("{what} is {value}; it must be a whole number, zero or more")))
     }
 }
 
@@ -71,13 +52,7 @@ pub fn connect(
     let mut connect = ConnectOptions::default();
     for ClientOption { key, value } in options {
         let value = match value {
-            Either3::A(number) if ConnectOptions::is_duration(&key) => {
-                OptionValue::Duration(millis(&key, number).map_err(|failure| {
-                    // The same mistake as in a URL, so the same code.
-                    Failure::invalid_config(failure.message.clone())
-                })?)
-            }
-            Either3::A(number) => OptionValue::Number(number),
+            Either3::A(number) => NUMBERS.option(&key, number)?,
             Either3::B(flag) => OptionValue::Flag(flag),
             Either3::C(text) => OptionValue::Text(text),
         };

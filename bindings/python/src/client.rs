@@ -5,8 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use polylatch::inspect::{BreakRequest, Query};
-use polylatch::{FencingToken, Stats};
-use polylatch_bridge::{Client as Store, ConnectOptions, Failure, LockSpec, Way, stats};
+use polylatch::{FencingToken, Polylatch};
+use polylatch_bridge::{Client as Store, ConnectOptions, Failure, LockSpec, Way, ops};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -83,12 +83,12 @@ async fn open(options: ConnectOptions) -> Result<Arc<Store>, Failure> {
 }
 
 impl Client {
-    fn numbers(&self, py: Python<'_>) -> PyResult<Stats> {
-        if let Some(client) = self.store.connected() {
-            return Ok(client.stats());
+    /// Asks something that costs no request; in a forked child, connects first.
+    fn ask<T: Send>(&self, py: Python<'_>, of: impl FnOnce(&Polylatch) -> T + Send) -> PyResult<T> {
+        match self.store.connected() {
+            Some(client) => Ok(of(client)),
+            None => block(py, self.store.ask(of)),
         }
-        let store = Arc::clone(&self.store);
-        block(py, async move { Ok(store.get().await?.stats()) })
     }
 
     fn named(
@@ -112,10 +112,7 @@ impl Client {
 
     fn listing(&self, query: Query) -> impl Future<Output = Result<String, Failure>> + Send + 'static {
         let store = Arc::clone(&self.store);
-        async move {
-            let snapshot = store.get().await?.inspect().list(&query).await?;
-            json(&snapshot)
-        }
+        async move { store.list_json(&query).await }
     }
 
     fn breaking(
@@ -123,10 +120,7 @@ impl Client {
         request: BreakRequest,
     ) -> impl Future<Output = Result<String, Failure>> + Send + 'static {
         let store = Arc::clone(&self.store);
-        async move {
-            let outcome = store.get().await?.inspect().break_lease(&request).await?;
-            json(&outcome)
-        }
+        async move { store.break_lease_json(&request).await }
     }
 }
 
@@ -222,23 +216,19 @@ impl Client {
     /// The id under which this client stands in the store, for people and for `polylatch ls`.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<String> {
-        let store = Arc::clone(&self.store);
-        block(py, async move { Ok(store.get().await?.id().as_str().to_owned()) })
+        self.ask(py, ops::id)
     }
 
     /// The store's URL without its secrets.
     #[getter]
     fn url(&self, py: Python<'_>) -> PyResult<String> {
-        let store = Arc::clone(&self.store);
-        block(py, async move { Ok(store.get().await?.url_for_display().to_owned()) })
+        self.ask(py, ops::url)
     }
 
     /// What this store, as configured, can do.
     #[getter]
     fn capability(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let store = Arc::clone(&self.store);
-        let text = block(py, async move { json(store.get().await?.capability()) })?;
-        from_json(py, &text)
+        from_json(py, &self.ask(py, ops::capability_json)?.or_raise(py)?)
     }
 
     /// Returns what this client has done since it was made, in numbers, as a dict. Costs no request.
@@ -249,7 +239,7 @@ impl Client {
     /// ``counts`` (how many fell into each range; one more, for all above), ``sum`` (seconds) and ``count``.
     /// :mod:`polylatch.metrics` hands them to Prometheus and OpenTelemetry.
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        from_json(py, &stats::json(&self.numbers(py)?).to_string())
+        from_json(py, &self.ask(py, ops::stats_json)?)
     }
 
     /// Returns the same as text that Prometheus reads, with these labels on every line; the label ``backend`` is
@@ -260,7 +250,7 @@ impl Client {
     fn prometheus(&self, py: Python<'_>, labels: Option<HashMap<String, String>>) -> PyResult<String> {
         let mut labels: Vec<_> = labels.unwrap_or_default().into_iter().collect();
         labels.sort();
-        stats::prometheus(&self.numbers(py)?, &labels).or_raise(py)
+        self.ask(py, |client| ops::prometheus(client, &labels))?.or_raise(py)
     }
 
     /// Whether :meth:`close` was called.
@@ -312,10 +302,6 @@ impl Client {
         let closed = if self.store.is_closed() { ", closed" } else { "" };
         format!("<polylatch.Client {place}{closed}>")
     }
-}
-
-fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
-    serde_json::to_string(value).map_err(|error| Failure::internal(error.to_string()))
 }
 
 fn from_json(py: Python<'_>, text: &str) -> PyResult<Py<PyAny>> {

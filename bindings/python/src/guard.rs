@@ -3,9 +3,9 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use polylatch::BootInstant;
 use polylatch::resource::Sequencer;
-use polylatch::{BootInstant, Polylatch};
-use polylatch_bridge::{Client as Store, Failure, Held, Homed, runtime};
+use polylatch_bridge::{Client as Store, Failure, Handle, Homed, ops, runtime};
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -23,7 +23,7 @@ use crate::lost::Lost;
 /// A guard is a context manager that releases at the end; one that is dropped releases too.
 #[pyclass(frozen, module = "polylatch", weakref)]
 pub struct Guard {
-    held: Arc<Held>,
+    held: Arc<Handle>,
     /// Kept as long as something of it is held, so that the end of the program finds it.
     _store: Arc<Store>,
     holder: String,
@@ -43,13 +43,10 @@ struct Watch {
 }
 
 impl Guard {
-    pub fn new(guard: polylatch::Guard, client: &Polylatch, store: &Arc<Store>) -> Self {
-        Self {
-            _store: Arc::clone(store),
-            holder: client.id().as_str().to_owned(),
-            held: Arc::new(Held::new(guard)),
-            watches: Mutex::default(),
-        }
+    pub fn new(held: Handle, store: Arc<Store>) -> Self {
+        // It has just acquired, so it is connected.
+        let holder = store.read(ops::id).unwrap_or_default();
+        Self { _store: store, holder, held: Arc::new(held), watches: Mutex::default() }
     }
 
     fn releasing(&self) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
@@ -65,14 +62,9 @@ impl Guard {
         Ok(async move { held.extend(lease).await })
     }
 
-    fn stepping_down(&self) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
+    fn converting(&self, up: bool) -> impl Future<Output = Result<bool, Failure>> + Send + 'static {
         let held = Arc::clone(&self.held);
-        async move { held.downgrade().await }
-    }
-
-    fn stepping_up(&self) -> impl Future<Output = Result<bool, Failure>> + Send + 'static {
-        let held = Arc::clone(&self.held);
-        async move { held.try_upgrade().await }
+        async move { held.convert(up).await }
     }
 
     /// Releases at the end of a block. What the block raised is not replaced by a failed release.
@@ -124,13 +116,13 @@ impl Guard {
     /// For how many seconds the lease may be relied on from now; 0.0 once it is over.
     #[getter]
     fn remaining(&self) -> f64 {
-        self.held.with(polylatch::Guard::remaining).unwrap_or_default().as_secs_f64()
+        self.held.remaining().as_secs_f64()
     }
 
     /// Whether the lock is still held, by the clock, now. Costs no request.
     #[getter]
     fn is_held(&self) -> bool {
-        self.held.with(polylatch::Guard::is_held).unwrap_or(false)
+        self.held.is_held()
     }
 
     /// How often the lease was renewed.
@@ -147,13 +139,13 @@ impl Guard {
 
     /// Raises :class:`LeaseLost` unless the lock is still held, by the clock, now. Costs no request.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.held.with(polylatch::Guard::check).or_raise(py)?.or_raise(py)
+        self.held.check().or_raise(py)
     }
 
     /// Tells that the lease is lost, like a :class:`threading.Event`.
     #[getter]
     fn lost(&self) -> Lost {
-        Lost::of(Arc::clone(&self.held))
+        Lost(Arc::clone(&self.held))
     }
 
     /// Calls ``callback(reason)`` when the lease is lost, on a thread of its own; never after a release.
@@ -163,18 +155,15 @@ impl Guard {
         }
         let callback = Arc::new(callback.unbind());
         let weak = Arc::downgrade(&callback);
-        self.held.with(|_| ()).or_raise(py)?;
-        let ended = self.held.ended();
-        let watch = async move {
-            let Some(reason) = ended.await else { return };
+        let tell = move |reason: &'static str| {
             Python::try_attach(|py| {
                 let Some(callback) = weak.upgrade() else { return };
-                if let Err(error) = callback.call1(py, (reason.code(),)) {
+                if let Err(error) = callback.call1(py, (reason,)) {
                     error.write_unraisable(py, Some(callback.bind(py)));
                 }
             });
         };
-        let task = Homed::new(runtime::spawn(watch).or_raise(py)?);
+        let task = self.held.on_lost(tell).or_raise(py)?;
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.push(Watch { callback, _task: task });
         Ok(())
@@ -182,7 +171,7 @@ impl Guard {
 
     /// Says that the protected work moves on; matters only with ``beat_every``.
     fn beat(&self, py: Python<'_>) -> PyResult<()> {
-        self.held.with(polylatch::Guard::beat).or_raise(py)
+        self.held.beat().or_raise(py)
     }
 
     /// Gives the lock back and waits until the store knows. Repeatable.
@@ -208,7 +197,7 @@ impl Guard {
 
     /// Steps down from writing to reading without letting a writer in between.
     fn downgrade(&self, py: Python<'_>) -> PyResult<()> {
-        block(py, self.stepping_down())
+        block(py, self.converting(false)).map(drop)
     }
 
     /// Steps up from reading to writing if nobody else reads, under a newer fencing token. Returns
@@ -216,7 +205,7 @@ impl Guard {
     ///
     /// There is no form that waits: two readers that both did would wait for each other for ever.
     fn try_upgrade(&self, py: Python<'_>) -> PyResult<bool> {
-        block(py, self.stepping_up())
+        block(py, self.converting(true))
     }
 
     fn _start_release(&self, py: Python<'_>) -> PyResult<StartedCall> {
@@ -230,11 +219,11 @@ impl Guard {
     }
 
     fn _start_downgrade(&self, py: Python<'_>) -> PyResult<StartedCall> {
-        asyncio::start(py, self.stepping_down(), |py, ()| Ok(py.None()))
+        asyncio::start(py, self.converting(false), |py, _| Ok(py.None()))
     }
 
     fn _start_try_upgrade(&self, py: Python<'_>) -> PyResult<StartedCall> {
-        asyncio::start(py, self.stepping_up(), |py, done| {
+        asyncio::start(py, self.converting(true), |py, done| {
             Ok(done.into_pyobject(py)?.to_owned().into_any().unbind())
         })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use polylatch_bridge::{Client as Store, Failure, Homed};
+use polylatch_bridge::{Client as Store, Failure, Handle};
 use pyo3::prelude::*;
 
 use crate::asyncio::{self, StartedCall};
@@ -15,30 +15,21 @@ use crate::lost::Lost;
 /// Several held locks. A context manager that releases them at the end; dropping it releases too.
 #[pyclass(frozen, module = "polylatch", weakref)]
 pub struct GuardSet {
-    set: Homed<Arc<polylatch::GuardSet>>,
+    held: Arc<Handle>,
     /// Kept as long as something of it is held, so that the end of the program finds it.
     _store: Arc<Store>,
     fencing_tokens: BTreeMap<String, u64>,
 }
 
 impl GuardSet {
-    pub fn new(set: polylatch::GuardSet, store: &Arc<Store>) -> Self {
-        let token = |guard: &polylatch::Guard| (guard.name().to_owned(), guard.fencing_token().get());
-        Self {
-            fencing_tokens: set.guards().iter().map(token).collect(),
-            set: Homed::new(Arc::new(set)),
-            _store: Arc::clone(store),
-        }
+    pub fn new(held: Handle, store: Arc<Store>) -> Self {
+        let fencing_tokens = held.held().into_iter().map(|(name, token)| (name.to_owned(), token)).collect();
+        Self { held: Arc::new(held), _store: store, fencing_tokens }
     }
 
-    fn here(&self) -> Result<&Arc<polylatch::GuardSet>, Failure> {
-        let first = || self.fencing_tokens.keys().next().map_or("", String::as_str);
-        self.set.get().ok_or_else(|| Failure::inherited(first()))
-    }
-
-    fn releasing(&self) -> Result<impl Future<Output = Result<(), Failure>> + Send + 'static, Failure> {
-        let set = Arc::clone(self.here()?);
-        Ok(async move { Ok(set.release().await?) })
+    fn releasing(&self) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
+        let held = Arc::clone(&self.held);
+        async move { held.release().await }
     }
 
     /// Releases at the end of a block. What the block raised is not replaced by a failed release.
@@ -61,45 +52,38 @@ impl GuardSet {
     /// Whether all of them are still held, by the clock, now.
     #[getter]
     fn is_held(&self) -> bool {
-        self.here().is_ok_and(|set| set.check().is_ok())
+        self.held.is_held()
     }
 
     /// For how many seconds all of them may be relied on from now; 0.0 once one is over.
     #[getter]
     fn remaining(&self) -> f64 {
-        let least = |set: &Arc<polylatch::GuardSet>| {
-            set.guards().iter().map(polylatch::Guard::remaining).min().unwrap_or_default().as_secs_f64()
-        };
-        self.here().map_or(0.0, least)
+        self.held.remaining().as_secs_f64()
     }
 
     /// Raises :class:`LeaseLost` unless all of them are still held.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.here().or_raise(py)?.check().or_raise(py)
+        self.held.check().or_raise(py)
     }
 
     /// Tells that one of the leases is lost, like a :class:`threading.Event`.
     #[getter]
     fn lost(&self) -> Lost {
-        match self.set.get() {
-            Some(set) => Lost::of_all(Arc::clone(set)),
-            None => Lost::inherited(),
-        }
+        Lost(Arc::clone(&self.held))
     }
 
     /// Says that the protected work moves on; matters only with ``beat_every``.
     fn beat(&self, py: Python<'_>) -> PyResult<()> {
-        self.here().or_raise(py)?.guards().iter().for_each(polylatch::Guard::beat);
-        Ok(())
+        self.held.beat().or_raise(py)
     }
 
     /// Gives them all back and waits until the store knows; see :meth:`Guard.release`.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        block(py, self.releasing().or_raise(py)?)
+        block(py, self.releasing())
     }
 
     fn _start_release(&self, py: Python<'_>) -> PyResult<StartedCall> {
-        asyncio::start(py, self.releasing().or_raise(py)?, |py, ()| Ok(py.None()))
+        asyncio::start(py, self.releasing(), |py, ()| Ok(py.None()))
     }
 
     fn __len__(&self) -> usize {

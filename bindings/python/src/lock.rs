@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
-use polylatch_bridge::{Client as Store, Failure, LockSpec, Way};
+use polylatch_bridge::{Client as Store, Failure, Handle, LockSpec, Wanted, Way};
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -22,35 +22,30 @@ use crate::guard::Guard;
 #[pyclass(frozen, module = "polylatch")]
 pub struct Lock {
     store: Arc<Store>,
-    spec: Arc<LockSpec>,
+    spec: LockSpec,
+    wanted: Arc<Wanted>,
     entered: Entered<Guard>,
 }
 
 impl Lock {
     pub fn new(store: Arc<Store>, spec: LockSpec) -> Self {
-        Self { store, spec: Arc::new(spec), entered: Entered::default() }
+        let wanted = Arc::new(Wanted::One(spec.clone()));
+        Self { store, spec, wanted, entered: Entered::default() }
     }
 
     /// The same lock, wanted in another way.
     pub fn in_way(&self, way: Way) -> Self {
-        Self::new(Arc::clone(&self.store), LockSpec { way, ..(*self.spec).clone() })
+        Self::new(Arc::clone(&self.store), LockSpec { way, ..self.spec.clone() })
     }
 
     pub fn acquiring(&self) -> impl Future<Output = Result<Guard, Failure>> + Send + 'static {
-        let (store, spec) = (Arc::clone(&self.store), Arc::clone(&self.spec));
-        async move {
-            let client = store.get().await?;
-            let guard = spec.of(client).acquire().await?;
-            Ok(Guard::new(guard, client, &store))
-        }
+        let (store, wanted) = (Arc::clone(&self.store), Arc::clone(&self.wanted));
+        async move { Ok(Guard::new(acquired(&store, &wanted).await?, store)) }
     }
 
     pub fn trying(&self) -> impl Future<Output = Result<Option<Guard>, Failure>> + Send + 'static {
-        let (store, spec) = (Arc::clone(&self.store), Arc::clone(&self.spec));
-        async move {
-            let client = store.get().await?;
-            Ok(spec.of(client).try_acquire().await?.map(|guard| Guard::new(guard, client, &store)))
-        }
+        let (store, wanted) = (Arc::clone(&self.store), Arc::clone(&self.wanted));
+        async move { Ok(store.acquire(&wanted, false).await?.map(|held| Guard::new(held, store))) }
     }
 
     pub fn acquired(&self, py: Python<'_>) -> PyResult<Guard> {
@@ -225,6 +220,12 @@ impl Semaphore {
     fn __repr__(&self) -> String {
         format!("<polylatch.Semaphore {:?}, {} permits>", self.lock.name(), self.capacity)
     }
+}
+
+/// Acquires what is wanted.
+pub async fn acquired(store: &Store, wanted: &Wanted) -> Result<Handle, Failure> {
+    let held = store.acquire(wanted, true).await?;
+    held.ok_or_else(|| Failure::internal("a wait for a lock ended without it"))
 }
 
 /// Wraps a function so that each call holds `lock`; see `_decorate.py`.

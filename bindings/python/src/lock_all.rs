@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use polylatch_bridge::{Client as Store, Failure, LockOptions};
+use polylatch_bridge::{Client as Store, Failure, LockOptions, Wanted};
 use pyo3::prelude::*;
 
 use crate::asyncio::{self, StartedCall};
 use crate::blocking::block;
 use crate::guard_set::GuardSet;
-use crate::lock::{Entered, decorated};
+use crate::lock::{Entered, acquired, decorated};
 
 /// Several locks that are had all together or not at all.
 ///
@@ -18,33 +18,25 @@ use crate::lock::{Entered, decorated};
 #[pyclass(frozen, module = "polylatch")]
 pub struct LockAll {
     store: Arc<Store>,
-    names: Arc<[String]>,
-    options: Arc<LockOptions>,
+    names: Vec<String>,
+    wanted: Arc<Wanted>,
     entered: Entered<GuardSet>,
 }
 
 impl LockAll {
     pub fn new(store: Arc<Store>, names: Vec<String>, options: LockOptions) -> Self {
-        Self { store, names: names.into(), options: Arc::new(options), entered: Entered::default() }
+        let wanted = Arc::new(Wanted::All { names: names.clone(), options });
+        Self { store, names, wanted, entered: Entered::default() }
     }
 
     fn acquiring(&self) -> impl Future<Output = Result<GuardSet, Failure>> + Send + 'static {
-        let (store, names, options) =
-            (Arc::clone(&self.store), Arc::clone(&self.names), Arc::clone(&self.options));
-        async move {
-            let client = store.get().await?;
-            Ok(GuardSet::new(options.all(client, &*names).acquire().await?, &store))
-        }
+        let (store, wanted) = (Arc::clone(&self.store), Arc::clone(&self.wanted));
+        async move { Ok(GuardSet::new(acquired(&store, &wanted).await?, store)) }
     }
 
     fn trying(&self) -> impl Future<Output = Result<Option<GuardSet>, Failure>> + Send + 'static {
-        let (store, names, options) =
-            (Arc::clone(&self.store), Arc::clone(&self.names), Arc::clone(&self.options));
-        async move {
-            let client = store.get().await?;
-            let set = options.all(client, &*names).try_acquire().await?;
-            Ok(set.map(|set| GuardSet::new(set, &store)))
-        }
+        let (store, wanted) = (Arc::clone(&self.store), Arc::clone(&self.wanted));
+        async move { Ok(store.acquire(&wanted, false).await?.map(|held| GuardSet::new(held, store))) }
     }
 }
 
@@ -53,7 +45,7 @@ impl LockAll {
     /// The locks' names, as they were given.
     #[getter]
     fn names(&self) -> Vec<String> {
-        self.names.to_vec()
+        self.names.clone()
     }
 
     /// Acquires them all, or none: if one cannot be had, those before it are released.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use polylatch::inspect::BreakRequest;
-use polylatch_bridge::{Client, Failure, Inbox, stats};
+use polylatch_bridge::{Client, Failure, Inbox, ops};
 
 use crate::events::NativeEvents;
 use crate::fault::NativeError;
@@ -72,7 +72,7 @@ impl NativeClient {
     pub async fn inspect_locks(self: Arc<Self>, look: Look) -> Result<Snapshot, NativeError> {
         handed(async move {
             let (store, query) = (self.store()?, look.checked()?);
-            Ok(store.get().await?.inspect().list(&query).await?.into())
+            Ok(store.list(&query).await?.into())
         })
         .await
     }
@@ -87,7 +87,7 @@ impl NativeClient {
     ) -> Result<BreakResult, NativeError> {
         handed(async move {
             let request = BreakRequest { name, expected: token(fencing_token)?, by, reason };
-            Ok(self.store()?.get().await?.inspect().break_lease(&request).await?.into())
+            Ok(self.store()?.break_lease(&request).await?.into())
         })
         .await
     }
@@ -105,12 +105,12 @@ impl NativeClient {
 
     /// Errors: `canceled` in a forked child that has not used it yet.
     pub fn capability(&self) -> Result<Capability, NativeError> {
-        at_once(|| self.read(|client| client.capability().into()))
+        at_once(|| self.store()?.read(|client| client.capability().into()))
     }
 
     /// What it has done, in numbers.
     pub fn stats(&self) -> Result<Stats, NativeError> {
-        at_once(|| self.read(|client| client.stats().into()))
+        at_once(|| self.store()?.read(|client| client.stats().into()))
     }
 
     /// The same as text that Prometheus reads.
@@ -120,26 +120,17 @@ impl NativeClient {
         at_once(|| {
             let mut labels: Vec<_> = labels.into_iter().collect();
             labels.sort();
-            Ok(stats::prometheus(&self.read(polylatch::Polylatch::stats)?, &labels)?)
+            self.store()?.read(|client| ops::prometheus(client, &labels))?
         })
     }
 
     /// The id under which this client stands in the store.
     pub fn id(&self) -> Result<String, NativeError> {
-        at_once(|| self.read(|client| client.id().as_str().to_owned()))
+        at_once(|| self.store()?.read(ops::id))
     }
 
     /// The store's URL without its secrets.
     pub fn url(&self) -> Result<String, NativeError> {
-        at_once(|| self.read(|client| client.url_for_display().to_owned()))
-    }
-}
-
-impl NativeClient {
-    fn read<T>(&self, of: impl FnOnce(&polylatch::Polylatch) -> T) -> Result<T, Failure> {
-        let store = self.store()?;
-        let inherited =
-            || Failure::canceled("this process inherited the client by a fork; acquire something first");
-        store.connected().map(of).ok_or_else(inherited)
+        at_once(|| self.store()?.read(ops::url))
     }
 }

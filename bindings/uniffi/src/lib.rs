@@ -25,7 +25,6 @@ mod events;
 mod fault;
 mod gate;
 mod handed;
-mod holding;
 mod options;
 #[cfg(unix)]
 mod ruby;

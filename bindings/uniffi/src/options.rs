@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polylatch::FencingToken;
 use polylatch_bridge::units::seconds;
-use polylatch_bridge::{ConnectOptions, Failure, LockOptions, LockSpec, OptionValue, Way};
+use polylatch_bridge::{self as bridge, ConnectOptions, Failure, LockOptions, LockSpec, OptionValue, Way};
 
 use crate::view::whole;
 
@@ -129,12 +129,6 @@ pub struct Wanted {
     pub options: WantedOptions,
 }
 
-/// The same, in the bridge's words.
-pub(crate) enum Checked {
-    One(LockSpec),
-    All(Vec<String>, LockOptions),
-}
-
 impl WantedOptions {
     fn checked(self) -> Result<LockOptions, Failure> {
         let length = |option: &str, value: Option<f64>| -> Result<Option<Duration>, Failure> {
@@ -149,15 +143,16 @@ impl WantedOptions {
             beat_every: length("beat_every", self.beat_every)?,
             fifo: self.fifo,
             renew: self.renew,
+            ..LockOptions::default()
         })
     }
 }
 
 impl Wanted {
-    pub(crate) fn checked(mut self) -> Result<Checked, Failure> {
+    pub(crate) fn checked(mut self) -> Result<bridge::Wanted, Failure> {
         let options = self.options.checked()?;
         if self.together {
-            return Ok(Checked::All(self.names, options));
+            return Ok(bridge::Wanted::All { names: self.names, options });
         }
         let way = match self.way {
             WantedWay::Mutex => Way::Mutex,
@@ -169,7 +164,7 @@ impl Wanted {
             },
         };
         let name = self.names.pop().ok_or_else(|| Failure::invalid_argument("there is no name of a lock"))?;
-        Ok(Checked::One(LockSpec { name, way, options }))
+        Ok(bridge::Wanted::One(LockSpec { name, way, options }))
     }
 }
 

@@ -6,14 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use polylatch::Guard;
-use polylatch_bridge::{Client, Failure, Homed, border, runtime, units};
+use polylatch_bridge::{Client, Failure, Handle, Homed, Wanted, border, runtime, units};
 use tokio::sync::watch;
 
 use crate::direct::Number;
 use crate::fault::NativeError;
 use crate::handed::{at_once, handed};
-use crate::holding::Holding;
-use crate::options::Checked;
 use crate::view::whole;
 
 /// Is told of a loss. It may call this library, and may block.
@@ -33,7 +31,7 @@ impl From<uniffi::UnexpectedUniFFICallbackError> for NativeError {
 #[derive(uniffi::Object)]
 pub struct Slot {
     client: Arc<Client>,
-    wanted: Checked,
+    wanted: Wanted,
     canceled: watch::Sender<bool>,
     state: Mutex<State>,
     /// Listeners; they end with the slot.
@@ -44,8 +42,8 @@ pub struct Slot {
 
 enum State {
     Empty,
-    Filled(Arc<Holding>),
-    /// Nobody will ask: what comes now is given back.
+    Filled(Arc<Handle>),
+    /// The caller will not ask: what is acquired from now on is released.
     Abandoned,
 }
 
@@ -56,7 +54,7 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    pub(crate) fn new(client: Arc<Client>, wanted: Checked) -> Self {
+    pub(crate) fn new(client: Arc<Client>, wanted: Wanted) -> Self {
         Self {
             client,
             wanted,
@@ -71,41 +69,29 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn holding(&self) -> Result<Arc<Holding>, Failure> {
+    fn handle(&self) -> Result<Arc<Handle>, Failure> {
         match &*self.state() {
-            State::Filled(holding) => Ok(Arc::clone(holding)),
+            State::Filled(handle) => Ok(Arc::clone(handle)),
             _ => Err(Failure::invalid_argument("nothing was acquired here")),
         }
     }
 
-    fn fill(&self, holding: Holding) -> Result<(), Failure> {
+    fn fill(&self, handle: Handle) -> Result<(), Failure> {
         let mut state = self.state();
         match *state {
             State::Empty => {
-                *state = State::Filled(Arc::new(holding));
+                *state = State::Filled(Arc::new(handle));
                 Ok(())
             }
-            // What is held is dropped here, which gives it back.
+            // What is held is dropped here, which releases it.
             State::Abandoned => Err(given_up()),
             State::Filled(_) => Err(Failure::internal("this slot was filled before")),
         }
     }
 
     async fn enter(&self, wait: bool) -> Result<bool, Failure> {
-        let client = self.client.get().await?;
-        let holding = match &self.wanted {
-            Checked::One(spec) => {
-                let lock = spec.of(client);
-                let guard = if wait { Some(lock.acquire().await?) } else { lock.try_acquire().await? };
-                guard.map(Holding::one)
-            }
-            Checked::All(names, options) => {
-                let locks = options.all(client, names);
-                let guards = if wait { Some(locks.acquire().await?) } else { locks.try_acquire().await? };
-                guards.map(Holding::all)
-            }
-        };
-        holding.map(|holding| self.fill(holding)).transpose().map(|filled| filled.is_some())
+        let handle = self.client.acquire(&self.wanted, wait).await?;
+        handle.map(|handle| self.fill(handle)).transpose().map(|filled| filled.is_some())
     }
 
     async fn unless_canceled<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -153,7 +139,7 @@ impl Slot {
     /// Gives back and waits until the store knows. Repeatable. See [`polylatch::Guard::release`].
     pub async fn release(self: Arc<Self>) -> Result<(), NativeError> {
         handed(async move {
-            let released = self.holding()?.release().await;
+            let released = self.handle()?.release().await;
             if released.is_ok() {
                 self.forget_listeners();
             }
@@ -166,37 +152,34 @@ impl Slot {
     pub async fn extend(self: Arc<Self>, lease: f64) -> Result<f64, NativeError> {
         handed(async move {
             let lease = units::seconds("lease", lease)?;
-            Ok(self.holding()?.single()?.extend(lease).await?.as_nanos() as f64 / 1e9)
+            Ok(self.handle()?.extend(lease).await?.as_nanos() as f64 / 1e9)
         })
         .await
     }
 
     /// Steps down from writing to reading; see [`polylatch::Guard::downgrade`].
     pub async fn downgrade(self: Arc<Self>) -> Result<(), NativeError> {
-        handed(async move { self.holding()?.single()?.downgrade().await }).await
+        handed(async move { self.handle()?.convert(false).await.map(drop) }).await
     }
 
     /// Steps up from reading to writing, if nobody else reads; see [`polylatch::Guard::try_upgrade`].
     pub async fn try_upgrade(self: Arc<Self>) -> Result<bool, NativeError> {
-        handed(async move { self.holding()?.single()?.try_upgrade().await }).await
+        handed(async move { self.handle()?.convert(true).await }).await
     }
 
     /// Has the listener told once if a lease is lost, not if it is given back.
     pub fn on_lost(&self, listener: Arc<dyn LossListener>) -> Result<(), NativeError> {
         at_once(|| {
-            let ended = self.holding()?.ended()?;
-            let task = runtime::spawn(async move {
-                if let Some(reason) = ended.await {
-                    // A thread of its own: a listener may call, and its call is woken by this one.
-                    let tell = move || border::caught(|| listener.lost(reason.code().to_owned()));
-                    let listening = thread::Builder::new().name("polylatch-loss".into());
-                    if let Err(error) = listening.spawn(tell) {
-                        // The lease says so itself as well, to whoever asks.
-                        eprintln!("polylatch: no thread to tell a listener that its lock is lost: {error}");
-                    }
+            let watch = self.handle()?.on_lost(move |reason| {
+                // A thread of its own: a listener may call, and its call is woken by this one.
+                let tell = move || border::caught(|| listener.lost(reason.to_owned()));
+                let listening = thread::Builder::new().name("polylatch-loss".into());
+                if let Err(error) = listening.spawn(tell) {
+                    // The lease says so itself as well, to whoever asks.
+                    eprintln!("polylatch: no thread to tell a listener that its lock is lost: {error}");
                 }
             })?;
-            self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(Homed::new(task));
+            self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
             Ok(())
         })
     }
@@ -204,7 +187,7 @@ impl Slot {
     /// Waits until a lease is lost, with the reason, or all were given back. It does not keep them held.
     pub async fn ended(self: Arc<Self>) -> Result<Option<String>, NativeError> {
         handed(async move {
-            let ended = self.holding()?.ended()?;
+            let ended = self.handle()?.ended();
             drop(self);
             Ok(ended.await.map(|reason| reason.code().to_owned()))
         })
@@ -213,11 +196,11 @@ impl Slot {
 
     /// Errors: as [`polylatch::Guard::check`]; `lease_lost` in a forked child.
     pub fn check(&self) -> Result<(), NativeError> {
-        at_once(|| self.holding()?.check())
+        at_once(|| self.handle()?.check())
     }
 
     pub fn is_held(&self) -> bool {
-        self.holding().is_ok_and(|holding| holding.check().is_ok())
+        self.handle().is_ok_and(|handle| handle.is_held())
     }
 
     /// The number for `polylatch_uniffi_is_held`, a function of this library's that hosts may call directly.
@@ -226,50 +209,56 @@ impl Slot {
     }
 
     pub fn names(&self) -> Vec<String> {
-        self.holding().map_or_else(|_| Vec::new(), |holding| holding.names())
+        self.held(|name, _| name.to_owned())
     }
 
     pub fn fencing_tokens(&self) -> Vec<i64> {
-        let tokens = self.holding().map_or_else(|_| Vec::new(), |holding| holding.fencing_tokens());
-        tokens.into_iter().map(whole).collect()
+        self.held(|_, token| whole(token))
     }
 
     /// Seconds for which all of it may be relied on from now; zero once one is over.
     pub fn remaining(&self) -> f64 {
-        self.holding().map_or(0.0, |holding| holding.remaining().as_secs_f64())
+        self.handle().map_or(0.0, |handle| handle.remaining().as_secs_f64())
     }
 
     /// Seconds of the clock that goes on while the machine sleeps.
     pub fn valid_until(&self) -> Result<f64, NativeError> {
-        at_once(|| Ok(self.holding()?.single()?.with(Guard::valid_until)?.as_nanos() as f64 / 1e9))
+        at_once(|| Ok(self.handle()?.with(Guard::valid_until)?.as_nanos() as f64 / 1e9))
     }
 
     /// `strict`, `time-floored` or `none`.
     pub fn fence_quality(&self) -> Result<String, NativeError> {
-        at_once(|| Ok(self.holding()?.single()?.with(Guard::fence_quality)?.code().to_owned()))
+        at_once(|| Ok(self.handle()?.with(Guard::fence_quality)?.code().to_owned()))
     }
 
     /// Name, holder and fencing token as one printable value.
     pub fn sequencer(&self) -> Result<String, NativeError> {
-        at_once(|| Ok(self.holding()?.single()?.with(Guard::sequencer)?.to_string()))
+        at_once(|| Ok(self.handle()?.with(Guard::sequencer)?.to_string()))
     }
 
     /// `mutex`, `read`, `write` or `permits`.
     pub fn mode(&self) -> Result<String, NativeError> {
-        at_once(|| Ok(self.holding()?.single()?.with(Guard::mode)?.code().to_owned()))
+        at_once(|| Ok(self.handle()?.with(Guard::mode)?.code().to_owned()))
     }
 
     pub fn renewals(&self) -> Result<i64, NativeError> {
-        at_once(|| Ok(self.holding()?.single()?.with(Guard::renewals)?.into()))
+        at_once(|| Ok(self.handle()?.with(Guard::renewals)?.into()))
     }
 
     /// The protected work moves on.
     pub fn beat(&self) -> Result<(), NativeError> {
-        at_once(|| self.holding()?.beat())
+        at_once(|| self.handle()?.beat())
     }
 }
 
 impl Slot {
+    /// Reads each name and token of what is held.
+    fn held<T>(&self, of: impl Fn(&str, u64) -> T) -> Vec<T> {
+        let read =
+            |handle: Arc<Handle>| handle.held().into_iter().map(|(name, token)| of(name, token)).collect();
+        self.handle().map_or_else(|_| Vec::new(), read)
+    }
+
     fn forget_listeners(&self) {
         let watches = std::mem::take(&mut *self.watches.lock().unwrap_or_else(PoisonError::into_inner));
         drop(watches);

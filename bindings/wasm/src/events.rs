@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use js_sys::Function;
-use polylatch::ClientId;
 use polylatch_bridge::events::{Listener, Value};
 use polylatch_bridge::{Event, Events, Failure, Heard, Level, Route};
 use wasm_bindgen::JsValue;
@@ -14,12 +13,12 @@ use crate::stats::object;
 /// Calls a function with the events of one client; in microtasks of their own, not amid a call.
 pub struct Listening {
     events: Arc<Events>,
-    route: Route,
     on_event: Function,
 }
 
 impl Listening {
-    pub fn new(on_event: Function, level: Option<Level>) -> Result<Self, Failure> {
+    /// Returns also what brings the events, once it is open.
+    pub fn new(on_event: Function, level: Option<Level>) -> Result<(Self, Route), Failure> {
         let place = Arc::<OnceLock<Weak<Events>>>::default();
         let (rung, listener) = (Arc::clone(&place), on_event.clone());
         let events = Events::of_clients(move || {
@@ -35,17 +34,11 @@ impl Listening {
         let queue = move || Ok(Arc::clone(&queue));
         let listener = Listener { events: Arc::new(queue), number: 0, level: Some(Level::default()) };
         let route = Route::prepare(&listener, level)?;
-        Ok(Self { events, route, on_event })
+        Ok((Self { events, on_event }, route))
     }
 
-    /// Returns what opens it once the client has an id.
-    pub fn opener(&self) -> impl Fn(&ClientId) + Send + Sync + 'static {
-        self.route.opener()
-    }
-
-    /// Ends it: tells what came before. Repeatable.
-    pub fn end(&self) {
-        self.route.end();
+    /// Tells what has come up so far.
+    pub fn tell(&self) {
         tell(&self.events, &self.on_event);
     }
 }

@@ -8,9 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use js_sys::{Array, Function};
-use polylatch::inspect::{BreakRequest, Query};
-use polylatch::{FencingToken, GuardSet, LostReason, Polylatch};
-use polylatch_bridge::{Failure, LockSpec, Place, one_ended, step};
+use polylatch::inspect::Query;
+use polylatch_bridge::{Client, Failure, Handle, LockSpec, Wanted, ops};
 use tokio::sync::oneshot;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
@@ -20,7 +19,7 @@ use crate::failure::fault;
 #[cfg(feature = "consul")]
 use crate::fetch::HostFetch;
 use crate::guard::{NativeClient, NativeGuard, NativeSet};
-use crate::options::{connect_options, lock_options, millis, steal_reason, way};
+use crate::options::{NUMBERS, connect_options, lock_options};
 #[cfg(feature = "redis")]
 use crate::redis::HostRedis;
 
@@ -34,9 +33,8 @@ extern "C" {
 enum Value {
     Nothing,
     NotHad,
-    Guard(polylatch::Guard, Rc<Polylatch>),
-    Set(GuardSet, Rc<Polylatch>),
-    Client(Polylatch, Option<Listening>),
+    Held(Arc<Handle>, Rc<Client>),
+    Client(Client, Option<Listening>),
     Json(String),
 }
 
@@ -103,15 +101,19 @@ impl Hub {
             Some(fetch) => builder.http(Arc::new(HostFetch(fetch))),
             None => builder,
         };
-        let listening = match on_event.map(|on_event| Listening::new(on_event, options.level)).transpose() {
-            Ok(listening) => listening,
-            Err(failure) => return fault(&failure),
-        };
-        let builder = match &listening {
-            Some(listening) => builder.on_id(listening.opener()),
+        let (listening, route) =
+            match on_event.map(|on_event| Listening::new(on_event, options.level)).transpose() {
+                Ok(listening) => listening.unzip(),
+                Err(failure) => return fault(&failure),
+            };
+        let builder = match &route {
+            Some(route) => builder.on_id(route.opener()),
             None => builder,
         };
-        self.start(call, async move { Ok(Value::Client(builder.connect().await?, listening)) })
+        self.start(
+            call,
+            async move { Ok(Value::Client(Client::of(builder.connect().await?, route), listening)) },
+        )
     }
 
     /// Acquires one lock. With `waits` unset it answers at once; see `lock.ts` for the modes.
@@ -127,20 +129,10 @@ impl Hub {
         capacity: f64,
         options: JsValue,
     ) -> JsValue {
-        let client = Rc::clone(&client.client);
-        let spec = lock_options(&options)
-            .and_then(|options| Ok(LockSpec { name, way: way(in_way, count, capacity)?, options }));
-        let mut lock = match spec {
-            Ok(spec) => spec.of(&client),
-            Err(failure) => return fault(&failure),
-        };
-        if let Some(reason) = steal_reason(&options) {
-            lock = lock.steal(reason);
-        }
-        self.start(call, async move {
-            let guard = if waits { Some(lock.acquire().await?) } else { lock.try_acquire().await? };
-            Ok(guard.map_or(Value::NotHad, |guard| Value::Guard(guard, client)))
-        })
+        let way = NUMBERS.way(in_way, count, capacity);
+        let wanted =
+            lock_options(&options).and_then(|options| Ok(Wanted::One(LockSpec { name, way: way?, options })));
+        self.acquiring(call, client, waits, wanted)
     }
 
     /// Acquires several locks together.
@@ -153,104 +145,57 @@ impl Hub {
         names: Vec<String>,
         options: JsValue,
     ) -> JsValue {
-        let client = Rc::clone(&client.client);
-        let all = match lock_options(&options) {
-            Ok(options) => options.all(&client, names),
-            Err(failure) => return fault(&failure),
-        };
-        self.start(call, async move {
-            let set = if waits { Some(all.acquire().await?) } else { all.try_acquire().await? };
-            Ok(set.map_or(Value::NotHad, |set| Value::Set(set, client)))
-        })
+        let wanted = lock_options(&options).map(|options| Wanted::All { names, options });
+        self.acquiring(call, client, waits, wanted)
     }
 
     pub fn release(&self, call: u32, guard: &NativeGuard) -> JsValue {
-        match guard.get() {
-            Err(_) if guard.is_given_up() => JsValue::UNDEFINED,
-            Ok(guard) => self.start(call, async move { Ok(guard.release().await.map(|()| Value::Nothing)?) }),
-            Err(failure) => fault(&failure),
-        }
+        self.releasing(call, &guard.handle)
     }
 
     /// Gives the lease another length, in milliseconds.
     pub fn extend(&self, call: u32, guard: &NativeGuard, lease: f64) -> JsValue {
-        let extension = millis("lease", lease).and_then(|lease| guard.get().map(|guard| guard.extend(lease)));
-        match extension {
-            Ok(extension) => self.start(call, async move { Ok(extension.await.map(|_| Value::Nothing)?) }),
-            Err(failure) => fault(&failure),
-        }
+        let (handle, lease) = (Arc::clone(&guard.handle), NUMBERS.millis("lease", lease));
+        self.start(call, async move { handle.extend(lease?).await.map(|_| Value::Nothing) })
     }
 
     #[wasm_bindgen(js_name = releaseAll)]
     pub fn release_all(&self, call: u32, set: &NativeSet) -> JsValue {
-        let set = Rc::clone(&set.set);
-        self.start(call, async move { Ok(set.release().await.map(|()| Value::Nothing)?) })
+        self.releasing(call, &set.handle)
     }
 
-    /// Steps down from writing to reading, or up. The guard becomes another.
+    /// Downgrades from writing to reading, or upgrades. What it returns is held whether it is done or not: `guard.ts` sees
+    /// by its mode in which way.
     pub fn convert(&self, call: u32, guard: &NativeGuard, up: bool) -> JsValue {
-        let client = Rc::clone(&guard.client);
-        let (taken, place) = match guard.take(up) {
-            Ok(taken) => taken,
-            Err(failure) => return fault(&failure),
-        };
+        let (handle, client) = (Arc::clone(&guard.handle), Rc::clone(&guard.client));
         self.start(call, async move {
-            let stepped = step(taken, up).await;
-            place.replace(Place::Gone);
-            // Held whether it is done or not: `guard.ts` sees by its mode in which way.
-            stepped.map(|(guard, _)| Value::Guard(guard, client))
+            handle.convert(up).await?;
+            Ok(Value::Held(handle, client))
         })
     }
 
     /// Ends when the lease does: with what went wrong if it was lost, otherwise with nothing.
     pub fn lost(&self, call: u32, guard: &NativeGuard) -> JsValue {
-        let guard = match guard.get() {
-            Ok(guard) => guard,
-            Err(failure) => return fault(&failure),
-        };
-        let ended = guard.ended();
-        // Not kept alive by this call: a guard that is forgotten is given back.
-        let guard = Arc::downgrade(&guard);
-        self.start(call, async move {
-            let lost: Option<LostReason> = ended.await;
-            if let (Some(_), Some(guard)) = (lost, guard.upgrade()) {
-                guard.check()?;
-            }
-            Ok(Value::Nothing)
-        })
+        self.losing(call, &guard.handle)
     }
 
     /// The same for a set: ends when one of its leases was lost, or all are over.
     #[wasm_bindgen(js_name = lostOne)]
     pub fn lost_one(&self, call: u32, set: &NativeSet) -> JsValue {
-        let ended = one_ended(&set.set);
-        let set = Rc::downgrade(&set.set);
-        self.start(call, async move {
-            if ended.await.is_some()
-                && let Some(set) = set.upgrade()
-            {
-                set.check()?;
-            }
-            Ok(Value::Nothing)
-        })
+        self.losing(call, &set.handle)
     }
 
     /// Ends with `null` when the lease is in danger, with nothing when it is over.
     pub fn endangered(&self, call: u32, guard: &NativeGuard) -> JsValue {
-        let guard = match guard.get() {
-            Ok(guard) => guard,
-            Err(failure) => return fault(&failure),
-        };
-        let (endangered, ended) = (guard.endangered(), guard.ended());
-        drop(guard);
-        self.start(call, async move {
-            tokio::select! {
-                biased;
-                () = endangered => Ok(Value::NotHad),
-                // A loss is a danger, too.
-                lost = ended => Ok(if lost.is_some() { Value::NotHad } else { Value::Nothing }),
+        match guard.handle.endangered() {
+            Ok(endangered) => {
+                self.start(
+                    call,
+                    async move { Ok(if endangered.await { Value::NotHad } else { Value::Nothing }) },
+                )
             }
-        })
+            Err(failure) => fault(&failure),
+        }
     }
 
     /// Reads who holds and who waits, as JSON.
@@ -262,12 +207,9 @@ impl Hub {
         prefix: Option<String>,
         limit: Option<u32>,
     ) -> JsValue {
-        let inspector = client.client.inspect();
         let query = Query { name, prefix, limit: limit.map(|limit| limit as usize), ..Query::default() };
-        self.start(call, async move {
-            let snapshot = inspector.list(&query).await?;
-            json(serde_json::to_string(&snapshot))
-        })
+        let client = Rc::clone(&client.client);
+        self.start(call, async move { client.list_json(&query).await.map(Value::Json) })
     }
 
     #[wasm_bindgen(js_name = breakLease)]
@@ -280,14 +222,9 @@ impl Hub {
         by: String,
         reason: String,
     ) -> JsValue {
-        let inspector = client.client.inspect();
-        // `client.ts` passes only what fits 64 bits; no token is larger than 2^53.
-        let expected = FencingToken::new(expected.parse().unwrap_or(u64::MAX));
-        let request = BreakRequest { name, expected, by, reason };
-        self.start(call, async move {
-            let outcome = inspector.break_lease(&request).await?;
-            json(serde_json::to_string(&outcome))
-        })
+        let request = ops::break_request(name, &expected, by, reason);
+        let client = Rc::clone(&client.client);
+        self.start(call, async move { client.break_lease_json(&request).await.map(Value::Json) })
     }
 
     pub fn close(&self, call: u32, client: &NativeClient) -> JsValue {
@@ -295,7 +232,7 @@ impl Hub {
         self.start(call, async move {
             client.close().await;
             if let Some(listening) = &*listening {
-                listening.end();
+                listening.tell();
             }
             Ok(Value::Nothing)
         })
@@ -303,6 +240,37 @@ impl Hub {
 }
 
 impl Hub {
+    fn acquiring(
+        &self,
+        call: u32,
+        client: &NativeClient,
+        waits: bool,
+        wanted: Result<Wanted, Failure>,
+    ) -> JsValue {
+        let wanted = match wanted {
+            Ok(wanted) => wanted,
+            Err(failure) => return fault(&failure),
+        };
+        let client = Rc::clone(&client.client);
+        self.start(call, async move {
+            let held = client.acquire(&wanted, waits).await?;
+            Ok(held.map_or(Value::NotHad, |held| Value::Held(Arc::new(held), client)))
+        })
+    }
+
+    fn releasing(&self, call: u32, handle: &Arc<Handle>) -> JsValue {
+        let handle = Arc::clone(handle);
+        self.start(call, async move { handle.release().await.map(|()| Value::Nothing) })
+    }
+
+    /// The handle is not kept by this: a guard that is forgotten is released.
+    fn losing(&self, call: u32, handle: &Arc<Handle>) -> JsValue {
+        match handle.lost() {
+            Ok(lost) => self.start(call, async move { lost.await.map(|()| Value::Nothing) }),
+            Err(failure) => fault(&failure),
+        }
+    }
+
     fn start(&self, call: u32, work: impl Future<Output = Result<Value, Failure>> + 'static) -> JsValue {
         self.start_boxed(call, Box::pin(work))
     }
@@ -326,16 +294,14 @@ impl Hub {
     }
 }
 
-fn json(text: Result<String, serde_json::Error>) -> Result<Value, Failure> {
-    text.map(Value::Json).map_err(|_| Failure::internal("what was read cannot be written as JSON"))
-}
-
 fn payload(result: Result<Value, Failure>) -> JsValue {
     match result {
         Ok(Value::Nothing) => JsValue::UNDEFINED,
         Ok(Value::NotHad) => JsValue::NULL,
-        Ok(Value::Guard(guard, client)) => NativeGuard::new(guard, client).into(),
-        Ok(Value::Set(set, client)) => NativeSet { set: Rc::new(set), _client: client }.into(),
+        Ok(Value::Held(handle, client)) => match *handle {
+            Handle::One(_) => NativeGuard { handle, client }.into(),
+            Handle::All(_) => NativeSet { handle, _client: client }.into(),
+        },
         Ok(Value::Client(client, listening)) => {
             NativeClient { client: Rc::new(client), listening: Rc::new(listening) }.into()
         }

@@ -1,10 +1,7 @@
 //! Options as JavaScript has them: numbers are milliseconds. `options.ts` has checked names and types.
 
-use std::time::Duration;
-
 use js_sys::{Array, Reflect};
-use polylatch_bridge::units::millis_shown;
-use polylatch_bridge::{ConnectOptions, Failure, LockOptions, OptionValue, Way};
+use polylatch_bridge::{ConnectOptions, Failure, LockOptions, Numbers, OptionValue};
 use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen]
@@ -13,9 +10,8 @@ extern "C" {
     fn shown(number: f64) -> String;
 }
 
-pub fn millis(option: &str, value: f64) -> Result<Duration, Failure> {
-    millis_shown(option, value, shown)
-}
+/// The host writes numbers: code for that would be a part of what a page loads.
+pub const NUMBERS: Numbers = Numbers(shown);
 
 /// Reads the options of one acquisition; what is missing is the core's to say.
 pub fn lock_options(given: &JsValue) -> Result<LockOptions, Failure> {
@@ -24,7 +20,7 @@ pub fn lock_options(given: &JsValue) -> Result<LockOptions, Failure> {
     }
     // A property that is not there reads as undefined.
     let get = |name: &str| Reflect::get(given, &name.into()).unwrap_or(JsValue::UNDEFINED);
-    let length = |name: &str| get(name).as_f64().map(|value| millis(name, value)).transpose();
+    let length = |name: &str| NUMBERS.length(name, get(name).as_f64());
     Ok(LockOptions {
         lease: length("lease")?,
         wait: length("wait")?,
@@ -34,35 +30,9 @@ pub fn lock_options(given: &JsValue) -> Result<LockOptions, Failure> {
         beat_every: length("beatEvery")?,
         fifo: get("fifo").as_bool(),
         renew: get("renew").as_bool(),
+        // Only `locks.mjs` says why the leases of the holders are to be ended.
+        steal: get("steal").as_string(),
     })
-}
-
-/// Reads why the leases of the holders are to be ended, if they are. Only `locks.mjs` says so.
-pub fn steal_reason(given: &JsValue) -> Option<String> {
-    Reflect::get(given, &"steal".into()).ok()?.as_string()
-}
-
-/// In which way a lock is wanted, as one number and two more for permits; see `lock.ts`.
-pub fn way(way: u32, count: f64, capacity: f64) -> Result<Way, Failure> {
-    Ok(match way {
-        0 => Way::Mutex,
-        1 => Way::Read,
-        2 => Way::Write,
-        _ => Way::Permits { count: whole("count", count)?, capacity: whole("permits", capacity)? },
-    })
-}
-
-/// Reads a count. The core checks its own range; this refuses what is no count.
-pub fn whole(what: &str, value: f64) -> Result<u32, Failure> {
-    // Compared as a double, so that NaN and infinities fall out.
-    if value.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&value) {
-        Ok(value as u32)
-    } else {
-        Err(Failure::invalid_argument(format!(
-            "{what} is {}; it must be a whole number, zero or more",
-            shown(value)
-        )))
-    }
 }
 
 /// Reads what to connect with: a list of objects with `key` and `value`.
@@ -76,18 +46,7 @@ pub fn connect_options(
         let get = |name: &str| Reflect::get(&option, &name.into()).unwrap_or(JsValue::UNDEFINED);
         let (key, value) = (get("key").as_string().unwrap_or_default(), get("value"));
         let value = match (value.as_f64(), value.as_bool()) {
-            (Some(number), _) if ConnectOptions::is_duration(&key) => {
-                OptionValue::Duration(millis(&key, number).map_err(|failure| {
-                    // The same mistake as in a URL, so the same code.
-                    Failure::invalid_config(failure.message.clone())
-                })?)
-            }
-            (Some(number), _) if number.is_finite() => OptionValue::Text(shown(number)),
-            (Some(number), _) => {
-                let number = shown(number);
-                let rule = format!("the option {key} is {number}; it must be a finite number");
-                return Err(Failure::invalid_config(rule));
-            }
+            (Some(number), _) => NUMBERS.option(&key, number)?,
             (_, Some(flag)) => OptionValue::Flag(flag),
             _ => OptionValue::Text(value.as_string().unwrap_or_default()),
         };
