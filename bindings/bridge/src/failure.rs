@@ -116,8 +116,8 @@ impl From<Error> for Failure {
 
 fn hint(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::InvalidConfig => "Mend the URL, the option or the environment variable that is named.",
-        ErrorKind::InvalidArgument => "Mend the argument that is named; nothing was sent.",
+        ErrorKind::InvalidConfig => "Fix the URL, the option or the environment variable that is named.",
+        ErrorKind::InvalidArgument => "Fix the argument that is named; nothing was sent.",
         ErrorKind::Unsupported => "Use a store that can do this, or do without.",
         ErrorKind::WaitTimeout => "Wait longer, come back later, or see who holds it: polylatch show NAME.",
         ErrorKind::Canceled => "The wait was ended on purpose; nothing is held.",
@@ -145,5 +145,7 @@ mod tests {
         );
         assert_eq!(failure.message, "the store did not answer");
         assert!(failure.hint.ends_with('.'));
+        assert!(Failure::invalid_argument("it is 0").hint.starts_with("Fix the argument"));
+        assert!(Failure::invalid_config("it is 0").hint.starts_with("Fix the URL"));
     }
 }

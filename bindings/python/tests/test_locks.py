@@ -144,7 +144,7 @@ def test_releasing_twice_is_fine_and_a_released_guard_says_so(client, name):
     assert guard.remaining == 0
     assert not guard.lost.is_set()
     assert guard.lost.wait() is False
-    with pytest.raises(polylatch.InvalidArgument, match="given back"):
+    with pytest.raises(polylatch.InvalidArgument, match="was released"):
         guard.check()
 
 
@@ -152,7 +152,7 @@ def test_what_is_not_held_runs_no_block(client, name):
     for held in [client.lock(name).acquire(), client.lock_all([name + "/2"]).acquire()]:
         with held:
             pass
-        with pytest.raises(polylatch.InvalidArgument, match="given back"):
+        with pytest.raises(polylatch.InvalidArgument, match="was released"):
             with held:
                 pytest.fail("the block runs without its lock")
     lost = client.lock(name, max_hold=0.2).acquire()
@@ -242,7 +242,7 @@ def test_a_held_lease_gets_another_length(client, name):
     with pytest.raises(TypeError, match="lease must be"):
         guard.extend("60s")
     guard.release()
-    with pytest.raises(polylatch.InvalidArgument, match="given back"):
+    with pytest.raises(polylatch.InvalidArgument, match="was released"):
         guard.extend(60)
 
 

@@ -100,7 +100,7 @@ impl HeldLease {
     }
 
     pub(crate) fn released_error(&self) -> Error {
-        let message = format!("the lease of {} was given back; acquire a new one", self.contender.name);
+        let message = format!("the lease of {} was released; acquire a new one", self.contender.name);
         Error::new(ErrorKind::InvalidArgument, message).on_lock(self.contender.name.as_str())
     }
 

@@ -197,7 +197,7 @@ fn a_guard_that_is_over_is_not_extended() {
         let client = world.connect();
         let refused = |error: crate::error::Error| {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-            assert!(error.to_string().contains("was given back"), "{error}");
+            assert!(error.to_string().contains("was released"), "{error}");
         };
         let lock = client.lock("a").owner("job");
         let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
