@@ -279,7 +279,7 @@ mod tests {
             let ended = held.ended();
             drop(held.take(false).unwrap());
             assert_eq!(ended.await, None);
-            assert!(held.with(Guard::is_held).unwrap_err().message.contains("acquire the lock anew"));
+            assert!(held.with(Guard::is_held).unwrap_err().message.contains("acquire the lock again"));
             held.release().await.unwrap();
         });
     }

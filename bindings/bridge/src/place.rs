@@ -34,7 +34,7 @@ impl Place {
                 format!("a step between reading and writing of {name:?} is under way; let it end first")
             }
             Self::Gone => format!(
-                "the lease of {name:?} was given up by a step between reading and writing; acquire the lock anew"
+                "the lease of {name:?} was given up by a step between reading and writing; acquire the lock again"
             ),
         }))
     }
@@ -59,7 +59,7 @@ impl Place {
         taken.map_err(|before| {
             *self = before;
             Failure::invalid_argument(format!(
-                "{name:?} is being released; acquire it anew in the way that you want"
+                "{name:?} is being released; acquire it again in the mode that you want"
             ))
         })
     }

@@ -40,7 +40,7 @@ impl Guards {
 
     pub fn get(&self, number: usize) -> Result<&Arc<Handle>, Failure> {
         let held = self.held.get(number).and_then(Option::as_ref).map(|held| &held.handle);
-        held.ok_or_else(|| Failure::invalid_argument("this guard was released; acquire the lock anew"))
+        held.ok_or_else(|| Failure::invalid_argument("this guard was released; acquire the lock again"))
     }
 
     /// Frees the number of a guard whose release the store has confirmed, the first time it is told.

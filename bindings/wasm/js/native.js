@@ -24,7 +24,7 @@ class NativeGate {
         message:
           `the fencing token ${token} is older than ${this.#largest}, which was seen before: ` +
           'the lock has a newer holder, so this write is refused',
-        hint: 'Stop: a newer holder has written. Acquire the lock anew.',
+        hint: 'Stop: a newer holder has written. Acquire the lock again.',
       };
     }
     this.#largest = token;
