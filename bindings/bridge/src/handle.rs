@@ -12,7 +12,8 @@ use polylatch::{BootInstant, Guard, GuardSet, LostReason};
 
 use crate::ended::one_ended;
 use crate::failure::Failure;
-use crate::held::{Endangered, Held, INHERITED};
+use crate::held::{Held, INHERITED};
+use crate::place::Endangered;
 use crate::process::Homed;
 
 /// What is held. Dropping it releases the locks in the background. A forked child does not hold what its parent holds.
@@ -135,8 +136,7 @@ impl Handle {
     pub async fn release(&self) -> Result<(), Failure> {
         match self {
             Self::One(one) => one.release().await,
-            // In a box: it is rare, and a call that is kept small is moved at less cost.
-            Self::All(set) => Ok(Box::pin(set.guards()?.release()).await?),
+            Self::All(set) => Ok(set.guards()?.release().await?),
         }
     }
 
@@ -144,7 +144,7 @@ impl Handle {
     /// is lost. It goes on with the lease that a step leaves, and does not keep the locks held.
     pub fn ended(&self) -> Pin<Box<dyn Future<Output = Option<LostReason>> + Send>> {
         match self {
-            Self::One(one) => Box::pin(one.ended()),
+            Self::One(one) => one.ended(),
             Self::All(set) => match set.guards.get() {
                 Some(guards) => Box::pin(one_ended(guards)),
                 None => Box::pin(std::future::ready(Some(INHERITED))),

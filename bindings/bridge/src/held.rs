@@ -11,14 +11,11 @@ use polylatch::{BootInstant, Guard, LostReason};
 use tokio::sync::watch;
 
 use crate::failure::Failure;
-use crate::place::{Place, step};
+use crate::place::{Endangered, Place, endangered, step};
 use crate::process::Homed;
 
 /// Why a lease is lost in a forked child.
 pub(crate) const INHERITED: LostReason = LostReason::Unverifiable;
-
-/// What [`Held::endangered`] returns.
-pub type Endangered = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// A held lock. A forked child does not hold what its parent holds.
 #[derive(Debug)]
@@ -91,9 +88,9 @@ impl Held {
     /// Completes when the lease is over: with the reason if it was lost, with `None` if it was given
     /// back. In a forked child it is lost. It goes on with the lease that a step between reading and
     /// writing leaves, and does not keep the lock held.
-    pub fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + 'static {
+    pub fn ended(&self) -> Pin<Box<dyn Future<Output = Option<LostReason>> + Send>> {
         let places = self.place.get().map(watch::Sender::subscribe);
-        async move {
+        Box::pin(async move {
             let Some(mut places) = places else { return Some(INHERITED) };
             loop {
                 let ended = match &*places.wait_for(|place| !matches!(place, Place::Stepping)).await.ok()? {
@@ -108,7 +105,7 @@ impl Held {
                     return None;
                 }
             }
-        }
+        })
     }
 
     /// Completes with `true` when the present lease is endangered or lost, with `false` when it is over otherwise. It does
@@ -116,17 +113,7 @@ impl Held {
     ///
     /// Errors: as [`Held::with`].
     pub fn endangered(&self) -> Result<Endangered, Failure> {
-        let place = self.place()?.borrow();
-        let guard = place.guard(&self.name)?;
-        let (endangered, ended) = (guard.endangered(), guard.ended());
-        Ok(Box::pin(async move {
-            tokio::select! {
-                biased;
-                () = endangered => true,
-                // A loss that comes between the two looks is a danger, too.
-                lost = ended => lost.is_some(),
-            }
-        }))
+        self.with(endangered)
     }
 
     fn place(&self) -> Result<&watch::Sender<Place>, Failure> {

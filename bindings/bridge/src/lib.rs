@@ -23,6 +23,7 @@ mod event_queue;
 pub mod events;
 pub mod failure;
 pub mod handle;
+#[cfg_attr(target_family = "wasm", path = "held/web.rs")]
 pub mod held;
 #[cfg(not(target_family = "wasm"))]
 pub mod host_loop;
@@ -31,7 +32,7 @@ pub mod ops;
 pub mod options;
 #[cfg(not(target_family = "wasm"))]
 pub mod per_process;
-mod place;
+pub mod place;
 #[cfg(not(target_family = "wasm"))]
 mod places;
 pub mod process;

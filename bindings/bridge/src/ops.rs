@@ -25,13 +25,13 @@ impl Client {
                 let guard = if waits { Some(lock.acquire().await?) } else { lock.try_acquire().await? };
                 guard.map(Handle::one)
             }
-            // In boxes: several are rare, and a call that is kept small is moved at less cost.
+            // In a box: several are rare, and a call that is kept small is moved at less cost.
             Wanted::All { names, options } => {
-                let locks = Box::new(options.all(client, names));
-                let guards = match waits {
-                    true => Some(Box::pin(locks.acquire()).await?),
-                    false => Box::pin(locks.try_acquire()).await?,
+                let locks = options.all(client, names);
+                let acquiring = async move {
+                    if waits { locks.acquire().await.map(Some) } else { locks.try_acquire().await }
                 };
+                let guards = Box::pin(acquiring).await?;
                 guards.map(Handle::all)
             }
         })

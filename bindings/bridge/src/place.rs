@@ -1,11 +1,29 @@
 //! Where the guard of a held lock is: a step between reading and writing takes it away, and brings another.
 
+use std::future::Future;
 use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use polylatch::{Converted, Guard};
 
 use crate::failure::Failure;
+
+/// Completes with `true` when a lease is endangered or lost, with `false` when it is over otherwise.
+pub type Endangered = Pin<Box<dyn Future<Output = bool> + Send>>;
+
+/// Follows the danger of a guard's lease, without keeping the lock held.
+pub fn endangered(guard: &Guard) -> Endangered {
+    let (endangered, ended) = (guard.endangered(), guard.ended());
+    Box::pin(async move {
+        tokio::select! {
+            biased;
+            () = endangered => true,
+            // A loss that comes between the two looks is a danger, too.
+            lost = ended => lost.is_some(),
+        }
+    })
+}
 
 /// Where the guard is.
 #[derive(Debug)]
