@@ -86,8 +86,8 @@ need_consul() {
   have consul || die "there is no consul program after fetching it; put one on PATH"
 }
 
-# need_postgres: the programs of a PostgreSQL server below /usr/lib/postgresql, unless POLYLATCH_TEST_POSTGRES names their
-# folder. The package would create a cluster of its own; that is turned off before it is installed.
+# need_postgres: PgBouncer, and the programs of a PostgreSQL server below /usr/lib/postgresql; unless
+# POLYLATCH_TEST_POSTGRES names their folder. The package would create a cluster of its own; that is turned off before it is installed.
 need_postgres() {
   local programs
   if [ -n "${POLYLATCH_TEST_POSTGRES:-}" ]; then
@@ -95,6 +95,7 @@ need_postgres() {
       die "POLYLATCH_TEST_POSTGRES=$POLYLATCH_TEST_POSTGRES has no program postgres"
     return
   fi
+  have pgbouncer || [ -x /usr/sbin/pgbouncer ] || install_packages pgbouncer
   for programs in /usr/lib/postgresql/*/bin/postgres; do [ ! -x "$programs" ] || return 0; done
   if ! dpkg -s postgresql-common >/dev/null 2>&1; then
     install_packages postgresql-common

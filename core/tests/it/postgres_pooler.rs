@@ -9,9 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::contract::{Store, block_on, cases_family, cases_inspect, cases_lease, cases_wait};
 use crate::contract_postgres::SERVER;
 use polylatch::Polylatch;
+use polylatch_test_services::netns;
 use polylatch_test_services::pgbouncer::PgBouncer;
 
-static POOLER: LazyLock<Option<PgBouncer>> = LazyLock::new(|| PgBouncer::start(&SERVER));
+static POOLER: LazyLock<Option<PgBouncer>> = LazyLock::new(|| {
+    let pooler = PgBouncer::start(&SERVER);
+    if pooler.is_none() {
+        netns::left_out("PostgreSQL by way of PgBouncer", "pgbouncer is not installed");
+    }
+    pooler
+});
 
 struct Pooled(String);
 
@@ -24,10 +31,7 @@ impl Store for Pooled {
 /// A schema of its own, by way of the pooler.
 fn fresh(options: &str) -> Option<Pooled> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let Some(pooler) = &*POOLER else {
-        eprintln!("left out: pgbouncer is not installed");
-        return None;
-    };
+    let pooler = POOLER.as_ref()?;
     Some(Pooled(format!("{}?schema=pooled_{}&{options}", pooler.url(), NEXT.fetch_add(1, Ordering::Relaxed))))
 }
 

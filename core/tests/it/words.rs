@@ -93,7 +93,16 @@ fn look_at(folder: &Path, into: &mut Vec<String>, texts: &mut usize) {
         if path.is_dir() {
             look_at(&path, into, texts);
         } else if name.ends_with(".rs") {
-            for (line, text) in literals(&fs::read_to_string(&path).unwrap()) {
+            let source = fs::read_to_string(&path).unwrap();
+            let mut found = literals(&source);
+            // The comments of the command line are its help.
+            if path.components().any(|part| part.as_os_str() == "cli") {
+                let help = source.lines().enumerate().filter_map(|(at, line)| {
+                    Some((at + 1, line.trim_start().strip_prefix("///")?.to_owned()))
+                });
+                found.extend(help);
+            }
+            for (line, text) in found {
                 *texts += 1;
                 for (word, instead) in REPLACED.iter().filter(|(word, _)| has_word(&text, word)) {
                     into.push(format!("{}:{line}: {text:?} has {word:?}; write: {instead}", path.display()));

@@ -10,10 +10,10 @@ use super::paint::{Paint, wrap};
 use super::store::{Failure, json, print_line, refuse_memory};
 use model::text::{count, harmless, width};
 
-/// Examine the store: what this set-up can and cannot promise, and how to mend it
+/// Examine the store: what this set-up can and cannot promise, and how to fix it
 ///
 /// Looks at eviction, persistence, replicas, memory, permissions, messages and clocks of a Redis, or
-/// at the file, its disk and its file system. Every finding says what it means and how to mend it.
+/// at the file, its disk and its file system. Every finding says what it means and how to fix it.
 ///
 /// Touches no lock: what has to be tried is tried under a throw-away key of the prefix.
 #[derive(Debug, Args)]

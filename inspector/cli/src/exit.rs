@@ -3,7 +3,7 @@
 pub(crate) use host::exit::{INTERNAL, SYSTEM, UNAVAILABLE, USAGE};
 use polylatch::{Error, ErrorKind};
 
-/// `break`: nothing was broken, because the lock is free, changed hands, or nobody said yes.
+/// `break`: nothing was broken, because the lock is free, changed hands, or the operator did not confirm.
 pub(crate) const NOTHING_DONE: u8 = 1;
 
 /// `graph`: there is a deadlock, or what may be one.
@@ -18,7 +18,7 @@ pub(crate) const WARNING: u8 = 1;
 /// `check`: at least one finding that will not go away by itself.
 pub(crate) const CRITICAL: u8 = 2;
 
-/// `run`: somebody else held the lock until the wait was over. The command was not started.
+/// `run`: another client held the lock until the wait was over. The command was not started.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 
 /// `run`: the lease was lost or nearly lost, or the hold limit came; the command was stopped.

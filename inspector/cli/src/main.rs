@@ -403,7 +403,7 @@ fn main() -> ExitCode {
 }
 
 /// Plays a part of the demo, if this process was started for that. It is not among the commands:
-/// nobody types it, so completions and help need not know it.
+/// no user types it, so completions and help need not know it.
 fn demo_part() -> Option<ExitCode> {
     Some(match demo::worker_args()? {
         Ok(args) => run_to_end(demo::worker(&args)),

@@ -22,7 +22,7 @@ Read:
 Install, for yourself:
   mkdir -p ~/.local/share/man/man1
   polylatch man > ~/.local/share/man/man1/polylatch.1
-  for c in run ls show watch break doctor demo completions; do
+  for c in run ls show watch graph record break doctor check exporter schema demo completions; do
     polylatch man $c > ~/.local/share/man/man1/polylatch-$c.1
   done
 Then: man polylatch. Completions: polylatch completions --help";

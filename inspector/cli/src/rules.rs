@@ -34,7 +34,7 @@ pub(super) const ALL: [Rule; 28] = [
     Rule::Free,
 ];
 
-/// Where a rule stands in [`ALL`].
+/// The place of a rule in [`ALL`].
 pub(super) fn place(rule: Rule) -> usize {
     match rule {
         Rule::Deadlock => 0,

@@ -73,7 +73,7 @@ impl Crew {
         self.workers.get(name).map(Child::id)
     }
 
-    /// Says whether a worker ended although nobody killed it.
+    /// Says whether a worker ended although it was not killed.
     pub(super) fn misses(&self, name: &str) -> bool {
         self.workers.contains_key(name)
     }

@@ -44,7 +44,7 @@ pub(super) async fn play(url: Option<&str>, seconds: u64) -> Result<u8, Failure>
     played.map(|_| 0)
 }
 
-/// Plays all rounds. Returns the last words, none if somebody left before the end.
+/// Plays all rounds. Returns the last words, none if the user left before the end.
 async fn in_place(
     place: &mut Place,
     on_users_store: bool,
@@ -122,7 +122,7 @@ impl<F: Future<Output = ()>> Inputs<'_, F> {
     }
 }
 
-/// Plays one round. Returns `false` if somebody wants to leave.
+/// Plays one round. Returns `false` if the user wants to leave.
 async fn round<F: Future<Output = ()>>(
     store: &Store,
     place: &Place,

@@ -53,7 +53,7 @@ pub(super) struct Caption {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     HandOffs,
-    /// The next in line was told to stand still.
+    /// The next waiter was told to stand still.
     Aiming {
         who: &'static str,
     },
@@ -62,7 +62,7 @@ enum Step {
         token: FencingToken,
         endangered: bool,
     },
-    /// Somebody else holds the lock now.
+    /// Another process holds the lock now.
     Overtaken {
         who: &'static str,
         token: FencingToken,

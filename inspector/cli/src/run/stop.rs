@@ -7,7 +7,7 @@ use polylatch::{BootInstant, LostReason};
 /// The command's group is killed this long before the lease ends, so that it is gone in time.
 const KILL_MARGIN: Duration = Duration::from_millis(250);
 
-/// Time for cleaning up when the lock is somebody else's already.
+/// Time for cleaning up when the lock belongs to another client already.
 const GRACE_AFTER_LOSS: Duration = Duration::from_secs(2);
 
 /// Longest time between two looks at the lease.

@@ -32,7 +32,7 @@ pub(crate) struct Page<'a> {
     pub rows: &'a [Vec<Cell>],
     /// Where the visible part of the table begins.
     pub first_row: usize,
-    /// The rows are old: they are grey, so that nobody takes them for the present.
+    /// The rows are old: they are grey, so that they are not taken for the present.
     pub stale: bool,
     /// What is said instead of rows.
     pub no_rows: &'static str,
