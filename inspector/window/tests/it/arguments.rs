@@ -17,7 +17,7 @@ fn a_lock_that_the_arguments_name_is_selected_as_soon_as_somebody_holds_it() {
     let mut window = Pilot::on_a_store(|url| args(&["--url", url, "--lock", "orders/17"]));
     let client = Polylatch::connect(&window.url).unwrap();
     let _other = client.lock("aaa").acquire().unwrap();
-    window.until("that it is not there", |window| window.says("Nobody holds orders/17 now"));
+    window.until("that it is not there", |window| window.says("orders/17 is neither held nor waited for"));
     let _held = client.lock("orders/17").label("ship order").acquire().unwrap();
     window.until("its details", |window| window.says("ship order") && window.says("Break the lease…"));
     // What is done with the selected lock is done with this one.
