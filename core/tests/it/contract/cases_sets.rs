@@ -242,7 +242,7 @@ pub fn impossible_sets_are_errors_before_anything_is_sent(store: &impl Store) {
     for (set, part) in [
         (client.lock_all(nothing), "at least one"),
         (client.lock_all(many), "129 names; 1 to 128"),
-        (LockAll::of([rw.read(), rw.write()]), "in two ways"),
+        (LockAll::of([rw.read(), rw.write()]), "conflicting modes"),
         (LockAll::of([client.lock("a"), other.lock("b")]), "different clients"),
         (client.lock_all(["a", ""]), "name"),
         (LockAll::of([client.lock("a"), client.semaphore("b", 2).permits(3)]), "3 permits"),
