@@ -543,7 +543,7 @@ mod tests {
             ("run orders --lease 5 -- ls", "the unit is missing"),
             ("run orders --shared --write -- ls", "cannot be used with"),
             ("run orders --write --permits 1/2 -- ls", "cannot be used with"),
-            ("run orders --permits 3/2 -- ls", "1 to 2 permits of 2 can be had"),
+            ("run orders --permits 3/2 -- ls", "the semaphore has 2 permits; request 1 to 2"),
             ("run orders --permits 3 -- ls", "write it like 2/5"),
             ("show", "<NAME>"),
             ("ls --frobnicate", "--frobnicate"),

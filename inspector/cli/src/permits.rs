@@ -20,7 +20,7 @@ pub(crate) fn parse_permits(text: &str) -> Result<Mode, String> {
         return Err(format!("there may be 1 to {MAX_PERMITS} permits"));
     }
     if count == 0 || count > capacity {
-        return Err(format!("requested {count} permits, but the semaphore has {capacity}"));
+        return Err(format!("the semaphore has {capacity} permits; request 1 to {capacity}"));
     }
     Ok(Mode::Permits { count, capacity })
 }
@@ -45,9 +45,9 @@ mod tests {
             ("1/0", "1 to 1000 permits"),
             ("1/1001", "1 to 1000 permits"),
             ("1/99999999999999", "1 to 1000 permits"),
-            ("0/5", "1 to 5 permits of 5"),
-            ("6/5", "1 to 5 permits of 5"),
-            ("99999999999999/5", "1 to 5 permits of 5"),
+            ("0/5", "has 5 permits; request 1 to 5"),
+            ("6/5", "has 5 permits; request 1 to 5"),
+            ("99999999999999/5", "has 5 permits; request 1 to 5"),
         ] {
             let error = parse_permits(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -128,7 +128,7 @@ fn details_explain_and_follow_the_selection() {
     assert!(first.contains("polylatch break mail --token 7"), "{first}");
     press(&mut app, KeyCode::Down);
     let second = screen(&mut app, 120, 40);
-    assert!(second.contains("1. web-1 pid 200") && second.contains("LINE"), "{second}");
+    assert!(second.contains("1. web-1 pid 200") && second.contains("QUEUE"), "{second}");
     press(&mut app, KeyCode::Esc);
     assert!(!app.details);
 }

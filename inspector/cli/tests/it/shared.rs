@@ -206,8 +206,8 @@ fn a_name_has_one_kind_at_a_time() {
 fn wrong_numbers_are_told_before_anything_is_done() {
     let place = Place::new();
     for (number, part) in [
-        ("0/5", "requested 0 permits, but the semaphore has 5"),
-        ("6/5", "requested 6 permits, but the semaphore has 5"),
+        ("0/5", "has 5 permits; request 1 to 5"),
+        ("6/5", "has 5 permits; request 1 to 5"),
         ("1/0", "1 to 1000 permits"),
         ("5", "write it like 2/5"),
         ("-1/5", ""),
