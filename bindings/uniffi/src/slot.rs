@@ -175,7 +175,7 @@ impl Slot {
                 let tell = move || border::caught(|| listener.lost(reason.to_owned()));
                 let listening = thread::Builder::new().name("polylatch-loss".into());
                 if let Err(error) = listening.spawn(tell) {
-                    // The lease says so itself as well, to whoever asks.
+                    // The lease says so itself as well, to a caller that asks.
                     eprintln!("polylatch: no thread to tell a listener that its lock is lost: {error}");
                 }
             })?;

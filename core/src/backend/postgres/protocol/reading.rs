@@ -60,8 +60,8 @@ impl Schema {
         )
     }
 
-    /// Live leases, waiters, clients and breaks, as far as a query wants them, with digests of owner tokens; of locks that share leases or have
-    /// waiters, those of the first names.
+    /// Live leases, waiters, clients and breaks, as far as a query wants them, with digests of owner tokens. Of locks that
+    /// share leases or have waiters, those of the first names.
     pub(crate) fn read(&self, exact: Option<&str>, prefix: Option<&str>, limit: i64) -> [Statement; 5] {
         const WANTED: &str = "($1::text IS NULL OR name = $1) AND ($2::text IS NULL OR starts_with(name, $2)) \
                               AND name >= $3";
