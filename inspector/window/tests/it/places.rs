@@ -230,6 +230,9 @@ fn what_was_before_the_window_is_not_observed_and_not_missed() {
     let _later = client.lock("orders/18").acquire().unwrap();
     window.until_row("orders/18, held");
     window.click_row("orders/18");
-    window.until("its renewals", |window| window.says("renewals: 1 beats"));
+    // A slow picture may come after the second one.
+    window.until("its renewals", |window| {
+        (1..10).any(|beats| window.says(&format!("renewals: {beats} beats")))
+    });
     assert!(!window.says("not observed before"));
 }
