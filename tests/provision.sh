@@ -370,7 +370,7 @@ refresh_packages() {
   [ -z "${packages_are_fresh:-}" ] || return 0
   packages_are_fresh=yes
   if have apt-get && can_be_root; then
-    as_root apt-get -qq update || say "The package list could not be refreshed; using the old one."
+    as_root flock /tmp/polylatch-install.lock apt-get -qq update || say "The package list could not be refreshed; using the old one."
   fi
 }
 
@@ -381,7 +381,8 @@ install_packages() {
   refresh_packages
   say "Installing: $*"
   # shellcheck disable=SC2016 # the inner shell expands these
-  as_root sh -c '
+  # Parts that run beside each other install one after the other.
+  as_root flock /tmp/polylatch-install.lock sh -c '
     set -eu
     policy=/usr/sbin/policy-rc.d
     log=$(mktemp)

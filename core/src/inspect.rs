@@ -135,27 +135,27 @@ pub struct Watch {
     before: Option<Arc<Snapshot>>,
 }
 
-/// One look at a store, and what has happened since the look before.
+/// A snapshot, and what has happened since the one before.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Observation {
+pub struct Update {
     /// The store now.
     pub snapshot: Arc<Snapshot>,
-    /// What changed. Empty at the first look. What came and went between two looks is not seen.
+    /// What changed. Empty with the first snapshot. What came and went between two snapshots is not seen.
     pub events: Vec<Event>,
 }
 
 impl Watch {
-    /// Waits for the interval (not before the first look), reads the store and compares.
+    /// Waits for the interval (not before the first snapshot), reads the store and compares.
     ///
     /// Errors: as [`Inspector::list`]; after one, the next call tries again and compares with the
-    /// last good look. Cancellation: safe.
-    pub async fn next(&mut self) -> Result<Observation> {
+    /// last good snapshot. Cancellation: safe.
+    pub async fn next(&mut self) -> Result<Update> {
         if self.before.is_some() {
             self.follower.inspector.core.service.sleep(self.every).await;
         }
         let snapshot = self.follower.read().await?;
         let events = self.before.as_ref().map_or_else(Vec::new, |before| changes(before, &snapshot));
         self.before = Some(Arc::clone(&snapshot));
-        Ok(Observation { snapshot, events })
+        Ok(Update { snapshot, events })
     }
 }

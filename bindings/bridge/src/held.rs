@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -65,13 +64,22 @@ impl Held {
 
     /// Releases the lock; see [`Guard::release`]. A step that is under way comes to its end first.
     pub async fn release(&self) -> Result<(), Failure> {
-        let mut places = self.place()?.subscribe();
-        let guard = match places.wait_for(|place| !matches!(place, Place::Stepping)).await.as_deref() {
-            Ok(Place::Here(guard)) => Arc::clone(guard),
+        let place = self.place()?;
+        // To follow costs more than to look once, and a step is rarely under way.
+        let mut at = place.borrow().after_steps();
+        if at.is_none() {
+            let mut places = place.subscribe();
+            at = places
+                .wait_for(|place| !matches!(place, Place::Stepping))
+                .await
+                .ok()
+                .and_then(|place| place.after_steps());
+        }
+        match at.flatten() {
+            Some(guard) => Ok(guard.release().await?),
             // Lost by a step that failed: the background releases what is left.
-            _ => return Ok(()),
-        };
-        Ok(guard.release().await?)
+            None => Ok(()),
+        }
     }
 
     /// Upgrades from reading to writing if no other client reads, or downgrades; see [`Guard::try_upgrade`] and
@@ -170,6 +178,7 @@ impl Drop for Step<'_> {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::Arc;
 
     use polylatch::Polylatch;
 

@@ -32,7 +32,7 @@ pub enum Place {
     Here(Arc<Guard>),
     /// A step between reading and writing has it.
     Stepping,
-    /// A step failed or was given up, or nobody has the handle any more.
+    /// A step failed or was given up, or no caller has the handle any more.
     Gone,
 }
 
@@ -55,6 +55,15 @@ impl Place {
                 "the lease of {name:?} was given up by a step between reading and writing; acquire the lock again"
             ),
         }))
+    }
+
+    /// Returns the guard, `Some(None)` if there is none any more, and `None` while a step is under way.
+    pub fn after_steps(&self) -> Option<Option<Arc<Guard>>> {
+        match self {
+            Self::Here(guard) => Some(Some(Arc::clone(guard))),
+            Self::Stepping => None,
+            Self::Gone => Some(None),
+        }
     }
 
     /// Takes the guard out for a step `up` from reading to writing, or down; see [`step`]. What stands in its

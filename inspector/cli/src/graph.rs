@@ -12,9 +12,9 @@ use host::ThisHost;
 use model::graph::{Certainty, Cycle, Wait};
 use model::text::break_command;
 use model::wait_for::{Edge, Graph};
-use model::{Connection, ConnectionId, Environment, Fleet, Report, Sample, Sight, Update};
+use model::{Connection, ConnectionId, Environment, Fleet, LocalFacts, Polled, Report, Update};
 
-/// Between the two readings that a ring must outlast.
+/// Between the two snapshots that a ring must outlast.
 const BETWEEN: Duration = Duration::from_millis(250);
 
 pub(super) async fn graph(url: Option<&str>, args: &GraphArgs) -> Result<u8, Failure> {
@@ -67,9 +67,9 @@ async fn read_all(fleet: &mut Fleet, stores: &[Store], query: &Query, at_ms: u64
     let ids: Vec<ConnectionId> = fleet.stores().iter().map(|store| store.connection().id.clone()).collect();
     for (connection, store) in ids.into_iter().zip(stores) {
         let snapshot: Snapshot = store.read(query).await?;
-        let sight = Sight::of(&snapshot, &ThisHost::new());
-        let sample = Sample { snapshot: Arc::new(snapshot), events: vec![], sight, every_ms: 0 };
-        fleet.ingest(Update { connection, at_ms, report: Report::Seen(sample) });
+        let local = LocalFacts::of(&snapshot, &ThisHost::new());
+        let polled = Polled { snapshot: Arc::new(snapshot), events: vec![], local, every_ms: 0 };
+        fleet.ingest(Update { connection, at_ms, report: Report::Polled(polled) });
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use host::ThisHost;
 use model::Evidence;
 use model::copy::show_command;
 use model::text::{bar, clock_time, count, harmless, short_span};
-use model::{Finding, Picture, Row, Rule, Severity, health, picture_by};
+use model::{Finding, Overview, Row, Rule, Severity, health, overview_by};
 
 /// Columns of the table; `watch` shows the same.
 pub(super) const COLUMNS: [Column; 10] = [
@@ -38,13 +38,13 @@ pub(super) async fn ls(url: Option<&str>, args: &LsArgs) -> Result<u8, Failure> 
     let (snapshot, before) = store.read_for_rings(&query, &host).await?;
     let evidence = Evidence::new(&snapshot, &host, &store.command);
     let evidence = before.iter().fold(evidence, |evidence, before| evidence.since(before));
-    let picture = picture_by(&snapshot, &evidence);
+    let overview = overview_by(&snapshot, &evidence);
     if args.json {
-        print_json(store.client.url_for_display(), &snapshot, &picture)?;
+        print_json(store.client.url_for_display(), &snapshot, &overview)?;
         return Ok(0);
     }
     let paint = Paint::for_stdout();
-    if picture.rows.is_empty() {
+    if overview.rows.is_empty() {
         let health = health(&paint, &snapshot, &store.command);
         // A store that does not work is not empty, and no place to make a first lock.
         if snapshot.trouble().is_none() {
@@ -59,17 +59,17 @@ pub(super) async fn ls(url: Option<&str>, args: &LsArgs) -> Result<u8, Failure> 
         }
         return Ok(0);
     }
-    let rows: Vec<Vec<Cell>> = picture.rows.iter().map(|row| cells(&paint, row)).collect();
+    let rows: Vec<Vec<Cell>> = overview.rows.iter().map(|row| cells(&paint, row)).collect();
     for line in table(&paint, &COLUMNS, &rows) {
         print_line(&line)?;
     }
     print_line("")?;
-    print_line(&counts(&paint, &snapshot, &picture))?;
+    print_line(&counts(&paint, &snapshot, &overview))?;
     print_line(&paint.dim(&place(&snapshot, &store.shown_url())))?;
     for line in health(&paint, &snapshot, &store.command) {
         print_line(&line)?;
     }
-    for line in reasons(&paint, &snapshot, &picture, &store.command) {
+    for line in reasons(&paint, &snapshot, &overview, &store.command) {
         print_line(&line)?;
     }
     Ok(0)
@@ -137,8 +137,8 @@ pub(super) fn cells(paint: &Paint, row: &Row) -> Vec<Cell> {
 }
 
 /// How many there are, and how many need attention.
-pub(super) fn counts(paint: &Paint, snapshot: &Snapshot, picture: &Picture) -> String {
-    let counts = &picture.summary;
+pub(super) fn counts(paint: &Paint, snapshot: &Snapshot, overview: &Overview) -> String {
+    let counts = &overview.summary;
     let mut parts = vec![count(counts.locks, "lock", "locks"), format!("{} held", counts.held)];
     if counts.waiting > 0 {
         parts.push(format!("{} waiting", counts.waiting));
@@ -160,12 +160,12 @@ pub(super) fn place(snapshot: &Snapshot, url: &str) -> String {
 }
 
 /// Why the first rows need attention. Locks with one reason in common, as in a deadlock, share it.
-fn reasons(paint: &Paint, snapshot: &Snapshot, picture: &Picture, command: &str) -> Vec<String> {
+fn reasons(paint: &Paint, snapshot: &Snapshot, overview: &Overview, command: &str) -> Vec<String> {
     let mut reasons: Vec<(Vec<&str>, &Finding)> = Vec::new();
-    let worst = picture.findings.iter().map(|findings| &findings[0]);
+    let worst = overview.findings.iter().map(|findings| &findings[0]);
     // What all locks of the store have in common was told.
     let of_store = |rule| matches!(rule, Rule::WritesRefused | Rule::NoQuorum);
-    let attention = picture
+    let attention = overview
         .rows
         .iter()
         .zip(worst)
@@ -184,7 +184,7 @@ fn reasons(paint: &Paint, snapshot: &Snapshot, picture: &Picture, command: &str)
         let columns = paint.columns.map(|columns| columns.saturating_sub(2));
         lines.extend(wrap(&finding.sentence, columns).iter().map(|line| format!("  {line}")));
     }
-    let first = reasons.first().and_then(|(names, _)| picture.rows.iter().find(|row| row.name == names[0]));
+    let first = reasons.first().and_then(|(names, _)| overview.rows.iter().find(|row| row.name == names[0]));
     if let Some(row) = first {
         let show = show_command(command, &snapshot.locks[row.index]);
         lines.push(String::new());

@@ -1,4 +1,4 @@
-//! `polylatch record`: readings into a file that the window plays back.
+//! `polylatch record`: snapshots into a file that the window plays back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) async fn record(url: Option<&str>, args: &RecordArgs) -> Result<u8, F
 
     let end = tokio::time::sleep(args.time.unwrap_or(Duration::MAX / 4));
     let mut end = std::pin::pin!(end);
-    let (mut readings, mut in_trouble) = (0, false);
+    let (mut snapshots, mut in_trouble) = (0, false);
     loop {
         tokio::select! {
             () = &mut end => break,
@@ -51,7 +51,7 @@ pub(super) async fn record(url: Option<&str>, args: &RecordArgs) -> Result<u8, F
             let Told::Update(update) = told else { continue };
             recorder.update(&update)?;
             match update.report {
-                Report::Seen(_) => (readings, in_trouble) = (readings + 1, false),
+                Report::Polled(_) => (snapshots, in_trouble) = (snapshots + 1, false),
                 Report::Failed { message, .. } if !in_trouble => {
                     say(&format!("not known for now: {}", harmless(&message)));
                     in_trouble = true;
@@ -60,7 +60,7 @@ pub(super) async fn record(url: Option<&str>, args: &RecordArgs) -> Result<u8, F
             }
         }
     }
-    let readings = count(readings, "reading", "readings");
-    say(&format!("{readings}, {} kB in {}", recorder.bytes().div_ceil(1_024), args.file.display()));
+    let snapshots = count(snapshots, "snapshot", "snapshots");
+    say(&format!("{snapshots}, {} kB in {}", recorder.bytes().div_ceil(1_024), args.file.display()));
     Ok(0)
 }

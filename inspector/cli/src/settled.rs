@@ -12,13 +12,14 @@ use host::ThisHost;
 use host::poll::ViewerClock;
 use model::Evidence;
 use model::{
-    Connection, ConnectionId, Environment, Fleet, Report, Rule, Sample, Severity, Sight, Update, findings,
+    Connection, ConnectionId, Environment, Fleet, LocalFacts, Polled, Report, Rule, Severity, Update,
+    findings,
 };
 
-/// Between two readings of a store in which something was found.
+/// Between two snapshots of a store in which something was found.
 const BETWEEN: Duration = Duration::from_millis(250);
 
-/// Reads one store into the fleet, under this name, until what was found in the first reading is certain. `names` are
+/// Reads one store into the fleet, under this name, until what was found in the first snapshot is certain. `names` are
 /// read also if a large store would leave them out. `counts` says which rules are to be certain beside warnings.
 /// Returns how many requests it took.
 pub(super) async fn settle(
@@ -43,13 +44,13 @@ pub(super) async fn settle(
         let snapshot = Arc::new(read(store, query, names).await?);
         requests += u64::from(snapshot.requests);
         let now_ms = clock.now_ms();
-        let sight = Sight::of(&snapshot, &host);
-        let wanted = unsettled_ms(&snapshot, &sight, counts);
+        let local = LocalFacts::of(&snapshot, &host);
+        let wanted = unsettled_ms(&snapshot, &local, counts);
         let events = before.as_ref().map_or_else(Vec::new, |before| changes(before, &snapshot));
         let every_ms = u64::try_from(BETWEEN.as_millis()).unwrap_or(u64::MAX);
-        let report = Report::Seen(Sample { snapshot: Arc::clone(&snapshot), events, sight, every_ms });
+        let report = Report::Polled(Polled { snapshot: Arc::clone(&snapshot), events, local, every_ms });
         fleet.ingest(Update { connection: id.clone(), at_ms: now_ms, report });
-        // A ring of waits counts from the second reading on.
+        // A ring of waits counts from the second snapshot on.
         let rings = before.is_none() && fleet.has_rings();
         // From when it was first seen, which a slow store may show late.
         let until = *until.get_or_insert(wanted.map(|ms| now_ms + ms));
@@ -73,7 +74,7 @@ async fn read(store: &Store, query: &Query, names: &[String]) -> Result<Snapshot
             let known: HashSet<_> = snapshot.clients.iter().map(|client| client.id.clone()).collect();
             snapshot.clients.extend(one.clients.into_iter().filter(|client| !known.contains(&client.id)));
         }
-        // As every reading has them.
+        // As every snapshot has them.
         snapshot.locks.sort_by(|a, b| a.name.cmp(&b.name));
         snapshot.clients.sort_by(|a, b| a.id.cmp(&b.id));
     }
@@ -81,8 +82,8 @@ async fn read(store: &Store, query: &Query, names: &[String]) -> Result<Snapshot
 }
 
 /// For how long what is the case now must have been seen before it is told; `None` if there is nothing of that kind.
-fn unsettled_ms(snapshot: &Snapshot, sight: &Sight, counts: &dyn Fn(Rule) -> bool) -> Option<u64> {
-    let evidence = Evidence::new(snapshot, sight, "");
+fn unsettled_ms(snapshot: &Snapshot, local: &LocalFacts, counts: &dyn Fn(Rule) -> bool) -> Option<u64> {
+    let evidence = Evidence::new(snapshot, local, "");
     let found = snapshot.locks.iter().flat_map(|lock| findings(lock, &evidence));
     let found = found.filter(|finding| finding.severity >= Severity::Warning || counts(finding.rule));
     let of_locks = found.map(|finding| finding.rule.stands_for_ms());

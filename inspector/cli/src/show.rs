@@ -11,7 +11,7 @@ use model::copy::is_foreign_key;
 use model::deadline::gives_up;
 use model::text::{APART, bar, clock_time, count, harmless, span};
 use model::{Beat, Evidence, Finding, Next};
-use model::{Process, picture_by, sharing};
+use model::{Process, overview_by, sharing};
 
 /// Width of the left column.
 const KEY: usize = 10;
@@ -85,16 +85,16 @@ fn exactly(key: &str) -> String {
 }
 
 fn page(store: &Store, args: &ShowArgs, snapshot: &Snapshot, evidence: &Evidence<'_>) -> Result<u8, Failure> {
-    let mut picture = picture_by(snapshot, evidence);
-    let at = picture.rows.iter().position(|row| *row.key.lock == *args.name).unwrap_or(0);
-    picture.rows = vec![picture.rows.swap_remove(at)];
-    picture.findings = vec![picture.findings.swap_remove(at)];
+    let mut overview = overview_by(snapshot, evidence);
+    let at = overview.rows.iter().position(|row| *row.key.lock == *args.name).unwrap_or(0);
+    overview.rows = vec![overview.rows.swap_remove(at)];
+    overview.findings = vec![overview.findings.swap_remove(at)];
     if args.json {
-        print_json(store.client.url_for_display(), snapshot, &picture)?;
+        print_json(store.client.url_for_display(), snapshot, &overview)?;
         return Ok(0);
     }
     let paint = Paint::for_stdout();
-    let row = &picture.rows[0];
+    let row = &overview.rows[0];
     let lock = &snapshot.locks[row.index];
     let state = paint.sgr(colour_of(row.state), &paint.state(row.state));
     let waiting = match row.waiters {
@@ -103,14 +103,14 @@ fn page(store: &Store, args: &ShowArgs, snapshot: &Snapshot, evidence: &Evidence
     };
     let mut page =
         Page { paint, lines: vec![format!("{}  {state}{waiting}", paint.bold(&row.name)), String::new()] };
-    page.why(&picture.findings[0]);
+    page.why(&overview.findings[0]);
     for holder in lock.holders.iter().take(MOST_LISTED) {
         page.holder(lock, holder, snapshot, evidence);
     }
     page.more(lock.holders.len());
     page.votes(lock, evidence);
     page.waiters(lock, evidence, snapshot.taken_at_ms);
-    page.next(&picture.findings[0]);
+    page.next(&overview.findings[0]);
     if snapshot.backend == "redis" && lock.holders.is_empty() && lock.waiters.is_empty() {
         let text = "This is the Polylatch lock of that name. A key of another library: --foreign";
         page.line("Note", text);

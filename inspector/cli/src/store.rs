@@ -14,7 +14,7 @@ use model::Evidence;
 use model::export::harmless_json;
 use model::graph::has_rings;
 use model::text::{harmless, shell_word};
-use model::{Finding, HostFacts, LockState, Picture, sharing};
+use model::{Finding, HostFacts, LockState, Overview, sharing};
 
 /// Why the program ends without having done what was asked.
 #[derive(Debug)]
@@ -45,8 +45,8 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Between two readings that a ring of waits must outlast.
-const BETWEEN_READINGS: Duration = Duration::from_millis(250);
+/// Between two snapshots that a ring of waits must outlast.
+const BETWEEN_SNAPSHOTS: Duration = Duration::from_millis(250);
 
 /// Version of all JSON objects that this program prints. It is raised when a field goes or changes its meaning, not
 /// when one is added.
@@ -132,7 +132,7 @@ impl Store {
     }
 
     /// Reads once, and again if clients seem to wait for each other: a ring is a deadlock only if no lock in it
-    /// changes hands. Returns the latest reading, and the one before it.
+    /// changes hands. Returns the latest snapshot, and the one before it.
     pub(crate) async fn read_for_rings(
         &self,
         query: &Query,
@@ -142,7 +142,7 @@ impl Store {
         if !has_rings(&first, facts) {
             return Ok((first, None));
         }
-        tokio::time::sleep(BETWEEN_READINGS).await;
+        tokio::time::sleep(BETWEEN_SNAPSHOTS).await;
         Ok((self.read(query).await?, Some(first)))
     }
 
@@ -194,7 +194,7 @@ fn command_for(url: Option<&str>, env: Option<&str>, display: &str) -> String {
     }
 }
 
-/// A reading with states and findings, as JSON for scripts.
+/// A snapshot with states and findings, as JSON for scripts.
 #[derive(Serialize)]
 struct Told<'a> {
     version: u32,
@@ -218,12 +218,12 @@ struct ToldLock<'a> {
     findings: &'a [Finding],
 }
 
-/// Prints a reading as one JSON object: locks in the picture's order, with the clients they name.
-pub(crate) fn print_json(url: &str, snapshot: &Snapshot, picture: &Picture) -> Result<(), Failure> {
-    let locks: Vec<ToldLock<'_>> = picture
+/// Prints a snapshot as one JSON object: locks in their order on the screen, with the clients they name.
+pub(crate) fn print_json(url: &str, snapshot: &Snapshot, overview: &Overview) -> Result<(), Failure> {
+    let locks: Vec<ToldLock<'_>> = overview
         .rows
         .iter()
-        .zip(&picture.findings)
+        .zip(&overview.findings)
         .map(|(row, findings)| ToldLock { lock: &snapshot.locks[row.index], state: row.state, findings })
         .collect();
     let named: HashSet<&polylatch::ClientId> = locks

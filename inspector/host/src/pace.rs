@@ -1,4 +1,4 @@
-//! How often a store is read: often while something happens, rarely where a reading is dear, never for
+//! How often a store is read: often while something happens, rarely where a snapshot is expensive, never for
 //! more than a small share of the time, nor with more requests than it can well bear.
 
 use std::time::{Duration, Instant};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 /// While something changes, a store is read for at most this share of the time: one part in so many.
 const SHARE: u32 = 4;
 
-/// While nothing changes. A reading is about as much work here as there, and both are to cost next to nothing.
+/// While nothing changes. A snapshot is about as much work here as there, and both are to cost next to nothing.
 const CALM_SHARE: u32 = 60;
 
-/// While nothing changes, a reading that is dear may come so many times later than otherwise.
+/// While nothing changes, a snapshot that is expensive may come so many times later than otherwise.
 const CALM_STRETCH: u32 = 4;
 
-/// The longest pause between two readings that the time they take asks for. A store that hung once is looked at again
+/// The longest pause between two snapshots that the time they take asks for. A store that hung once is looked at again
 /// within seconds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// A reading that takes as long may be a stall.
+/// A snapshot that takes as long may be a stall.
 const STALL: Duration = Duration::from_secs(2);
 
 /// For how long nothing must have changed.
@@ -26,7 +26,7 @@ const CALM_AFTER: Duration = Duration::from_secs(3);
 /// take some 2 300 on Redis.
 pub const MOST_REQUESTS: u32 = 2_500;
 
-/// What may be spent at once: the first reading takes a request for every lock.
+/// What may be spent at once: the first snapshot takes a request for every lock.
 const SAVED: u32 = 10 * MOST_REQUESTS;
 
 /// The pace of one connection.
@@ -38,13 +38,13 @@ pub(crate) struct Pace {
     /// Requests that may be sent without a pause; below zero, there has to be one first.
     left: f64,
     counted: Instant,
-    /// What the reading before took.
+    /// What the snapshot before took.
     took: Option<Duration>,
 }
 
 impl Pace {
-    /// `quick` is how often a store is read whose readings cost next to nothing, `every` how often one is
-    /// whose readings are dear and in which something happens. If both are the same, that is how often.
+    /// `quick` is how often a store is read whose snapshots cost next to nothing, `every` how often one is
+    /// whose snapshots are expensive and in which something happens. If both are the same, that is how often.
     pub(crate) fn new(quick: Duration, every: Duration, now: Instant) -> Self {
         Self {
             quick: quick.min(every),
@@ -56,7 +56,7 @@ impl Pace {
         }
     }
 
-    /// Returns the time from the start of a reading, which was `now`, to that of the next.
+    /// Returns the time from the start of a snapshot, which was `now`, to that of the next.
     pub(crate) fn next(&mut self, now: Instant, took: Duration, requests: u32, changed: bool) -> Duration {
         let earned = now.duration_since(self.counted).as_secs_f64() * f64::from(MOST_REQUESTS);
         self.left = (self.left + earned).min(f64::from(SAVED)) - f64::from(requests);
@@ -65,7 +65,7 @@ impl Pace {
         if changed {
             self.stirred = now;
         }
-        // One that took long between quick ones was a stall, not what a reading costs.
+        // One that took long between quick ones was a stall, not what a snapshot costs.
         let before = self.took.replace(took).unwrap_or(took);
         let usual = if took >= STALL { before.min(took) } else { took };
         let calm = now.duration_since(self.stirred) >= CALM_AFTER;
@@ -93,7 +93,7 @@ mod tests {
         let later = start + ms(10_000);
         assert_eq!(pace.next(start, ms(1), 1, true), ms(200));
         assert_eq!(pace.next(later, ms(1), 1, false), ms(200), "also while nothing happens");
-        assert_eq!(pace.next(later, ms(30), 1, true), ms(200), "a reading of thousands of locks");
+        assert_eq!(pace.next(later, ms(30), 1, true), ms(200), "a snapshot of thousands of locks");
         assert_eq!(pace.next(later, ms(100), 1, true), ms(400));
         assert_eq!(
             pace.next(later, ms(900), 1, true),
@@ -120,7 +120,7 @@ mod tests {
         let (mut now, mut pace) = (start, Pace::new(ms(200), ms(1_000), start));
         assert_eq!(pace.next(now, ms(1), 1, true), ms(200));
         now += ms(200);
-        assert_eq!(pace.next(now, ms(20_000), 1, true), ms(200), "not what a reading costs");
+        assert_eq!(pace.next(now, ms(20_000), 1, true), ms(200), "not what a snapshot costs");
         now += ms(20_000);
         assert_eq!(
             pace.next(now, ms(20_000), 1, true),
@@ -156,7 +156,7 @@ mod tests {
             assert_eq!(pace.next(now, ms(1), 500, true), ms(200));
             now += ms(200);
         }
-        // The first reading of a large store, and then four times as many as there may be.
+        // The first snapshot of a large store, and then four times as many as there may be.
         let (mut sent, begun) = (20_000, now);
         assert_eq!(pace.next(now, ms(1), 20_000, true), ms(200));
         while now < begun + ms(60_000) {

@@ -2,7 +2,7 @@
 //!
 //! One thread for all connections, whatever their number. A store that answers quickly is read several times
 //! in its interval, one that answers slowly less often, and after a failure with growing pauses until it
-//! answers again. Where a store can tell, only what was written since the last reading is read.
+//! answers again. Where a store can tell, only what was written since the last snapshot is read.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -16,9 +16,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use crate::ThisHost;
 use crate::pace::Pace;
 use model::text::{harmless, shell_word};
-use model::{BreakOrder, BreakResult, Connection, ConnectionId, Environment, Report, Sample, Sight, Update};
+use model::{
+    BreakOrder, BreakResult, Connection, ConnectionId, Environment, LocalFacts, Polled, Report, Update,
+};
 
-/// News that wait for the consumer. A reading that does not fit is left out; the next one tells what
+/// News that wait for the consumer. A snapshot that does not fit is left out; the next one tells what
 /// happened since the last one that was told.
 const MOST_WAITING: usize = 32;
 
@@ -35,7 +37,7 @@ pub struct Target {
     pub url: String,
     /// How often it is read if that costs next to nothing; at most `every`.
     pub quick: Duration,
-    /// How often it is read if a reading is dear, 100 ms to 1 min; four times as rarely while nothing
+    /// How often it is read if a snapshot is expensive, 100 ms to 1 min; four times as rarely while nothing
     /// happens, unless it is read evenly. No store is read for more than a quarter
     /// of the time, nor with more than 2 500 requests a second on the average.
     pub every: Duration,
@@ -142,7 +144,7 @@ impl Poller {
         self.send(Asked::Break(Box::new((order, by.to_owned()))));
     }
 
-    /// Returns the stable code of the error for which a connection cannot be read; `None` if its latest reading was
+    /// Returns the stable code of the error for which a connection cannot be read; `None` if its latest snapshot was
     /// good, or there was none yet.
     pub fn error_code(&self, id: &ConnectionId) -> Option<&'static str> {
         self.codes.lock().unwrap_or_else(PoisonError::into_inner).get(id).copied()
@@ -172,7 +174,7 @@ impl Teller {
         };
     }
 
-    /// Says whether it fitted; a reading may be left out.
+    /// Says whether it fitted; a snapshot may be left out.
     fn offer(&self, told: Told) -> bool {
         let sent = self.send.try_send(told).is_ok();
         if sent {
@@ -329,16 +331,16 @@ impl Follower {
         }
     }
 
-    /// Tells a reading. Says whether the consumer will get it.
+    /// Tells a snapshot. Says whether the consumer will get it.
     fn seen(&self, events: Vec<Event>, snapshot: &Arc<Snapshot>, every: Duration) -> bool {
-        let sample = Sample {
+        let polled = Polled {
             events,
-            sight: Sight::of(snapshot, &self.host),
+            local: LocalFacts::of(snapshot, &self.host),
             snapshot: Arc::clone(snapshot),
             every_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),
         };
         self.teller.note(&self.target.id, None);
-        self.teller.offer(Told::Update(self.update(Report::Seen(sample))))
+        self.teller.offer(Told::Update(self.update(Report::Polled(polled))))
     }
 
     async fn failed(&self, error: &polylatch::Error, pause: Duration) {

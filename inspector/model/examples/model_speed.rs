@@ -1,4 +1,4 @@
-//! What the model costs: 10 000 locks, of which 1 000 change at every reading.
+//! What the model costs: 10 000 locks, of which 1 000 change at every snapshot.
 //!
 //! `cargo run --release -p polylatch-inspector-model --example model_speed`
 
@@ -10,8 +10,8 @@ use polylatch::{ClientId, FencingToken};
 use polylatch_inspector_model::history::Limits;
 use polylatch_inspector_model::recording::Encoder;
 use polylatch_inspector_model::{
-    Alarms, AlertRule, Connection, ConnectionId, Environment, Filter, Fleet, Report, Sample, Sight, Update,
-    View,
+    Alarms, AlertRule, Connection, ConnectionId, Environment, Filter, Fleet, LocalFacts, Polled, Report,
+    Update, View,
 };
 
 const LOCKS: usize = 10_000;
@@ -23,7 +23,7 @@ fn client(number: usize) -> ClientId {
     ClientId::parse(&format!("host-{}:{}:0a0b0c0d", number % 40, 1_000 + number)).expect("well formed")
 }
 
-/// The store at reading number `look`: a tenth of the locks change hands between two readings.
+/// The store at snapshot number `look`: a tenth of the locks change hands between two snapshots.
 fn reading(look: usize) -> Snapshot {
     let taken_at_ms = 1_700_000_000_000 + look as u64 * 1_000;
     let locks = (0..LOCKS)
@@ -148,15 +148,15 @@ fn main() {
     let [mut diff, mut ingest, mut lines, mut filtered, mut watch, mut record, mut graph] =
         std::array::from_fn(|_| Times::default());
     let (mut before, mut bytes, mut changed): (Option<Arc<Snapshot>>, usize, usize) = (None, 0, 0);
-    println!("{LOCKS} locks, {CHANGES} change hands at each of {LOOKS} readings, {CLIENTS} clients");
+    println!("{LOCKS} locks, {CHANGES} change hands at each of {LOOKS} snapshots, {CLIENTS} clients");
     for look in 0..LOOKS {
         let snapshot = Arc::new(reading(look));
         let events = diff.of(|| before.as_ref().map_or_else(Vec::new, |before| changes(before, &snapshot)));
         changed += events.len();
         before = Some(Arc::clone(&snapshot));
-        let sample = Sample { snapshot, events, sight: Sight::default(), every_ms: 1_000 };
+        let polled = Polled { snapshot, events, local: LocalFacts::default(), every_ms: 1_000 };
         let update =
-            Update { connection: id.clone(), at_ms: look as u64 * 1_000, report: Report::Seen(sample) };
+            Update { connection: id.clone(), at_ms: look as u64 * 1_000, report: Report::Polled(polled) };
         bytes += record.of(|| encoder.update(&update)).len();
         ingest.of(|| fleet.ingest(update));
         let now_ms = look as u64 * 1_000;
@@ -165,14 +165,14 @@ fn main() {
         watch.of(|| (fleet.summary(now_ms), fleet.attention(now_ms), alarms.check(&fleet, now_ms)));
         graph.of(|| fleet.graph());
     }
-    println!("{changed} events; a recording has {} kB a reading", bytes / LOOKS / 1_024);
-    diff.tell("compare two readings");
-    ingest.tell("take a reading into the fleet");
+    println!("{changed} events; a recording has {} kB a snapshot", bytes / LOOKS / 1_024);
+    diff.tell("compare two snapshots");
+    ingest.tell("take a snapshot into the fleet");
     lines.tell("order all rows");
     filtered.tell("filter and order");
     watch.tell("counts, findings, alerts");
     graph.tell("wait-for graph");
-    record.tell("record a reading");
+    record.tell("record a snapshot");
     match resident_mb() {
         Some(mb) => println!("memory {mb} MB"),
         None => println!("memory: this system does not say"),

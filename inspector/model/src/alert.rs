@@ -209,7 +209,7 @@ fn told(
         Condition::HeldOver { ms } => format!("held for {held}{by}; the limit is {}", span(*ms)),
         Condition::WaitersOver { .. } => format!("{} wait for it; held for {held}{by}", row.waiters),
         Condition::BeatsMissed { .. } => {
-            format!("{} missed, held{by}", count(row.missed as usize, "beat", "beats"))
+            format!("{} missed, held{by}", count(row.missed as usize, "renewal", "renewals"))
         }
         Condition::NoExpiry => format!("held for {held}{by}, and nothing ends it"),
         Condition::Deadlock | Condition::Unreachable => {

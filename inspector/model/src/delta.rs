@@ -1,10 +1,10 @@
-//! What changed between two readings, small and exact: most locks differ in nothing but their ages, and
+//! What changed between two snapshots, small and exact: most locks differ in nothing but their ages, and
 //! those by the time that passed.
 
 use polylatch::inspect::{AuditEntry, ClientView, LockView, Snapshot, Trouble};
 use serde::{Deserialize, Serialize};
 
-/// From one reading to the next.
+/// From one snapshot to the next.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Delta {
@@ -51,7 +51,7 @@ impl<T> Changes<T> {
 }
 
 impl Delta {
-    /// Returns what makes the old reading the new one; `None` if that would not be exact.
+    /// Returns what makes the old snapshot the new one; `None` if that would not be exact.
     pub(super) fn between(old: &Snapshot, new: &Snapshot) -> Option<Self> {
         if old.backend != new.backend {
             return None;
@@ -68,7 +68,7 @@ impl Delta {
         })
     }
 
-    /// Returns the new reading, but for its round trip; `None` if this is not a change of the old one.
+    /// Returns the new snapshot, but for its round trip; `None` if this is not a change of the old one.
     pub(super) fn apply(self, old: &Snapshot) -> Option<Snapshot> {
         let passed_ms = self.taken_at_ms.checked_sub(old.taken_at_ms)?;
         Some(Snapshot {

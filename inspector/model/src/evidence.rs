@@ -8,7 +8,7 @@ use polylatch::inspect::{ClientView, HolderView, Snapshot, Trouble};
 
 use super::beat::Session;
 use super::connection::ConnectionId;
-use super::graph::{Cycle, Reading, cycles, lasting};
+use super::graph::{Cycle, Source, cycles, lasting};
 use super::signs::Signs;
 use super::text::harmless;
 use super::{HostFacts, Process};
@@ -33,20 +33,20 @@ pub struct Evidence<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// Prepares a single reading. `command` is how the CLI is called for this store, such as `polylatch`
+    /// Prepares a single snapshot. `command` is how the CLI is called for this store, such as `polylatch`
     /// or `polylatch --url redis://cache`.
     pub fn new(snapshot: &'a Snapshot, facts: &'a dyn HostFacts, command: &'a str) -> Self {
         let nowhere = ConnectionId::new("");
         let clients = snapshot.clients.iter().map(|client| (&client.id, client)).collect();
-        let rings = cycles(&[Reading { connection: &nowhere, snapshot, facts }]);
+        let rings = cycles(&[Source { connection: &nowhere, snapshot, facts }]);
         let commands = HashMap::from([(Cow::Owned(nowhere.clone()), command)]);
         Self::among(Cow::Owned(nowhere), commands, clients, facts, Cow::Owned(rings)).of_store(Some(snapshot))
     }
 
-    /// The same after an earlier reading of the same store. Without one no ring of waits is told, because a ring
-    /// counts only if no lock in it changed hands between two readings.
+    /// The same after an earlier snapshot of the same store. Without one no ring of waits is told, because a ring
+    /// counts only if no lock in it changed hands between two snapshots.
     pub fn since(self, before: &Snapshot) -> Self {
-        let before = cycles(&[Reading { connection: &self.connection, snapshot: before, facts: self.facts }]);
+        let before = cycles(&[Source { connection: &self.connection, snapshot: before, facts: self.facts }]);
         let rings = lasting(self.rings.into_owned(), &before);
         let snapshot = self.snapshot;
         Self::among(self.connection, self.commands, self.clients, self.facts, Cow::Owned(rings))
@@ -149,7 +149,7 @@ impl<'a> Evidence<'a> {
 
     /// Says whether a client runs on this host in another PID namespace: its number means another process here.
     pub fn is_apart(&self, id: &ClientId) -> bool {
-        self.client(id).is_some_and(|client| super::sight::is_apart(self.facts, client))
+        self.client(id).is_some_and(|client| super::local::is_apart(self.facts, client))
     }
 
     pub(super) fn holder(&self, holder: &HolderView) -> String {

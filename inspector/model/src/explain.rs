@@ -46,7 +46,7 @@ pub(super) fn explain(
         (_, Some(holder)) => about_holder(lock, holder, verdict, evidence),
         (_, None) => None,
     }
-    // What a verdict was about is there as long as the reading is.
+    // What a verdict was about is there as long as the snapshot is.
     .unwrap_or_else(|| (nothing_wrong(lock, evidence), vec![]));
     Finding { rule: verdict.rule, severity: verdict.severity, sentence, next }
 }
@@ -187,7 +187,7 @@ fn about_holder(
             );
             (sentence, [Some(wait(&left)), breaking()].into_iter().flatten().collect())
         }
-        Rule::BeatsStopped if left.is_none() => {
+        Rule::RenewalsStopped if left.is_none() => {
             let (silent, every) = (span(evidence.silent_for_ms(holder)?), span(SIGN_EVERY_MS));
             let sentence = format!(
                 "{who} has given no heartbeat for {silent}, one was due every {every}: it ended, hangs, or is cut \
@@ -197,7 +197,7 @@ fn about_holder(
             let wait = Next::Do("wait for the end of the session".into());
             (sentence, [Some(wait), breaking()].into_iter().flatten().collect())
         }
-        Rule::BeatsStopped => {
+        Rule::RenewalsStopped => {
             let beat = Beat::of(holder)?;
             let (since, every, left) = (span(beat.since_ms), span(beat.every_ms), span(beat.left_ms));
             let sentence = if verdict.severity == Severity::Notice {
@@ -213,7 +213,7 @@ fn about_holder(
             };
             (sentence, [Some(wait(&left)), breaking()].into_iter().flatten().collect())
         }
-        Rule::LateBeat => {
+        Rule::LateRenewal => {
             let beat = Beat::of(holder)?;
             let (since, every, left) = (span(beat.since_ms), span(beat.every_ms), span(beat.left_ms));
             let sentence = format!(

@@ -87,9 +87,9 @@ fn missing_renewals_are_told_by_how_many_are_missing() {
     let [a] = clients();
     let rule = |ago_ms| rules(vec![lock("x", vec![renewed(a, ago_ms)], vec![])], &Host::default())[0];
     assert_eq!(rule(7_400), Rule::Legit);
-    assert_eq!(rule(7_600), Rule::LateBeat);
-    assert_eq!(rule(9_900), Rule::LateBeat);
-    assert_eq!(rule(10_100), Rule::BeatsStopped);
+    assert_eq!(rule(7_600), Rule::LateRenewal);
+    assert_eq!(rule(9_900), Rule::LateRenewal);
+    assert_eq!(rule(10_100), Rule::RenewalsStopped);
     let found = about(vec![lock("x y", vec![renewed(a, 12_000)], vec![])], &Host::default());
     assert!(found[0].sentence.contains("has not renewed for 12.0 s, one was due every 5.0 s"), "{found:?}");
     assert!(found[0].sentence.ends_with("Free in 3.0 s unless it renews."), "{found:?}");
@@ -106,8 +106,8 @@ fn a_short_first_lease_is_not_late_while_its_own_term_lasts() {
         vec![lock("x", vec![holder], vec![])]
     };
     assert_eq!(rules(first(1_400), &Host::default()), [Rule::Legit]);
-    assert_eq!(rules(first(1_600), &Host::default()), [Rule::LateBeat]);
-    assert_eq!(rules(first(2_100), &Host::default()), [Rule::BeatsStopped]);
+    assert_eq!(rules(first(1_600), &Host::default()), [Rule::LateRenewal]);
+    assert_eq!(rules(first(2_100), &Host::default()), [Rule::RenewalsStopped]);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_lasting_ring_may_be_a_deadlock_and_a_passing_one_is_not_told() {
     );
     // Nothing is to be broken on suspicion.
     assert!(found[0].next.iter().all(|next| matches!(next, Next::Do(_))), "{found:?}");
-    // One reading alone says nothing.
+    // One snapshot alone says nothing.
     let reading = snapshot(ring(4_000));
     let once = findings(&reading.locks[0], &Evidence::new(&reading, &Host::default(), "polylatch"));
     assert_eq!(once[0].rule, Rule::Legit);
@@ -300,7 +300,7 @@ fn votes_without_a_majority_are_told_apart_from_a_free_lock() {
             assert!(sentence.contains(part), "{part}: {sentence}");
         }
         let reading = snapshot(vec![voted(vec![], maybe())]);
-        let shown = crate::picture(&reading, &Host::default(), "polylatch");
+        let shown = crate::overview(&reading, &Host::default(), "polylatch");
         assert_eq!(shown.rows[0].state, crate::LockState::Unknown);
     }
 
@@ -362,7 +362,7 @@ fn nothing_is_judged_from_silence_while_the_store_does_not_work() {
         for (kind, rule) in
             [(TroubleKind::ReadOnly, Rule::WritesRefused), (TroubleKind::NoQuorum, Rule::NoQuorum)]
         {
-            let shown = crate::picture(&troubled(vec![lock.clone()], kind), &Host::default(), "polylatch");
+            let shown = crate::overview(&troubled(vec![lock.clone()], kind), &Host::default(), "polylatch");
             let rules: Vec<_> = shown.findings[0].iter().map(|finding| finding.rule).collect();
             assert_eq!(rules, [rule]);
             assert_eq!(shown.rows[0].severity(), Severity::Problem);
@@ -372,12 +372,12 @@ fn nothing_is_judged_from_silence_while_the_store_does_not_work() {
     // What the host knows of its own processes is no silence.
     let stopped = host_where(100, Process::Present { stopped: true, started_at_ms: Some(500_000) });
     let reading = troubled(vec![lock("x", vec![renewed(a, 1)], vec![])], TroubleKind::OutOfMemory);
-    let shown = crate::picture(&reading, &stopped, "polylatch");
+    let shown = crate::overview(&reading, &stopped, "polylatch");
     assert_eq!(shown.findings[0][1].rule, Rule::Stopped);
     // A node is not the store.
     let mut reading = troubled(vec![lock("x", vec![renewed(a, 1_000)], vec![])], TroubleKind::NodeSilent);
     reading.troubles[0].node = Some("n1".into());
-    assert_eq!(crate::picture(&reading, &Host::default(), "polylatch").findings[0][0].rule, Rule::Legit);
+    assert_eq!(crate::overview(&reading, &Host::default(), "polylatch").findings[0][0].rule, Rule::Legit);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::text::{clock_time, harmless, is_treacherous, span};
 struct Exported<'a> {
     connection: &'a ConnectionId,
     backend: &'a str,
-    /// How old the reading is.
+    /// How old the snapshot is.
     age_ms: u64,
     state: LockState,
     findings: Vec<Finding>,

@@ -111,7 +111,7 @@ pub const FIELDS: [(&str, &str); 10] = [
     ("language", "the language of its binding"),
     ("label", "what it says it is doing"),
     ("mode", "read, write or 3/5"),
-    ("rule", "the finding: BEATS-STOPPED …"),
+    ("rule", "the finding: RENEWALS-STOPPED …"),
 ];
 
 /// What can stand before `<`, `<=`, `=`, `>=` or `>`, with what it means; for help texts.
@@ -123,7 +123,7 @@ pub const NUMBERS: [(&str, &str); 10] = [
     ("waited", "how long the first in the queue waits"),
     ("waiters", "how many wait"),
     ("holders", "how many hold it"),
-    ("missed", "beats that are missing"),
+    ("missed", "renewals that are missing"),
     ("handoffs", "hand-offs during the last minute"),
     ("fence", "the fencing token"),
 ];

@@ -1,5 +1,5 @@
 use super::super::fixture::{Host, clients, held, lock, snapshot, waiting};
-use super::super::rows::picture;
+use super::super::rows::overview;
 use super::*;
 
 fn rows() -> Vec<Row> {
@@ -17,7 +17,7 @@ fn rows() -> Vec<Row> {
         lock("stock", vec![late], vec![]),
         lock("Größe", vec![], vec![]),
     ];
-    let mut rows = picture(&snapshot(locks), &Host::default(), "polylatch").rows;
+    let mut rows = overview(&snapshot(locks), &Host::default(), "polylatch").rows;
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     rows
 }
@@ -50,7 +50,7 @@ fn fields_states_and_numbers_are_asked_for() {
     assert_eq!(passing("state:taken -state:stuck"), ["import:nightly", "orders/42"]);
     assert_eq!(passing("holder:web-1:100"), ["orders/42"]);
     assert_eq!(passing("label:\"nightly import\""), ["import:nightly"]);
-    assert_eq!(passing("rule:beats"), ["stock"]);
+    assert_eq!(passing("rule:renewals"), ["stock"]);
     assert_eq!(passing("held>10m"), ["import:nightly"]);
     assert_eq!(passing("held>=2s held<1m"), ["orders/42", "stock"]);
     assert_eq!(passing("ttl<5s"), ["stock"]);

@@ -10,7 +10,7 @@ use super::connection::{Connection, ConnectionId};
 use super::evidence::Evidence;
 use super::explain::explain;
 use super::finding::{Finding, Next};
-use super::graph::{Cycle, Reading, cycles, lasting};
+use super::graph::{Cycle, Source, cycles, lasting};
 use super::history::{Limits, LockHistory, Logged};
 use super::report::{Report, Update};
 use super::rows::{LockState, Row, RowKey, Summary};
@@ -59,7 +59,7 @@ pub struct ClientRow {
     pub language: String,
     /// Version of the binding, harmless.
     pub version: String,
-    /// How long ago it last said so, as of the reading; `None` if it never did.
+    /// How long ago it last said so, as of the snapshot; `None` if it never did.
     pub seen_ago_ms: Option<u64>,
     /// What the viewer's host knows of the process.
     pub process: Process,
@@ -77,7 +77,7 @@ pub struct Fleet {
     stores: Vec<Store>,
     limits: Limits,
     version: u64,
-    /// Rings of waits through the latest readings.
+    /// Rings of waits through the latest snapshots.
     rings: Vec<Cycle>,
 }
 
@@ -113,9 +113,9 @@ impl Fleet {
         let now_ms = update.at_ms;
         match update.report {
             Report::Failed { message, retry_in_ms } => self.stores[at].fail(now_ms, &message, retry_in_ms),
-            Report::Seen(sample) => {
+            Report::Polled(polled) => {
                 let before = self.stores[at].facts.snapshot.clone();
-                self.stores[at].take(now_ms, sample, &self.limits);
+                self.stores[at].take(now_ms, polled, &self.limits);
                 let rings = self.find_rings();
                 // Locks elsewhere are judged anew only if a ring through them came or went.
                 let changed = |id: &ConnectionId| {
@@ -155,13 +155,13 @@ impl Fleet {
     }
 
     fn find_rings(&self) -> Vec<Cycle> {
-        lasting(cycles(&self.readings()), &self.rings)
+        lasting(cycles(&self.sources()), &self.rings)
     }
 
-    fn readings(&self) -> Vec<Reading<'_>> {
+    fn sources(&self) -> Vec<Source<'_>> {
         let read = self.stores.iter().filter_map(|store| {
             let snapshot = store.facts.snapshot.as_deref()?;
-            Some(Reading { connection: &store.facts.connection.id, snapshot, facts: &*store.facts.sight })
+            Some(Source { connection: &store.facts.connection.id, snapshot, facts: &*store.facts.local })
         });
         read.collect()
     }
@@ -231,7 +231,7 @@ impl Fleet {
         Some(RowRef { store: at as u32, row: row as u32 })
     }
 
-    /// Returns a lock as the store had it at the latest reading; `None` if it is gone.
+    /// Returns a lock as the store had it at the latest snapshot; `None` if it is gone.
     pub fn lock(&self, key: &RowKey) -> Option<&LockView> {
         let store = self.store(&key.connection)?;
         store.snapshot()?.locks.get(store.place(&key.lock)?)
@@ -250,7 +250,7 @@ impl Fleet {
         }
     }
 
-    /// Explains a lock as of the latest reading: findings that have stood long enough, the most severe
+    /// Explains a lock as of the latest snapshot: findings that have stood long enough, the most severe
     /// first. Never empty for a lock that is there.
     pub fn explain(&self, key: &RowKey) -> Vec<Finding> {
         let Some(place) = self.find(key) else { return Vec::new() };
@@ -258,7 +258,7 @@ impl Fleet {
         self.explain_with(place, &evidence)
     }
 
-    /// As [`Fleet::explain`], as it is known at `now_ms`: nothing of the latest reading is told as the present if the
+    /// As [`Fleet::explain`], as it is known at `now_ms`: nothing of the latest snapshot is told as the present if the
     /// store is not read any more.
     pub fn explain_now(&self, key: &RowKey, now_ms: u64) -> Vec<Finding> {
         let Some(store) = self.store(&key.connection).filter(|store| !store.is_fresh(now_ms)) else {
@@ -270,7 +270,7 @@ impl Fleet {
             .map_or_else(String::new, |at| format!(" since {} UTC", clock_time(at, now_ms)));
         let why = match store.phase(now_ms) {
             Phase::Lost { why, .. } => format!(" ({why})"),
-            _ => " (a reading is overdue)".into(),
+            _ => " (a snapshot is overdue)".into(),
         };
         let before = match row.place.as_str() {
             "" => "no client held it".to_owned(),
@@ -391,7 +391,7 @@ impl Fleet {
         if self.stores.is_empty() {
             return Graph::default();
         }
-        Graph::of(&self.readings(), &self.rings, &self.evidence(0))
+        Graph::of(&self.sources(), &self.rings, &self.evidence(0))
     }
 
     /// Counts the rows as they are shown at `now_ms`.
@@ -417,7 +417,7 @@ fn evidence<'a>(known: &[&'a Facts], at: usize, rings: &'a [Cycle]) -> Evidence<
         .map(|facts| (Cow::Borrowed(&facts.connection.id), facts.connection.command.as_str()))
         .collect();
     let own = known[at];
-    Evidence::among(Cow::Borrowed(&own.connection.id), commands, clients, &*own.sight, Cow::Borrowed(rings))
+    Evidence::among(Cow::Borrowed(&own.connection.id), commands, clients, &*own.local, Cow::Borrowed(rings))
         .with_signs(&own.signs)
         .of_store(own.snapshot.as_deref())
 }

@@ -1,4 +1,4 @@
-//! Who waits for whom, across all locks of all readings: rings of waits, and how certain each is.
+//! Who waits for whom, across all locks of all snapshots: rings of waits, and how certain each is.
 //!
 //! A store knows acquisitions, not the tasks of a program. That the one who waits is the one who holds is certain
 //! only for nested `polylatch run`s; for everything else it is a presumption, which has to last.
@@ -19,7 +19,7 @@ pub const RUN_PROGRAM: &str = " via polylatch";
 /// One store, to be looked at together with others.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "borrows a trait object and is never kept")]
-pub struct Reading<'a> {
+pub struct Source<'a> {
     /// Which connection.
     pub connection: &'a ConnectionId,
     /// What it showed.
@@ -121,7 +121,7 @@ impl Cycle {
         self.certainty() == Certainty::Proved
     }
 
-    /// Says whether it is to be shown: the same acquisitions were in it in two readings of each store, and it has
+    /// Says whether it is to be shown: the same acquisitions were in it in two snapshots of each store, and it has
     /// lasted long enough.
     pub fn stands(&self) -> bool {
         let seen_twice = self.waits.iter().all(|wait| wait.read_at_ms > wait.seen_since_ms);
@@ -145,8 +145,8 @@ impl Cycle {
     }
 }
 
-/// Returns the rings of a reading, each with the time since when it has been seen without a hand-off in it. Rings of
-/// the reading before are known by their acquisitions.
+/// Returns the rings of a snapshot, each with the time since when it has been seen without a hand-off in it. Rings of
+/// the snapshot before are known by their acquisitions.
 pub(super) fn lasting(mut rings: Vec<Cycle>, before: &[Cycle]) -> Vec<Cycle> {
     for ring in &mut rings {
         if let Some(known) = before.iter().find(|known| known.is(ring)) {
@@ -180,13 +180,13 @@ struct Arrow {
 /// task of a client both holds and waits is not in the store, so most rings are a suspicion, see
 /// [`Cycle::certainty`]; what a client took after it began to wait is no part of one. Only
 /// [`Cycle::stands`] tells a passing coincidence from a lasting ring.
-pub fn cycles(readings: &[Reading<'_>]) -> Vec<Cycle> {
+pub fn cycles(sources: &[Source<'_>]) -> Vec<Cycle> {
     // Most stores have nobody that both holds and waits, and this stays cheap.
-    if readings.iter().all(|reading| reading.snapshot.locks.iter().all(|lock| lock.waiters.is_empty())) {
+    if sources.iter().all(|source| source.snapshot.locks.iter().all(|lock| lock.waiters.is_empty())) {
         return Vec::new();
     }
-    let parties = Parties::of(readings);
-    let arrows = arrows(readings, &parties);
+    let parties = Parties::of(sources);
+    let arrows = arrows(sources, &parties);
     let mut out: HashMap<usize, Vec<usize>> = HashMap::new();
     for (index, arrow) in arrows.iter().enumerate() {
         out.entry(arrow.from).or_default().push(index);
@@ -212,18 +212,18 @@ pub fn cycles(readings: &[Reading<'_>]) -> Vec<Cycle> {
     found
 }
 
-/// Says whether a reading has rings of waits, of which some may pass.
+/// Says whether a snapshot has rings of waits, of which some may pass.
 pub fn has_rings(snapshot: &Snapshot, facts: &dyn HostFacts) -> bool {
-    !cycles(&[Reading { connection: &ConnectionId::new(""), snapshot, facts }]).is_empty()
+    !cycles(&[Source { connection: &ConnectionId::new(""), snapshot, facts }]).is_empty()
 }
 
-fn arrows(readings: &[Reading<'_>], parties: &Parties<'_>) -> Vec<Arrow> {
+fn arrows(sources: &[Source<'_>], parties: &Parties<'_>) -> Vec<Arrow> {
     let mut arrows = Vec::new();
-    let ancestors = ancestors(readings);
+    let ancestors = ancestors(sources);
     // Only who both waits and holds can be in a ring; without this, many readers are far too many waits.
-    let (waiting, holding) = (waiting(readings, parties, &ancestors), holding(readings, parties));
-    for (at, reading) in readings.iter().enumerate() {
-        for lock in reading.snapshot.locks.iter().filter(|lock| !lock.waiters.is_empty()) {
+    let (waiting, holding) = (waiting(sources, parties, &ancestors), holding(sources, parties));
+    for (at, source) in sources.iter().enumerate() {
+        for lock in source.snapshot.locks.iter().filter(|lock| !lock.waiters.is_empty()) {
             for (client, holder, permits) in by_client(lock) {
                 let Some(to) = parties.get(at, client).filter(|party| waiting.contains_key(party)) else {
                     continue;
@@ -238,7 +238,7 @@ fn arrows(readings: &[Reading<'_>], parties: &Parties<'_>) -> Vec<Arrow> {
                         continue;
                     };
                     let wait = || Wait {
-                        connection: reading.connection.clone(),
+                        connection: source.connection.clone(),
                         waiter: waiter.client.clone(),
                         through: None,
                         lock: lock.name.clone(),
@@ -251,14 +251,14 @@ fn arrows(readings: &[Reading<'_>], parties: &Parties<'_>) -> Vec<Arrow> {
                         acquisitions: [waiter.owner_digest.clone(), holder.owner_digest.clone()],
                         only: waiting.get(&from) == Some(&1),
                         nested: false,
-                        read_at_ms: reading.snapshot.taken_at_ms,
-                        seen_since_ms: reading.snapshot.taken_at_ms,
+                        read_at_ms: source.snapshot.taken_at_ms,
+                        seen_since_ms: source.snapshot.taken_at_ms,
                     };
                     for &(place, ancestor) in ancestors.get(&(at, &waiter.client)).into_iter().flatten() {
                         // They hold: that is how they were found.
                         let through = Some(waiter.client.clone());
                         let Some(from) = parties.get(place, ancestor) else { continue };
-                        let nested = is_run(readings, place, ancestor);
+                        let nested = is_run(sources, place, ancestor);
                         arrows.push(Arrow {
                             from,
                             to,
@@ -276,20 +276,20 @@ fn arrows(readings: &[Reading<'_>], parties: &Parties<'_>) -> Vec<Arrow> {
 }
 
 /// Says whether a client is a `polylatch run`.
-fn is_run(readings: &[Reading<'_>], at: usize, id: &ClientId) -> bool {
-    let client = readings[at].snapshot.clients.iter().find(|client| client.id == *id);
+fn is_run(sources: &[Source<'_>], at: usize, id: &ClientId) -> bool {
+    let client = sources[at].snapshot.clients.iter().find(|client| client.id == *id);
     client.is_some_and(|client| client.program.ends_with(RUN_PROGRAM))
 }
 
 /// Who waits, and who waits for the end of a process that waits; each with the number of its waits.
 fn waiting<'a>(
-    readings: &[Reading<'a>],
+    sources: &[Source<'a>],
     parties: &Parties<'a>,
     ancestors: &Ancestors<'a>,
 ) -> HashMap<usize, usize> {
     let mut found = HashMap::new();
-    for (at, reading) in readings.iter().enumerate() {
-        let line = reading.snapshot.locks.iter().flat_map(|lock| &lock.waiters);
+    for (at, source) in sources.iter().enumerate() {
+        let line = source.snapshot.locks.iter().flat_map(|lock| &lock.waiters);
         for waiter in line.filter(|waiter| !waiter.silent) {
             let started = ancestors.get(&(at, &waiter.client)).into_iter().flatten();
             let with_it = started.filter_map(|&(place, id)| parties.get(place, id));
@@ -301,10 +301,10 @@ fn waiting<'a>(
     found
 }
 
-fn holding(readings: &[Reading<'_>], parties: &Parties<'_>) -> HashSet<usize> {
+fn holding(sources: &[Source<'_>], parties: &Parties<'_>) -> HashSet<usize> {
     let mut found = HashSet::new();
-    for (at, reading) in readings.iter().enumerate() {
-        let holders = reading.snapshot.locks.iter().flat_map(|lock| &lock.holders);
+    for (at, source) in sources.iter().enumerate() {
+        let holders = source.snapshot.locks.iter().flat_map(|lock| &lock.holders);
         found
             .extend(holders.filter_map(|holder| holder.client.as_ref()).filter_map(|id| parties.get(at, id)));
     }

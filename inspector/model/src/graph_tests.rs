@@ -4,7 +4,7 @@ use super::*;
 
 fn rings(snapshot: &Snapshot) -> Vec<Cycle> {
     let connection = ConnectionId::new("here");
-    cycles(&[Reading { connection: &connection, snapshot, facts: &NoHostFacts }])
+    cycles(&[Source { connection: &connection, snapshot, facts: &NoHostFacts }])
 }
 
 fn locks_of(cycle: &Cycle) -> Vec<&str> {
@@ -118,7 +118,7 @@ fn a_ring_through_two_stores_is_found_by_the_processes_in_it() {
     let one = same(snapshot(vec![lock("orders", vec![held(a, 5_000)], vec![waiting(b, 4_000)])]));
     let two = same(snapshot(vec![lock("stock", vec![held(d, 5_000)], vec![waiting(c, 3_000)])]));
     let (first, second) = (ConnectionId::new("first"), ConnectionId::new("second"));
-    let reading = |connection, snapshot| Reading { connection, snapshot, facts: &NoHostFacts };
+    let reading = |connection, snapshot| Source { connection, snapshot, facts: &NoHostFacts };
     let found = cycles(&[reading(&first, &one), reading(&second, &two)]);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(locks_of(&found[0]), ["orders", "stock"]);

@@ -61,7 +61,7 @@ pub struct Pulse {
 pub enum PulseKind {
     /// The lease began.
     Granted,
-    /// It was renewed, this long after the beat before.
+    /// It was renewed, this long after the one before.
     Renewed {
         /// Since the beat before.
         after_ms: u64,
@@ -135,9 +135,9 @@ pub struct Waited {
 /// A time in which the store was not read, on the store's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// The last good reading before.
+    /// The last good snapshot before.
     pub from_ms: u64,
-    /// The first good reading after.
+    /// The first good snapshot after.
     pub to_ms: u64,
 }
 
@@ -150,7 +150,7 @@ pub struct LockHistory {
     pub holds: VecDeque<Hold>,
     /// Who waited, oldest first; those that still wait are among them.
     pub waits: VecDeque<Waited>,
-    /// The first reading of the store, on its clock, if the lock was in it: what was before is known only as far as
+    /// The first snapshot of the store, on its clock, if the lock was in it: what was before is known only as far as
     /// the store told it then.
     pub observed_from_ms: Option<u64>,
     /// When it was granted during the last minute.
@@ -166,12 +166,12 @@ pub struct LockHistory {
     pub(super) quiet: bool,
 }
 
-/// Two readings of one lock, with what is said to have happened in between.
+/// Two snapshots of one lock, with what is said to have happened in between.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step<'a> {
     pub old: Option<&'a LockView>,
     pub new: Option<&'a LockView>,
-    /// When the old and the new one were taken, on the store's clock; no old one at the first look.
+    /// When the old and the new one were taken, on the store's clock; no old one at the first snapshot.
     pub before_ms: Option<u64>,
     pub taken_ms: u64,
     /// There was a time without data in between.
@@ -226,7 +226,7 @@ impl LockHistory {
         Some((worst, times(worst))).filter(|(_, times)| *times >= PASSED_OVER)
     }
 
-    /// Takes note of one more reading.
+    /// Takes note of one more snapshot.
     pub(super) fn observe(&mut self, step: &Step<'_>, limits: &Limits) {
         let holders = step.new.map_or(&[][..], |lock| &lock.holders);
         let waiters = step.new.map_or(&[][..], |lock| &lock.waiters);
@@ -288,7 +288,7 @@ impl LockHistory {
         if step.new.is_some_and(|lock| lock.holders.first() == Some(holder)) {
             self.told_missed = 0;
             self.pulse(from_ms, PulseKind::Granted, limits);
-            // Of the renewals before the first reading only the last one is told, and how many there were.
+            // Of the renewals before the first snapshot only the last one is told, and how many there were.
             if let (None, Some(times @ 1..), Some(ago)) =
                 (step.before_ms, holder.renewals, holder.renewed_ago_ms)
             {
@@ -361,7 +361,7 @@ impl LockHistory {
             let renewed_ms = at_ms.saturating_sub(holder.renewed_ago_ms.unwrap_or(0));
             let last = self.pulses.iter().rev().find(|pulse| pulse.kind != PulseKind::Missed);
             let since = renewed_ms.saturating_sub(last.map_or(renewed_ms, |pulse| pulse.at_ms));
-            // Several beats between two readings are told apart by their number only.
+            // Several beats between two snapshots are told apart by their number only.
             let number = u64::from(beats(holder) - beats(old)).min(limits.pulses as u64).max(1);
             for nth in 1..=number {
                 let at_ms = renewed_ms - since + since * nth / number;

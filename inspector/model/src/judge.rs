@@ -120,16 +120,16 @@ fn about_holder(lock: &LockView, holder: &HolderView, evidence: &Evidence<'_>) -
         _ => {}
     }
     if evidence.silent_for_ms(holder).is_some() {
-        return Some((Rule::BeatsStopped, Severity::Warning));
+        return Some((Rule::RenewalsStopped, Severity::Warning));
     }
     let beat = beat.filter(|_| holder.renewed != Some(false))?;
     // A lease that may be of a fixed length is not late.
     let to_be_renewed = holder.renewed == Some(true);
     if beat.has_stopped() {
         let severity = if to_be_renewed { Severity::Warning } else { Severity::Notice };
-        return Some((Rule::BeatsStopped, severity));
+        return Some((Rule::RenewalsStopped, severity));
     }
-    (beat.is_late() && to_be_renewed).then_some((Rule::LateBeat, Severity::Notice))
+    (beat.is_late() && to_be_renewed).then_some((Rule::LateRenewal, Severity::Notice))
 }
 
 /// Only while nobody has a majority: a minority that is behind is no harm to a holder.

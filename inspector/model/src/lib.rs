@@ -1,9 +1,9 @@
 //! The picture of a store's locks that the command line and the window share.
 //!
-//! A [`Fleet`] takes the readings of several stores and remembers; a [`Picture`] shows a single one.
+//! A [`Fleet`] takes the snapshots of several stores and remembers; an [`Overview`] shows a single one.
 //! Everything is computed from [`Snapshot`](polylatch::inspect::Snapshot)s and from what the host says
 //! about its own processes; time is an argument, and there is no I/O. All text in a [`Row`], [`Finding`],
-//! [`Line`](view::Line) or [`Alert`] came through [`text::harmless`] and may be shown as it is; readings,
+//! [`Line`](view::Line) or [`Alert`] came through [`text::harmless`] and may be shown as it is; snapshots,
 //! histories and names in keys may not.
 //!
 //! Two clocks: the viewer's (`now_ms`, `sampled_at_ms`; milliseconds since the Unix epoch that never go
@@ -29,6 +29,7 @@ pub mod health;
 pub mod history;
 mod judge;
 pub mod link;
+pub mod local;
 pub mod order;
 mod parties;
 pub mod recording;
@@ -37,7 +38,6 @@ pub mod report;
 pub mod rows;
 pub mod saved;
 pub mod sharing;
-pub mod sight;
 mod signs;
 pub mod store;
 pub mod text;
@@ -58,10 +58,10 @@ pub use filter::{Filter, FilterError};
 pub use finding::{Finding, Next};
 pub use fleet::{Fleet, RowRef};
 pub use graph::{Cycle, Wait};
+pub use local::LocalFacts;
 pub use order::{BreakOrder, BreakResult};
-pub use report::{Report, Sample, Update};
-pub use rows::{LockState, Mark, Picture, Row, RowKey, Summary, picture, picture_by};
-pub use sight::Sight;
+pub use report::{Polled, Report, Update};
+pub use rows::{LockState, Mark, Overview, Row, RowKey, Summary, overview, overview_by};
 pub use store::{Cost, Phase, Store};
 pub use verdict::{Rule, Severity, Verdict};
 pub use view::View;
@@ -85,7 +85,7 @@ pub trait HostFacts {
     /// Says whether a client's process can be looked up: it runs on this host, and its number counts in
     /// the namespace that is looked at.
     fn is_here(&self, client: &ClientView) -> bool {
-        sight::is_here(self, client)
+        local::is_here(self, client)
     }
 
     /// Looks a process up. Asked only for clients that say they run on this host.
@@ -112,7 +112,7 @@ pub enum Process {
     Unknown,
 }
 
-/// A host that knows nothing, for readings from elsewhere.
+/// A host that knows nothing, for snapshots from elsewhere.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoHostFacts;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use polylatch::ClientId;
 use polylatch::inspect::ClientView;
 
-use super::graph::Reading;
+use super::graph::Source;
 
 /// How far back ancestors of a process are followed.
 const MOST_GENERATIONS: usize = 32;
@@ -21,16 +21,16 @@ pub(super) struct Parties<'a> {
 }
 
 impl<'a> Parties<'a> {
-    /// Names the parties of all clients that hold or wait in these readings.
-    pub(super) fn of(readings: &[Reading<'a>]) -> Self {
+    /// Names the parties of all clients that hold or wait in these snapshots.
+    pub(super) fn of(sources: &[Source<'a>]) -> Self {
         let mut parties = Self::default();
-        for (at, reading) in readings.iter().enumerate() {
-            let said: HashMap<&ClientId, _> = if readings.len() > 1 {
-                reading.snapshot.clients.iter().map(|client| (&client.id, client)).collect()
+        for (at, source) in sources.iter().enumerate() {
+            let said: HashMap<&ClientId, _> = if sources.len() > 1 {
+                source.snapshot.clients.iter().map(|client| (&client.id, client)).collect()
             } else {
                 HashMap::new()
             };
-            for lock in &reading.snapshot.locks {
+            for lock in &source.snapshot.locks {
                 let holders = lock.holders.iter().filter_map(|holder| holder.client.as_ref());
                 for id in holders.chain(lock.waiters.iter().map(|waiter| &waiter.client)) {
                     if parties.of.contains_key(&(at, id)) {
@@ -59,29 +59,29 @@ impl<'a> Parties<'a> {
         parties
     }
 
-    /// Returns the party of a client of reading number `at`.
+    /// Returns the party of a client of snapshot number `at`.
     pub(super) fn get(&self, at: usize, id: &'a ClientId) -> Option<usize> {
         self.of.get(&(at, id)).copied()
     }
 }
 
-/// For a waiting client, by its reading: the holding clients of all readings that started its process, directly or
+/// For a waiting client, by its snapshot: the holding clients of all snapshots that started its process, directly or
 /// not, as nested `run`s do.
 pub(super) type Ancestors<'a> = HashMap<(usize, &'a ClientId), Vec<(usize, &'a ClientId)>>;
 
 /// Looks up which waiting clients were started by holding ones. A holder in one store may have started a waiter of
-/// another store, so every waiter is compared with the holders of all readings.
-pub(super) fn ancestors<'a>(readings: &[Reading<'a>]) -> Ancestors<'a> {
+/// another store, so every waiter is compared with the holders of all snapshots.
+pub(super) fn ancestors<'a>(sources: &[Source<'a>]) -> Ancestors<'a> {
     let mut found = Ancestors::new();
-    for (at, reading) in readings.iter().enumerate() {
-        let facts = reading.facts;
+    for (at, source) in sources.iter().enumerate() {
+        let facts = source.facts;
         if facts.host_name().is_empty() {
             continue;
         }
         let said: HashMap<&ClientId, &ClientView> =
-            reading.snapshot.clients.iter().map(|client| (&client.id, client)).collect();
+            source.snapshot.clients.iter().map(|client| (&client.id, client)).collect();
         let mut lines: HashMap<&ClientId, Vec<u32>> = HashMap::new();
-        for waiter in reading.snapshot.locks.iter().flat_map(|lock| &lock.waiters) {
+        for waiter in source.snapshot.locks.iter().flat_map(|lock| &lock.waiters) {
             if lines.contains_key(&waiter.client) {
                 continue;
             }
@@ -94,7 +94,7 @@ pub(super) fn ancestors<'a>(readings: &[Reading<'a>]) -> Ancestors<'a> {
         if lines.values().all(Vec::is_empty) {
             continue;
         }
-        let holders = holders_here(readings, at);
+        let holders = holders_here(sources, at);
         for (id, line) in lines {
             let started = line.iter().filter_map(|pid| holders.get(pid)).flatten().copied().collect();
             found.insert((at, id), started);
@@ -103,18 +103,18 @@ pub(super) fn ancestors<'a>(readings: &[Reading<'a>]) -> Ancestors<'a> {
     found
 }
 
-/// The holding clients of all readings whose processes run on the host of one of them, by process.
-fn holders_here<'a>(readings: &[Reading<'a>], at: usize) -> HashMap<u32, Vec<(usize, &'a ClientId)>> {
+/// The holding clients of all snapshots whose processes run on the host of one of them, by process.
+fn holders_here<'a>(sources: &[Source<'a>], at: usize) -> HashMap<u32, Vec<(usize, &'a ClientId)>> {
     let mut holders: HashMap<u32, Vec<(usize, &ClientId)>> = HashMap::new();
-    for (other, reading) in readings.iter().enumerate() {
-        let here: HashMap<&ClientId, u32> = reading
+    for (other, source) in sources.iter().enumerate() {
+        let here: HashMap<&ClientId, u32> = source
             .snapshot
             .clients
             .iter()
-            .filter(|client| readings[at].facts.is_here(client))
+            .filter(|client| sources[at].facts.is_here(client))
             .map(|client| (&client.id, client.pid))
             .collect();
-        let holding = reading.snapshot.locks.iter().flat_map(|lock| &lock.holders);
+        let holding = source.snapshot.locks.iter().flat_map(|lock| &lock.holders);
         for id in holding.filter_map(|holder| holder.client.as_ref()) {
             let Some(&pid) = here.get(id) else { continue };
             let of_process = holders.entry(pid).or_default();

@@ -1,6 +1,6 @@
-//! Recordings: one line of JSON per reading, so that a cut file loses its last line only.
+//! Recordings: one line of JSON per snapshot, so that a cut file loses its last line only.
 //!
-//! The first line says what the file is. A reading is written as what has changed since the one before,
+//! The first line says what the file is. A snapshot is written as what has changed since the one before,
 //! exactly: reading it back gives equal snapshots, so findings on replay are those that were live. No
 //! line has a secret: snapshots have none, URLs are written without theirs.
 
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use super::connection::{Connection, ConnectionId};
 use super::delta::Delta;
-use super::report::{Report, Sample, Update};
-use super::sight::Sight;
+use super::local::LocalFacts;
+use super::report::{Polled, Report, Update};
 use super::text::count;
 
 /// The form of the file that this program writes.
 const VERSION: u32 = 1;
 
-/// After this time a reading is written whole again, so that damage does not spread.
+/// After this time a snapshot is written whole again, so that damage does not spread.
 const WHOLE_EVERY_MS: u64 = 60_000;
 
 #[derive(Serialize, Deserialize)]
@@ -50,8 +50,8 @@ struct Line {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     events: Vec<Event>,
     /// What the host knew, if that has changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    sight: Option<Sight>,
+    #[serde(default, rename = "sight", skip_serializing_if = "Option::is_none")]
+    local: Option<LocalFacts>,
     #[serde(default, skip_serializing_if = "is_zero")]
     every: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ impl Line {
             next: None,
             us: 0,
             events: Vec::new(),
-            sight: None,
+            local: None,
             every: 0,
             failed: None,
             retry: None,
@@ -97,7 +97,7 @@ pub struct Encoder {
 #[derive(Debug)]
 struct Written {
     snapshot: Arc<Snapshot>,
-    sight: Sight,
+    local: LocalFacts,
     whole_at_ms: u64,
 }
 
@@ -127,41 +127,41 @@ impl Encoder {
     /// Returns the line of an update, with its end of line.
     pub fn update(&mut self, update: &Update) -> String {
         let of = Some(update.connection.clone());
-        let sample = match &update.report {
+        let polled = match &update.report {
             Report::Failed { message, retry_in_ms } => {
                 let (failed, retry) = (Some(message.clone()), *retry_in_ms);
                 return Line { of, failed, retry, ..Line::at(update.at_ms) }.text();
             }
-            Report::Seen(sample) => sample,
+            Report::Polled(polled) => polled,
         };
         let known = self.written.remove(&update.connection);
         let due = |known: &&Written| update.at_ms.saturating_sub(known.whole_at_ms) < WHOLE_EVERY_MS;
         // What cannot be put back together exactly is written whole.
         let next =
-            known.as_ref().filter(due).and_then(|known| Delta::between(&known.snapshot, &sample.snapshot));
-        let whole = next.is_none().then(|| (*sample.snapshot).clone());
+            known.as_ref().filter(due).and_then(|known| Delta::between(&known.snapshot, &polled.snapshot));
+        let whole = next.is_none().then(|| (*polled.snapshot).clone());
         let whole_at_ms = match &known {
             Some(known) if next.is_some() => known.whole_at_ms,
             _ => update.at_ms,
         };
-        let same_sight = known.is_some_and(|known| known.sight == sample.sight) && whole.is_none();
+        let same_local = known.is_some_and(|known| known.local == polled.local) && whole.is_none();
         let line = Line {
             of,
             whole,
             next,
-            us: u64::try_from(sample.snapshot.round_trip.as_micros()).unwrap_or(0),
-            events: sample.events.clone(),
-            sight: (!same_sight).then(|| sample.sight.clone()),
-            every: sample.every_ms,
+            us: u64::try_from(polled.snapshot.round_trip.as_micros()).unwrap_or(0),
+            events: polled.events.clone(),
+            local: (!same_local).then(|| polled.local.clone()),
+            every: polled.every_ms,
             ..Line::at(update.at_ms)
         };
-        let (snapshot, sight) = (Arc::clone(&sample.snapshot), sample.sight.clone());
-        self.written.insert(update.connection.clone(), Written { snapshot, sight, whole_at_ms });
+        let (snapshot, local) = (Arc::clone(&polled.snapshot), polled.local.clone());
+        self.written.insert(update.connection.clone(), Written { snapshot, local, whole_at_ms });
         line.text()
     }
 }
 
-/// A recording that was opened. Its readings are put together when they are asked for.
+/// A recording that was opened. Its snapshots are put together when they are asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Recording {
     text: Arc<str>,
@@ -203,7 +203,7 @@ impl Recording {
         }
         if damaged > 0 {
             let damaged = count(damaged, "line is", "lines are");
-            recording.remarks.push(format!("{damaged} damaged; readings are missing there"));
+            recording.remarks.push(format!("{damaged} damaged; snapshots are missing there"));
         }
         Ok(recording)
     }
@@ -254,10 +254,10 @@ pub(super) enum Entry {
     Update(Update),
 }
 
-/// Puts readings back together.
+/// Puts snapshots back together.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Decoder {
-    known: HashMap<ConnectionId, (Arc<Snapshot>, Sight)>,
+    known: HashMap<ConnectionId, (Arc<Snapshot>, LocalFacts)>,
 }
 
 impl Decoder {
@@ -281,9 +281,9 @@ impl Decoder {
         };
         snapshot.round_trip = Duration::from_micros(line.us);
         let snapshot = Arc::new(snapshot);
-        let sight = line.sight.or_else(|| known.map(|(_, sight)| sight)).unwrap_or_default();
-        self.known.insert(connection.clone(), (Arc::clone(&snapshot), sight.clone()));
-        let sample = Sample { snapshot, events: line.events, sight, every_ms: line.every };
-        Some(Entry::Update(Update { connection, at_ms: line.at, report: Report::Seen(sample) }))
+        let local = line.local.or_else(|| known.map(|(_, local)| local)).unwrap_or_default();
+        self.known.insert(connection.clone(), (Arc::clone(&snapshot), local.clone()));
+        let polled = Polled { snapshot, events: line.events, local, every_ms: line.every };
+        Some(Entry::Update(Update { connection, at_ms: line.at, report: Report::Polled(polled) }))
     }
 }

@@ -152,7 +152,7 @@ impl Replay {
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = self.recording.remarks().to_vec();
         if self.unread > 0 {
-            remarks.push(format!("{} readings could not be put together", self.unread));
+            remarks.push(format!("{} snapshots could not be put together", self.unread));
         }
         remarks
     }
@@ -173,8 +173,8 @@ impl Place {
 
 /// What of an update is worth a mark, besides findings.
 fn told(update: &Update) -> Vec<Mark> {
-    let Report::Seen(sample) = &update.report else { return Vec::new() };
-    let marks = sample.events.iter().filter_map(|event| {
+    let Report::Polled(polled) = &update.report else { return Vec::new() };
+    let marks = polled.events.iter().filter_map(|event| {
         let text = match &event.kind {
             EventKind::Expired => format!("{}: the lease expired", harmless(&event.lock)),
             EventKind::Broken { by, reason } => {

@@ -1,11 +1,11 @@
-//! What comes in: readings of stores, or why there is none.
+//! What comes in: snapshots of stores, or why there is none.
 
 use std::sync::Arc;
 
 use polylatch::inspect::{Event, Snapshot};
 
 use super::connection::ConnectionId;
-use super::sight::Sight;
+use super::local::LocalFacts;
 
 /// News of one connection.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,11 +18,11 @@ pub struct Update {
     pub report: Report,
 }
 
-/// What came of one look.
+/// What one poll of the store returned.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Report {
     /// The store was read.
-    Seen(Sample),
+    Polled(Polled),
     /// It could not be read.
     Failed {
         /// Why, in words; not harmless.
@@ -32,15 +32,15 @@ pub enum Report {
     },
 }
 
-/// One reading.
+/// One good poll: the snapshot, and what belongs to it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
+pub struct Polled {
     /// The store.
     pub snapshot: Arc<Snapshot>,
-    /// What happened since the reading before.
+    /// What happened since the snapshot before.
     pub events: Vec<Event>,
     /// What this host knew of its processes.
-    pub sight: Sight,
-    /// After which time the next reading is due.
+    pub local: LocalFacts,
+    /// After which time the next snapshot is due.
     pub every_ms: u64,
 }

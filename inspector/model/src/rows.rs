@@ -147,8 +147,8 @@ impl LockState {
             Some(Rule::Stopped) => Self::Stopped,
             Some(Rule::NoExpiryDead | Rule::NoExpiry) => Self::NoExpiry,
             Some(Rule::HolderGone) => Self::Gone,
-            Some(Rule::BeatsStopped) => Self::NoRenewal,
-            Some(Rule::LateBeat) => Self::Endangered,
+            Some(Rule::RenewalsStopped) => Self::NoRenewal,
+            Some(Rule::LateRenewal) => Self::Endangered,
             Some(Rule::Foreign) => Self::Foreign,
             Some(Rule::LockDelay) => Self::LockDelay,
             Some(Rule::NoQuorum | Rule::Undecided) => Self::Unknown,
@@ -186,18 +186,18 @@ pub struct RowKey {
     pub lock: Arc<str>,
 }
 
-/// One lock, ready to show. Ages are as of the reading; the methods tell them as of now.
+/// One lock, ready to show. Ages are as of the snapshot; the methods tell them as of now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// Which lock.
     pub key: RowKey,
-    /// Place of the lock in the reading.
+    /// Place of the lock in the snapshot.
     pub index: usize,
     /// Name, harmless.
     pub name: String,
     /// Kind of store.
     pub backend: Cow<'static, str>,
-    /// What it is, as of the reading. [`Fleet::state`](super::Fleet::state) knows how old that is.
+    /// What it is, as of the snapshot. [`Fleet::state`](super::Fleet::state) knows how old that is.
     pub state: LockState,
     /// Why, most severe first; never empty. Those of findings that have not stood long enough are left
     /// out.
@@ -219,7 +219,7 @@ pub struct Row {
     /// How long it has been held.
     pub held_for_ms: Option<u64>,
     /// Since when it is held and since when the first waiter waits, on the store's clock: they stay the same while the
-    /// ages grow, each store's at its own readings.
+    /// ages grow, each store's at its own snapshots.
     pub(super) since_ms: [Option<u64>; 2],
     /// Length of a renewed lease.
     pub lease_ms: Option<u64>,
@@ -239,7 +239,7 @@ pub struct Row {
     pub waited_ms: Option<u64>,
     /// How often it changed hands during the last minute, as far as it was seen.
     pub hand_offs: u32,
-    /// When the reading came, on the viewer's clock; 0 for a single reading.
+    /// When the snapshot came, on the viewer's clock; 0 for a single snapshot.
     pub sampled_at_ms: u64,
     /// When something but its ages and renewals changed last, on the viewer's clock.
     pub changed_at_ms: u64,
@@ -298,7 +298,7 @@ impl Row {
 /// The numbers above the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Summary {
-    /// Locks in the reading.
+    /// Locks in the snapshot.
     pub locks: usize,
     /// Of them held.
     pub held: usize,
@@ -332,9 +332,9 @@ impl Summary {
     }
 }
 
-/// A single reading, ready to show.
+/// A single snapshot, ready to show.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Picture {
+pub struct Overview {
     /// Problems first; then the most waited for, the longest held, the name.
     pub rows: Vec<Row>,
     /// Why, for each row; most severe first.
@@ -343,13 +343,13 @@ pub struct Picture {
     pub summary: Summary,
 }
 
-/// Makes the picture of a reading. `command` is how the CLI is called for this store.
-pub fn picture(snapshot: &Snapshot, facts: &dyn HostFacts, command: &str) -> Picture {
-    picture_by(snapshot, &Evidence::new(snapshot, facts, command))
+/// Makes the overview of a snapshot. `command` is how the CLI is called for this store.
+pub fn overview(snapshot: &Snapshot, facts: &dyn HostFacts, command: &str) -> Overview {
+    overview_by(snapshot, &Evidence::new(snapshot, facts, command))
 }
 
-/// Makes the picture of a reading, judged by this evidence.
-pub fn picture_by(snapshot: &Snapshot, evidence: &Evidence<'_>) -> Picture {
+/// Makes the overview of a snapshot, judged by this evidence.
+pub fn overview_by(snapshot: &Snapshot, evidence: &Evidence<'_>) -> Overview {
     let nowhere = ConnectionId::new("");
     let mut rows: Vec<Row> = (0..snapshot.locks.len())
         .map(|index| {
@@ -362,7 +362,7 @@ pub fn picture_by(snapshot: &Snapshot, evidence: &Evidence<'_>) -> Picture {
     rows.iter().for_each(|row| summary.count(row, row.state));
     rows.sort_by(by_attention);
     let findings = rows.iter().map(|row| findings(&snapshot.locks[row.index], evidence)).collect();
-    Picture { rows, findings, summary }
+    Overview { rows, findings, summary }
 }
 
 /// Problems first; then the most waited for, the longest held, the name.
@@ -443,8 +443,8 @@ mod tests {
     use super::super::fixture::{Host, clients, held, lock, read_write, semaphore, snapshot, waiting};
     use super::*;
 
-    fn shown(picture: &Picture) -> Vec<(&str, LockState)> {
-        picture.rows.iter().map(|row| (row.name.as_str(), row.state)).collect()
+    fn shown(overview: &Overview) -> Vec<(&str, LockState)> {
+        overview.rows.iter().map(|row| (row.name.as_str(), row.state)).collect()
     }
 
     #[test]
@@ -452,7 +452,7 @@ mod tests {
         let [a, b, c] = clients();
         let mut overdue = held(c, 12_000);
         overdue.remaining_ms = Some(3_000);
-        let picture = picture(
+        let overview = overview(
             &snapshot(vec![
                 lock("calm", vec![held(a, 2_000)], vec![]),
                 lock("free", vec![], vec![]),
@@ -464,7 +464,7 @@ mod tests {
             "polylatch",
         );
         assert_eq!(
-            shown(&picture),
+            shown(&overview),
             [
                 ("worst", LockState::NoRenewal),
                 ("queue", LockState::Contended),
@@ -474,7 +474,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            picture.summary,
+            overview.summary,
             Summary { locks: 5, held: 4, waiting: 2, attention: 1, ..Summary::default() }
         );
     }
@@ -486,12 +486,12 @@ mod tests {
         overdue.remaining_ms = Some(3_000);
         let shared = lock("shared", vec![held(a, 900), overdue, held(c, 800)], vec![]);
         let permits = lock("permits", vec![held(a, 900), held(b, 800)], vec![waiting(c, 500)]);
-        let picture = picture(
+        let overview = overview(
             &snapshot(vec![read_write(shared, "read", ""), semaphore(permits, 5, &[2, 1], &[3])]),
             &Host::default(),
             "polylatch",
         );
-        let (shared, permits) = (&picture.rows[0], &picture.rows[1]);
+        let (shared, permits) = (&overview.rows[0], &overview.rows[1]);
         assert_eq!((shared.mode.as_str(), shared.holders, shared.state), ("read", 3, LockState::NoRenewal));
         assert_eq!((shared.place.as_str(), shared.held_for_ms), ("web-1:200", Some(12_000)));
         assert_eq!((permits.mode.as_str(), permits.holders, permits.state), ("3/5", 2, LockState::Contended));
@@ -507,8 +507,8 @@ mod tests {
         foreign.renewals = None;
         let mut view = lock("theirs", vec![foreign], vec![]);
         view.mode = "foreign".into();
-        let picture = picture(&snapshot(vec![view]), &Host::default(), "polylatch");
-        let row = &picture.rows[0];
+        let overview = overview(&snapshot(vec![view]), &Host::default(), "polylatch");
+        let row = &overview.rows[0];
         assert_eq!((row.state, row.place.as_str()), (LockState::Foreign, "?"));
         assert_eq!((row.fencing_token, row.held_for_ms, row.since_renewal_ms), (None, None, None));
     }
@@ -521,9 +521,9 @@ mod tests {
         let mut reading = snapshot(vec![lock("x\u{202e}y", vec![holder], vec![])]);
         reading.clients[0].program = "p\u{9b}2J".into();
         reading.clients[0].host = "h\u{200b}".into();
-        let picture = picture(&reading, &Host::default(), "polylatch");
-        let row = &picture.rows[0];
-        for text in [&row.name, &row.label, &row.program, &row.place, &picture.findings[0][0].sentence] {
+        let overview = overview(&reading, &Host::default(), "polylatch");
+        let row = &overview.rows[0];
+        for text in [&row.name, &row.label, &row.program, &row.place, &overview.findings[0][0].sentence] {
             assert!(!text.chars().any(text::is_treacherous), "{text:?}");
         }
     }

@@ -30,7 +30,7 @@ struct Sign {
 }
 
 impl Signs {
-    /// The same after one more reading.
+    /// The same after one more snapshot.
     pub(super) fn after(&self, snapshot: &Snapshot) -> Self {
         let on_session = |holder: &HolderView| holder.remaining_ms.is_none() && Session::of(holder).is_some();
         if !snapshot.locks.iter().any(|lock| lock.holders.iter().any(on_session)) {

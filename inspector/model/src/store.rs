@@ -1,4 +1,4 @@
-//! One connection: its latest reading, its rows, and what is remembered of it.
+//! One connection: its latest snapshot, its rows, and what is remembered of it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::evidence::Evidence;
 use super::health;
 use super::history::{Gap, Limits, LockHistory, Logged, Step, push};
 use super::judge::judge;
-use super::report::Sample;
+use super::local::LocalFacts;
+use super::report::Polled;
 use super::rows::{Row, RowKey, row};
-use super::sight::Sight;
 use super::signs::Signs;
 use super::text::harmless;
 use super::verdict::{Rule, Severity, Verdict};
@@ -21,12 +21,12 @@ use super::verdict::{Rule, Severity, Verdict};
 /// How long the row of a lock that went is still shown.
 const GONE_FOR_MS: u64 = 3_000;
 
-/// A reading is overdue if it comes this much later than it was wanted.
+/// A snapshot is overdue if it comes this much later than it was wanted.
 const PATIENCE_MS: u64 = 2_000;
 
-/// Over which time, and how many readings at least, cost and clock are judged.
+/// Over which time, and how many snapshots at least, cost and clock are judged.
 const JUDGED_MS: u64 = 20_000;
-const READINGS: usize = 16;
+const SNAPSHOTS: usize = 16;
 
 /// How fresh the picture of a connection is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,14 +42,14 @@ pub enum Phase {
         /// Why, harmless.
         why: String,
     },
-    /// A reading is overdue.
+    /// A snapshot is overdue.
     Late {
-        /// The latest good reading, on the viewer's clock.
+        /// The latest good snapshot, on the viewer's clock.
         since_ms: u64,
     },
     /// It cannot be read.
     Lost {
-        /// The latest good reading, on the viewer's clock; `None` if there was none.
+        /// The latest good snapshot, on the viewer's clock; `None` if there was none.
         since_ms: Option<u64>,
         /// The first failure after it, on the viewer's clock.
         failing_since_ms: u64,
@@ -63,11 +63,11 @@ pub enum Phase {
 /// What watching costs the store.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cost {
-    /// Requests a second, over the last readings.
+    /// Requests a second, over the last snapshots.
     pub requests_per_sec: f64,
-    /// How long a reading takes: the mean of the last ones, in milliseconds.
+    /// How long a snapshot takes: the mean of the last ones, in milliseconds.
     pub reading_ms: f64,
-    /// After which time the next reading comes, in milliseconds.
+    /// After which time the next snapshot comes, in milliseconds.
     pub every_ms: u64,
 }
 
@@ -78,17 +78,17 @@ struct Failure {
     retry_at_ms: Option<u64>,
 }
 
-/// What is known of one of the last readings.
+/// What is known of one of the last snapshots.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
     at_ms: u64,
     requests: u32,
     reading_us: u64,
-    /// How far the store's clock was ahead, give or take half the reading.
+    /// How far the store's clock was ahead, give or take half the time the read took.
     ahead_ms: i64,
 }
 
-/// A condition that was seen, since when, and in which reading last.
+/// A condition that was seen, since when, and in which snapshot last.
 #[derive(Debug, Clone, Copy)]
 struct Standing {
     since_ms: u64,
@@ -108,7 +108,7 @@ pub struct Store {
 pub(super) struct Facts {
     pub(super) connection: Connection,
     pub(super) snapshot: Option<Arc<Snapshot>>,
-    pub(super) sight: Arc<Sight>,
+    pub(super) local: Arc<LocalFacts>,
     pub(super) signs: Arc<Signs>,
     histories: HashMap<Arc<str>, LockHistory>,
     /// Locks that nobody holds or waits for, in the order in which they became so.
@@ -125,7 +125,7 @@ pub(super) struct Facts {
     unfit_since_ms: Option<u64>,
     /// Nodes that are of no use, and since when, on the viewer's clock. Of several that are late in turn none is down.
     down: Vec<(String, u64)>,
-    readings: VecDeque<Taken>,
+    snapshots: VecDeque<Taken>,
 }
 
 /// What the locks of the latest snapshot are, and since when.
@@ -144,7 +144,7 @@ impl Store {
         let facts = Facts {
             connection,
             snapshot: None,
-            sight: Arc::default(),
+            local: Arc::default(),
             signs: Arc::default(),
             histories: HashMap::new(),
             quiet: VecDeque::new(),
@@ -157,7 +157,7 @@ impl Store {
             failure: None,
             unfit_since_ms: None,
             down: Vec::new(),
-            readings: VecDeque::new(),
+            snapshots: VecDeque::new(),
         };
         Self { facts, verdicts: Verdicts::default() }
     }
@@ -193,17 +193,17 @@ impl Store {
         self.facts.failure.is_none() && self.facts.snapshot.is_some() && !self.facts.is_late(now_ms)
     }
 
-    /// Returns the latest reading.
+    /// Returns the latest snapshot.
     pub fn snapshot(&self) -> Option<&Arc<Snapshot>> {
         self.facts.snapshot.as_ref()
     }
 
-    /// Returns when the latest good reading came, on the viewer's clock.
+    /// Returns when the latest good snapshot came, on the viewer's clock.
     pub fn sampled_at_ms(&self) -> Option<u64> {
         self.facts.snapshot.as_ref().map(|_| self.facts.sampled_at_ms)
     }
 
-    /// Returns one row per lock of the latest reading, in its order.
+    /// Returns one row per lock of the latest snapshot, in its order.
     pub fn rows(&self) -> &[Row] {
         &self.verdicts.rows
     }
@@ -240,19 +240,19 @@ impl Store {
     }
 
     /// Returns how far the store's clock is ahead of the viewer's, in milliseconds, judged by the quickest
-    /// of the last readings; `None` if it is less than that reading can tell.
+    /// of the last snapshots; `None` if it is less than one snapshot can tell.
     pub fn clock_ahead_ms(&self) -> Option<i64> {
-        let best = self.facts.readings.iter().min_by_key(|taken| taken.reading_us)?;
+        let best = self.facts.snapshots.iter().min_by_key(|taken| taken.reading_us)?;
         let unsure_ms = i64::try_from(best.reading_us / 1_000).unwrap_or(i64::MAX) + 50;
         (best.ahead_ms.abs() > unsure_ms).then_some(best.ahead_ms)
     }
 
-    /// Returns since when, as far as is remembered, every reading has found the clocks this far apart, and
+    /// Returns since when, as far as is remembered, every snapshot has found the clocks this far apart, and
     /// how far.
     pub(super) fn clock_is_off(&self, by_ms: u64) -> Option<(u64, i64)> {
         let ahead_ms = self.clock_ahead_ms()?;
         let off = |taken: &Taken| taken.ahead_ms.unsigned_abs() >= by_ms;
-        let first = self.facts.readings.front().filter(|_| self.facts.readings.iter().all(off))?;
+        let first = self.facts.snapshots.front().filter(|_| self.facts.snapshots.iter().all(off))?;
         Some((first.at_ms, ahead_ms))
     }
 
@@ -268,15 +268,15 @@ impl Store {
 
     /// Returns what watching costs.
     pub fn cost(&self) -> Cost {
-        let (Some(first), Some(last)) = (self.facts.readings.front(), self.facts.readings.back()) else {
+        let (Some(first), Some(last)) = (self.facts.snapshots.front(), self.facts.snapshots.back()) else {
             return Cost { every_ms: self.facts.every_ms, ..Cost::default() };
         };
-        let requests: u64 = self.facts.readings.iter().skip(1).map(|taken| u64::from(taken.requests)).sum();
+        let requests: u64 = self.facts.snapshots.iter().skip(1).map(|taken| u64::from(taken.requests)).sum();
         let secs = last.at_ms.saturating_sub(first.at_ms) as f64 / 1_000.0;
-        let reading_us: u64 = self.facts.readings.iter().map(|taken| taken.reading_us).sum();
+        let reading_us: u64 = self.facts.snapshots.iter().map(|taken| taken.reading_us).sum();
         Cost {
             requests_per_sec: if secs > 0.0 { requests as f64 / secs } else { 0.0 },
-            reading_ms: reading_us as f64 / self.facts.readings.len() as f64 / 1_000.0,
+            reading_ms: reading_us as f64 / self.facts.snapshots.len() as f64 / 1_000.0,
             every_ms: self.facts.every_ms,
         }
     }
@@ -303,8 +303,8 @@ impl Store {
     }
 
     /// Takes a snapshot: histories go on. [`Verdicts::judge`] comes next.
-    pub(super) fn take(&mut self, at_ms: u64, sample: Sample, limits: &Limits) {
-        if self.facts.take(at_ms, sample, limits, &self.verdicts) {
+    pub(super) fn take(&mut self, at_ms: u64, polled: Polled, limits: &Limits) {
+        if self.facts.take(at_ms, polled, limits, &self.verdicts) {
             // What was seen before a gap says nothing about what was the case in between.
             self.verdicts.standing.clear();
         }
@@ -317,8 +317,8 @@ impl Facts {
     }
 
     /// Says whether there is a gap before it. `before` tells where the locks stood.
-    fn take(&mut self, at_ms: u64, sample: Sample, limits: &Limits, before: &Verdicts) -> bool {
-        let new = sample.snapshot;
+    fn take(&mut self, at_ms: u64, polled: Polled, limits: &Limits, before: &Verdicts) -> bool {
+        let new = polled.snapshot;
         let old = self.snapshot.take();
         let gap = old.is_some() && (self.failure.is_some() || self.is_late(at_ms));
         if let Some(old) = old.as_ref().filter(|_| gap) {
@@ -327,8 +327,8 @@ impl Facts {
         }
         self.failure = None;
         self.number += 1;
-        self.remember(&new, old.as_deref(), gap, &sample.events, limits, before);
-        for event in sample.events {
+        self.remember(&new, old.as_deref(), gap, &polled.events, limits, before);
+        for event in polled.events {
             self.numbered += 1;
             push(&mut self.events, Logged { number: self.numbered, event }, limits.events);
         }
@@ -336,10 +336,10 @@ impl Facts {
         let middle_ms = at_ms.saturating_sub(reading_us / 2_000);
         let ahead_ms =
             i64::try_from(new.taken_at_ms).unwrap_or(i64::MAX) - i64::try_from(middle_ms).unwrap_or(0);
-        self.readings.push_back(Taken { at_ms, requests: new.requests, reading_us, ahead_ms });
+        self.snapshots.push_back(Taken { at_ms, requests: new.requests, reading_us, ahead_ms });
         let old = |taken: &Taken| at_ms.saturating_sub(taken.at_ms) > JUDGED_MS;
-        while self.readings.len() > READINGS && self.readings.front().is_some_and(old) {
-            self.readings.pop_front();
+        while self.snapshots.len() > SNAPSHOTS && self.snapshots.front().is_some_and(old) {
+            self.snapshots.pop_front();
         }
         self.unfit_since_ms = new.trouble().map(|_| self.unfit_since_ms.filter(|_| !gap).unwrap_or(at_ms));
         let before = std::mem::take(&mut self.down);
@@ -349,14 +349,14 @@ impl Facts {
         };
         let down = new.troubles.iter().filter_map(|trouble| trouble.node.as_deref());
         self.down = down.map(|node| (node.to_owned(), since(node))).collect();
-        (self.sampled_at_ms, self.every_ms) = (at_ms, sample.every_ms);
-        self.sight = Arc::new(sample.sight);
+        (self.sampled_at_ms, self.every_ms) = (at_ms, polled.every_ms);
+        self.local = Arc::new(polled.local);
         self.signs = Arc::new(self.signs.after(&new));
         self.snapshot = Some(new);
         gap
     }
 
-    /// Lets the histories go on, and matches the rows with the locks of the new reading.
+    /// Lets the histories go on, and matches the rows with the locks of the new snapshot.
     fn remember(
         &mut self,
         new: &Snapshot,
@@ -390,7 +390,7 @@ impl Facts {
         }
         // Mostly all are, and then there is nothing to look for.
         let Some(old) = old.filter(|_| still_here < before.places.len()) else { return };
-        // A truncated reading does not say that what is missing from it is gone.
+        // A truncated snapshot does not say that what is missing from it is gone.
         let here: std::collections::HashSet<&str> = new.locks.iter().map(|lock| lock.name.as_str()).collect();
         for (name, at) in before.places.iter().filter(|(name, _)| !here.contains(&***name)) {
             let Some(history) = self.histories.get_mut(name).filter(|_| !new.truncated) else { continue };
@@ -416,9 +416,9 @@ impl Verdicts {
         self.places.get(lock).map(|at| *at as usize)
     }
 
-    /// Judges every lock of the latest reading, and brings the rows up to date.
+    /// Judges every lock of the latest snapshot, and brings the rows up to date.
     ///
-    /// `before` is the reading that the rows are of; the same as the latest if only the rings changed.
+    /// `before` is the snapshot that the rows are of; the same as the latest if only the rings changed.
     pub(super) fn judge(&mut self, facts: &Facts, before: Option<&Snapshot>, evidence: &Evidence<'_>) {
         let Some(snapshot) = &facts.snapshot else { return };
         let mut old_rows: Vec<Option<Row>> = std::mem::take(&mut self.rows).into_iter().map(Some).collect();
@@ -500,7 +500,7 @@ impl Verdicts {
 }
 
 impl Row {
-    /// The same row at a later reading, in which only ages and renewals differ.
+    /// The same row at a later snapshot, in which only ages and renewals differ.
     fn refreshed(mut self, lock: &LockView, index: usize, verdicts: Vec<Verdict>) -> Self {
         let holder = lock.holders.first();
         let head = lock.waiters.iter().find(|waiter| !waiter.silent);
@@ -525,7 +525,7 @@ fn can_stay(row: &Row, lock: &LockView, evidence: &Evidence<'_>) -> bool {
     lock.holders.len() < 2 && told
 }
 
-/// Says whether two readings show the same, but for ages and renewals.
+/// Says whether two snapshots show the same, but for ages and renewals.
 fn is_same(old: &LockView, new: &LockView) -> bool {
     let same_holder = |old: &HolderView, new: &HolderView| {
         old.owner_digest == new.owner_digest

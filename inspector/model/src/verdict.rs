@@ -33,9 +33,9 @@ pub enum Rule {
     /// The holder's process is gone; its lease still runs.
     HolderGone,
     /// Renewals have stopped.
-    BeatsStopped,
+    RenewalsStopped,
     /// A renewal is late.
-    LateBeat,
+    LateRenewal,
     /// The first waiter in the queue is stale.
     DeadHead,
     /// The lock is free although a client waits.
@@ -79,15 +79,15 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// How long a condition must have been seen without a break before a live picture shows it, in
-    /// milliseconds; from 1 on, at least in two readings. What flaps is never shown.
+    /// How long a condition must have been seen without a break before a live view shows it, in
+    /// milliseconds; from 1 on, at least in two snapshots. What flaps is never shown.
     pub fn stands_for_ms(self) -> u64 {
         match self {
-            // A ring was seen in two readings before it is evidence. Of a store: at once, since whatever else would be
+            // A ring was seen in two snapshots before it is evidence. Of a store: at once, since whatever else would be
             // shown instead is not known.
             Self::Deadlock | Self::MayDeadlock | Self::WritesRefused | Self::NoQuorum | Self::Undecided => 0,
             // The age of a missing beat is in the evidence already.
-            Self::BeatsStopped | Self::LateBeat | Self::Stopped => 1,
+            Self::RenewalsStopped | Self::LateRenewal | Self::Stopped => 1,
             Self::Backend | Self::DeadHead | Self::HolderGone | Self::LostWake | Self::NodeDown => 2_000,
             Self::LongWait | Self::ManyWaiters => 2_000,
             Self::SplitVote | Self::Quorum => 2_000,
@@ -108,8 +108,8 @@ impl Rule {
             Self::NoExpiryDead => "NO-EXPIRY-DEAD",
             Self::NoExpiry => "NO-EXPIRY",
             Self::HolderGone => "HOLDER-GONE",
-            Self::BeatsStopped => "BEATS-STOPPED",
-            Self::LateBeat => "LATE-BEAT",
+            Self::RenewalsStopped => "RENEWALS-STOPPED",
+            Self::LateRenewal => "LATE-RENEWAL",
             Self::DeadHead => "DEAD-HEAD",
             Self::LostWake => "LOST-WAKE",
             Self::TokenFellBack => "TOKEN-FELL-BACK",
@@ -134,7 +134,7 @@ impl Rule {
     }
 }
 
-/// What a rule says of a lock, without words: made for every lock at every reading, so it is cheap.
+/// What a rule says of a lock, without words: made for every lock at every snapshot, so it is cheap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// Which rule.

@@ -137,7 +137,7 @@ impl View {
         rows.sort_by(|(_, a, a_state), (_, b, b_state)| {
             let order = self.sort.column.compare(a, *a_state, b, *b_state);
             let order = if self.sort.reversed { order.reverse() } else { order };
-            // Equals always stand in the same order, or rows would swap places at every reading.
+            // Equals always stand in the same order, or rows would swap places at every snapshot.
             order.then_with(|| a.key.cmp(&b.key))
         });
         let matching = rows.len();
@@ -242,8 +242,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::fixture::{clients, held, lock, snapshot, waiting};
-    use super::super::report::{Report, Sample, Update};
-    use super::super::{Connection, ConnectionId, Environment, Sight};
+    use super::super::report::{Polled, Report, Update};
+    use super::super::{Connection, ConnectionId, Environment, LocalFacts};
     use super::*;
 
     fn fleet() -> Fleet {
@@ -271,13 +271,13 @@ mod tests {
             let snapshot = Arc::new(snapshot(locks));
             // Twice, so that what has to stand stands.
             for at_ms in [1_000, 2_000] {
-                let sample = Sample {
+                let polled = Polled {
                     snapshot: Arc::clone(&snapshot),
                     events: vec![],
-                    sight: Sight::default(),
+                    local: LocalFacts::default(),
                     every_ms: 1_000,
                 };
-                fleet.ingest(Update { connection: id.clone(), at_ms, report: Report::Seen(sample) });
+                fleet.ingest(Update { connection: id.clone(), at_ms, report: Report::Polled(polled) });
             }
         }
         fleet
@@ -317,9 +317,9 @@ mod tests {
                 environment: Environment::Development,
                 read_only: false,
             });
-            let (snapshot, sight) = (Arc::new(reading), Sight::default());
-            let sample = Sample { snapshot, events: vec![], sight, every_ms: 1_000 };
-            fleet.ingest(Update { connection: id, at_ms: later_ms, report: Report::Seen(sample) });
+            let (snapshot, local) = (Arc::new(reading), LocalFacts::default());
+            let polled = Polled { snapshot, events: vec![], local, every_ms: 1_000 };
+            fleet.ingest(Update { connection: id, at_ms: later_ms, report: Report::Polled(polled) });
             [Column::Attention, Column::Held, Column::Waiters].map(|column| {
                 shown(&fleet, &View { sort: Sort { column, reversed: false }, ..View::default() })
             })

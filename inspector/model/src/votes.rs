@@ -12,7 +12,7 @@ pub struct Camp<'a> {
     pub client: Option<&'a ClientId>,
     /// How many nodes.
     pub nodes: usize,
-    /// When the last of them lets go, in milliseconds from the reading; `None` if one never does.
+    /// When the last of them lets go, in milliseconds from the snapshot; `None` if one never does.
     pub left_ms: Option<u64>,
 }
 

@@ -6,7 +6,7 @@ use polylatch::ClientId;
 
 use super::connection::ConnectionId;
 use super::evidence::Evidence;
-use super::graph::{Cycle, Reading};
+use super::graph::{Cycle, Source};
 use super::parties::Parties;
 use super::rows::RowKey;
 use super::text::{count, harmless, span};
@@ -55,7 +55,7 @@ pub struct Edge {
     pub mode: String,
     /// What the task says that it does, harmless.
     pub label: String,
-    /// For how long, as of the reading.
+    /// For how long, as of the snapshot.
     pub for_ms: Option<u64>,
 }
 
@@ -75,21 +75,21 @@ pub struct Blocker {
 }
 
 impl Graph {
-    /// Draws the graph of these readings. `evidence` knows the clients of all of them.
-    pub(super) fn of(readings: &[Reading<'_>], rings: &[Cycle], evidence: &Evidence<'_>) -> Self {
-        let all = Parties::of(readings);
+    /// Draws the graph of these snapshots. `evidence` knows the clients of all of them.
+    pub(super) fn of(sources: &[Source<'_>], rings: &[Cycle], evidence: &Evidence<'_>) -> Self {
+        let all = Parties::of(sources);
         let mut graph =
             Self { rings: rings.iter().filter(|ring| ring.stands()).cloned().collect(), ..Self::default() };
         let mut places: HashMap<usize, usize> = HashMap::new();
-        for (at, reading) in readings.iter().enumerate() {
+        for (at, source) in sources.iter().enumerate() {
             let contended =
                 |lock: &&polylatch::inspect::LockView| lock.waiters.iter().any(|waiter| !waiter.silent);
-            for lock in reading.snapshot.locks.iter().filter(contended) {
+            for lock in source.snapshot.locks.iter().filter(contended) {
                 if graph.parties.len() >= MOST_PARTIES {
                     break;
                 }
                 let place = graph.locks.len();
-                let key = RowKey { connection: reading.connection.clone(), lock: lock.name.as_str().into() };
+                let key = RowKey { connection: source.connection.clone(), lock: lock.name.as_str().into() };
                 graph.locks.push(key);
                 let mut party = |graph: &mut Self, id| {
                     let number = all.get(at, id)?;
@@ -97,7 +97,7 @@ impl Graph {
                         graph.parties.push(Party { who: evidence.who(id), clients: Vec::new() });
                         graph.parties.len() - 1
                     });
-                    let known = (reading.connection.clone(), id.clone());
+                    let known = (source.connection.clone(), id.clone());
                     if !graph.parties[place].clients.contains(&known) {
                         graph.parties[place].clients.push(known);
                     }

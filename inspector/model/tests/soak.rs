@@ -9,13 +9,13 @@ use polylatch::ClientId;
 use polylatch::inspect::{ClientView, HolderView, LockView, Snapshot, changes};
 use polylatch_inspector_model::history::Limits;
 use polylatch_inspector_model::{
-    Connection, ConnectionId, Environment, Fleet, Report, Sample, Sight, Update,
+    Connection, ConnectionId, Environment, Fleet, LocalFacts, Polled, Report, Update,
 };
 
-/// Locks at once; every one of them has another name at every reading.
+/// Locks at once; every one of them has another name at every snapshot.
 const LOCKS: u64 = 40;
 
-/// Readings until everything that is kept is full.
+/// Snapshots until everything that is kept is full.
 const UNTIL_FULL: u64 = 400;
 
 #[test]
@@ -36,9 +36,9 @@ fn memory_is_steady_while_names_clients_and_holders_change_all_the_time() {
         let snapshot = Arc::new(snapshot(reading));
         let events = before.as_ref().map_or_else(Vec::new, |before| changes(before, &snapshot));
         before = Some(Arc::clone(&snapshot));
-        let sample = Sample { snapshot, events, sight: Sight::default(), every_ms: 200 };
+        let polled = Polled { snapshot, events, local: LocalFacts::default(), every_ms: 200 };
         let at_ms = 1_000_000 + 200 * reading;
-        fleet.ingest(Update { connection: id.clone(), at_ms, report: Report::Seen(sample) });
+        fleet.ingest(Update { connection: id.clone(), at_ms, report: Report::Polled(polled) });
         if (reading + 1).is_multiple_of(UNTIL_FULL) {
             sizes.push(memory_kib());
         }

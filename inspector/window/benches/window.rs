@@ -63,7 +63,7 @@ mod bench {
         let redis = RedisServer::start();
         let mut load = Load::start(&redis.url(), locks, changes);
         println!("{locks} locks on Redis, {changes} of them released and taken again each second");
-        println!("frames without a screen, 1280 x 800, {seconds} s after the first picture");
+        println!("frames without a screen, 1280 x 800, {seconds} s after the first overview");
 
         let mut budgets = Budgets::default();
         let mut window = Window::open(&redis.url());
@@ -72,8 +72,8 @@ mod bench {
             window.frame();
         }
         let first_picture = millis(begun.elapsed());
-        println!("first picture        {first_picture:>8.0} ms after the start");
-        budgets.check("first picture", first_picture, 1_000.0, "ms");
+        println!("first overview        {first_picture:>8.0} ms after the start");
+        budgets.check("first overview", first_picture, 1_000.0, "ms");
         let first = memory_mib();
         let end = Instant::now() + Duration::from_secs(seconds);
         let mut changes_seen = Vec::new();
@@ -104,7 +104,7 @@ mod bench {
         budgets.check("growth of memory in the last third", last - middle, 16.0, "MiB");
         for cost in window.app.costs() {
             println!(
-                "reading              {:>8.1} ms each, every {} ms, {:.0} requests/s",
+                "snapshot              {:>8.1} ms each, every {} ms, {:.0} requests/s",
                 cost.reading_ms, cost.every_ms, cost.requests_per_sec
             );
             budgets.check("requests", cost.requests_per_sec, 3_000.0, "/s");

@@ -13,7 +13,7 @@ use model::saved::{SavedConnection, SecretSource, names_for};
 use model::text::harmless;
 use model::{Alarms, ConnectionId};
 
-/// How often a new connection is read, unless its settings say otherwise, if a reading is dear.
+/// How often a new connection is read, unless its settings say otherwise, if a snapshot is expensive.
 pub(super) const EVERY_MS: u64 = 1_000;
 
 /// Secrets that were typed in this run, by connection and place as in the keyring: a URL that was changed

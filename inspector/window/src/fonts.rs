@@ -73,7 +73,7 @@ mod tests {
             missing
         };
         let begun = Instant::now();
-        assert!(!missing(&ctx).is_empty(), "the first picture does not wait for fonts");
+        assert!(!missing(&ctx).is_empty(), "the first overview does not wait for fonts");
         assert!(begun.elapsed() < Duration::from_secs(5));
         let end = Instant::now() + Duration::from_secs(30);
         while !missing(&ctx).is_empty() {

@@ -21,7 +21,7 @@ use model::{
 /// How often alert rules are looked at when nothing comes.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often the window hears of readings in which nothing happened, so that it says as of when it is.
+/// How often the window hears of snapshots in which nothing happened, so that it says as of when it is.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// What the window reads; changed in a moment.
@@ -48,7 +48,7 @@ pub struct Recording {
     pub bytes: u64,
 }
 
-/// What is worked on behind the window. Whoever wants it may wait for a whole reading to be taken, so
+/// What is worked on behind the window. Whoever wants it may wait for a whole snapshot to be taken, so
 /// drawing never does. It is locked before the state, never after.
 #[derive(Debug, Default)]
 struct Kept {
@@ -56,7 +56,7 @@ struct Kept {
     fleet: Fleet,
     alarms: Alarms,
     recorder: Option<(Recording, Recorder)>,
-    /// As of the latest look: what time alone changes since is seen at the next.
+    /// as of the latest snapshot: what time alone changes since is seen at the next.
     outline: (Summary, usize),
     /// What the user said of each connection, which the poller does not know.
     known: Vec<Connection>,
@@ -253,10 +253,12 @@ impl Kept {
 
     /// Says whether the window would look otherwise than after some time in which nothing happened.
     fn is_worth_a_frame(&self, told: &Told) -> bool {
-        let Told::Update(Update { connection, report: Report::Seen(sample), .. }) = told else { return true };
+        let Told::Update(Update { connection, report: Report::Polled(polled), .. }) = told else {
+            return true;
+        };
         let known = self.fleet.store(connection).and_then(|store| store.snapshot());
-        !sample.events.is_empty()
-            || known.is_none_or(|known| known.locks.len() != sample.snapshot.locks.len())
+        !polled.events.is_empty()
+            || known.is_none_or(|known| known.locks.len() != polled.snapshot.locks.len())
     }
 
     /// Completes what the poller says of a connection.
@@ -274,7 +276,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a reading changes in the picture even if nothing happened: the counts, and rows on their way out.
+/// What a snapshot changes in the picture even if nothing happened: the counts, and rows on their way out.
 fn outline(fleet: &Fleet, now_ms: u64) -> (Summary, usize) {
     let gone = fleet.stores().iter().map(|store| store.gone().len()).sum();
     (fleet.summary(now_ms), gone)

@@ -7,7 +7,7 @@ use polylatch::inspect::{ClientView, Snapshot};
 
 use model::text::harmless;
 
-/// The clients of one reading by their ids.
+/// The clients of one snapshot by their ids.
 #[derive(Debug, Default)]
 pub struct People<'a>(HashMap<&'a ClientId, &'a ClientView>);
 

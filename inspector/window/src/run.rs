@@ -144,8 +144,8 @@ impl Shot {
         } else if !self.asked {
             self.asked = true;
             let (path, again, failed) = (self.path.clone(), ctx.clone(), Arc::clone(&self.failed));
-            ctx.request_screenshot(move |picture| {
-                if let Err(error) = save(&picture, &path)
+            ctx.request_screenshot(move |overview| {
+                if let Err(error) = save(&overview, &path)
                     && let Ok(mut failed) = failed.lock()
                 {
                     *failed = Some(format!("{}: {error}", path.display()));
@@ -158,10 +158,10 @@ impl Shot {
     }
 }
 
-fn save(picture: &ColorImage, path: &Path) -> Result<(), image::ImageError> {
-    let [width, height] = picture.size.map(|side| u32::try_from(side).unwrap_or(0));
+fn save(overview: &ColorImage, path: &Path) -> Result<(), image::ImageError> {
+    let [width, height] = overview.size.map(|side| u32::try_from(side).unwrap_or(0));
     // Without the fourth channel: the window is opaque, and the file smaller.
-    let bytes: Vec<u8> = picture.pixels.iter().flat_map(|pixel| [pixel.r(), pixel.g(), pixel.b()]).collect();
+    let bytes: Vec<u8> = overview.pixels.iter().flat_map(|pixel| [pixel.r(), pixel.g(), pixel.b()]).collect();
     image::save_buffer_with_format(
         path,
         &bytes,

@@ -232,7 +232,7 @@ fn visuals(palette: &Palette) -> Visuals {
     visuals.weak_text_color = Some(palette.weak);
     visuals.selection.bg_fill = palette.selected;
     visuals.selection.stroke = Stroke::new(1.0, palette.strong);
-    visuals.text_cursor.blink = false; // nothing blinks, and a still picture is not repainted
+    visuals.text_cursor.blink = false; // nothing blinks, and a still overview is not repainted
     visuals.button_frame = true;
     visuals.striped = false;
 

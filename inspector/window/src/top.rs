@@ -113,7 +113,7 @@ fn liveness(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
         None => ("LIVE".to_owned(), palette.held),
         Some(word) => (word, palette.orphan),
     };
-    let hint = if paused { "Go on (Space)" } else { "Freeze the picture (Space)" };
+    let hint = if paused { "Go on (Space)" } else { "Freeze the overview (Space)" };
     if dotted(ui, &text, colour, true).on_hover_text(hint).clicked() {
         acts.push(Act::Run(Command::Pause));
     }
@@ -283,7 +283,7 @@ fn summary(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
     });
 }
 
-/// When the oldest of the latest readings was taken, and when each was, oldest first: what is shown of all stores is
+/// When the oldest of the latest snapshots was taken, and when each was, oldest first: what is shown of all stores is
 /// no newer than that.
 fn as_of<'a>(seen: impl Iterator<Item = (&'a str, Option<u64>)>) -> (Option<u64>, String) {
     let mut seen: Vec<_> = seen.filter_map(|(id, at)| Some((at?, id))).collect();

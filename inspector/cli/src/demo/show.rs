@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use polylatch::ClientId;
-use polylatch::inspect::{EventKind, Observation};
+use polylatch::inspect::{EventKind, Update};
 
 use super::story::{Look, Report, Story};
 use super::{LEDGER, LOCKS, NAMES};
@@ -18,7 +18,7 @@ use host::ThisHost;
 use model::event::line;
 use model::text::{clock_time, harmless, short_span};
 use model::{Beat, Evidence};
-use model::{LockState, Row, picture};
+use model::{LockState, Row, overview};
 
 /// Lines of a caption's text, so that the table below does not jump.
 const CAPTION_LINES: usize = 3;
@@ -68,7 +68,7 @@ pub(super) struct Show {
     /// The store, as people may see it.
     place: String,
     host: ThisHost,
-    seen: Option<Observation>,
+    seen: Option<Update>,
     log: Log,
     ledger: Line,
     left: Duration,
@@ -117,7 +117,7 @@ impl Show {
     }
 
     /// Takes a new look at the store; returns what the story needs of it.
-    pub(super) fn seen(&mut self, seen: Observation, left: Duration, story: &Story) -> Result<Look, Failure> {
+    pub(super) fn seen(&mut self, seen: Update, left: Duration, story: &Story) -> Result<Look, Failure> {
         self.left = left;
         let evidence = Evidence::new(&seen.snapshot, &self.host, "");
         let name = |id: &ClientId| evidence.client(id).map_or("?", |client| client.program.as_str());
@@ -238,11 +238,11 @@ impl Show {
         };
         let Some(seen) = &self.seen else { return (LOCKS.map(free).into(), "none".into()) };
         let evidence = Evidence::new(&seen.snapshot, &self.host, "");
-        let picture = picture(&seen.snapshot, &self.host, "");
+        let overview = overview(&seen.snapshot, &self.host, "");
         let mut in_line = Vec::new();
         let rows = LOCKS.map(|name| {
             let full = format!("{}{name}", self.prefix);
-            let Some(row) = picture.rows.iter().find(|row| row.name == full) else { return free(name) };
+            let Some(row) = overview.rows.iter().find(|row| row.name == full) else { return free(name) };
             let mut row = row.clone();
             row.name = name.to_owned();
             if !row.place.is_empty() {

@@ -183,8 +183,8 @@ async fn follow(stores: &[(ConnectionId, Option<&str>)], args: &ExporterArgs) ->
 fn note(known: &mut Known, poller: &Poller, update: &model::Update) -> Result<(), Failure> {
     let id = &update.connection;
     match &update.report {
-        Report::Seen(sample) => {
-            *known.requests.entry(id.clone()).or_default() += u64::from(sample.snapshot.requests);
+        Report::Polled(polled) => {
+            *known.requests.entry(id.clone()).or_default() += u64::from(polled.snapshot.requests);
             if known.codes.remove(id).is_some() {
                 say(&format!("{} is read again", harmless(id.as_str())));
             }

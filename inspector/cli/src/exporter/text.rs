@@ -15,7 +15,7 @@ use model::{Row, Rule, Severity, Store};
 pub(super) const MOST_PER_LOCK: usize = 500;
 
 /// Rules that say that a lease is not renewed.
-const NOT_RENEWED: [Rule; 4] = [Rule::LateBeat, Rule::BeatsStopped, Rule::Stopped, Rule::HolderGone];
+const NOT_RENEWED: [Rule; 4] = [Rule::LateRenewal, Rule::RenewalsStopped, Rule::Stopped, Rule::HolderGone];
 
 const SEVERITIES: [(Severity, &str); 3] =
     [(Severity::Notice, "notice"), (Severity::Warning, "warning"), (Severity::Problem, "problem")];
@@ -85,7 +85,7 @@ impl Numbers {
 /// Reads counts by code.
 type Coded<'a> = &'a dyn Fn(&Store, &Numbers) -> Vec<(&'static str, u64)>;
 
-/// How long the oldest holder has held it, and the oldest live waiter waited, as of the reading.
+/// How long the oldest holder has held it, and the oldest live waiter waited, as of the snapshot.
 fn ages(lock: &LockView) -> (Option<u64>, Option<u64>) {
     let live = lock.waiters.iter().filter(|waiter| !waiter.silent);
     let held = lock.holders.iter().filter_map(|holder| holder.held_for_ms).max();
@@ -163,7 +163,7 @@ fn of_stores(text: &mut PrometheusText, stores: &[(&str, &Store, Numbers)]) {
             text.sample(name, &[("store", label)], value(store, numbers));
         }
     };
-    gauge("polylatch_store_reading_seconds", "How long the latest reading took.", &|store, _| {
+    gauge("polylatch_store_reading_seconds", "How long the latest snapshot took.", &|store, _| {
         store.snapshot().map_or(0.0, |snapshot| snapshot.round_trip.as_secs_f64())
     });
     gauge(

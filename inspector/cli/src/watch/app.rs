@@ -133,14 +133,14 @@ impl App {
     }
 
     /// The fleet that is shown, and its time.
-    pub(super) fn picture(&self, now_ms: u64) -> (&Fleet, u64) {
+    pub(super) fn overview(&self, now_ms: u64) -> (&Fleet, u64) {
         self.frozen.as_ref().map_or((&self.fleet, now_ms), |(fleet, at_ms)| (fleet, *at_ms))
     }
 
     /// Brings the lines up to date; before every drawing.
     pub(super) fn refresh(&mut self, now_ms: u64) {
         self.fleet.tick(now_ms);
-        let (fleet, at_ms) = self.picture(now_ms);
+        let (fleet, at_ms) = self.overview(now_ms);
         let stale = self.shown.as_ref().is_none_or(|(version, _)| *version != fleet.version());
         // A filter may ask for ages, which change without news.
         if stale || !self.view.filter.is_empty() || at_ms % 1_000 < 250 {
@@ -149,7 +149,7 @@ impl App {
             self.shown = Some((version, lines));
         }
         if self.selected.as_ref().is_none_or(|key| self.place_of(key, now_ms).is_none()) {
-            self.selected = self.first_row().map(|place| self.picture(now_ms).0.at(place).key.clone());
+            self.selected = self.first_row().map(|place| self.overview(now_ms).0.at(place).key.clone());
         }
     }
 
@@ -162,7 +162,7 @@ impl App {
 
     /// Place of a lock's line.
     pub(super) fn place_of(&self, key: &RowKey, now_ms: u64) -> Option<usize> {
-        let (fleet, _) = self.picture(now_ms);
+        let (fleet, _) = self.overview(now_ms);
         self.lines
             .lines
             .iter()
@@ -170,7 +170,7 @@ impl App {
     }
 
     pub(super) fn selected_row(&self, now_ms: u64) -> Option<&Row> {
-        let (fleet, _) = self.picture(now_ms);
+        let (fleet, _) = self.overview(now_ms);
         fleet.find(self.selected.as_ref()?).map(|place| fleet.at(place))
     }
 
@@ -290,7 +290,7 @@ impl App {
         }
         use model::Rule;
         let dead = row.verdicts.iter().any(|verdict| {
-            matches!(verdict.rule, Rule::HolderGone | Rule::NoExpiryDead | Rule::BeatsStopped)
+            matches!(verdict.rule, Rule::HolderGone | Rule::NoExpiryDead | Rule::RenewalsStopped)
         });
         self.mode = Mode::Break(BreakForm {
             key: row.key.clone(),
@@ -336,7 +336,7 @@ impl App {
 
     /// Moves the selection by so many rows.
     fn step(&mut self, by: isize, now_ms: u64) {
-        let (fleet, _) = self.picture(now_ms);
+        let (fleet, _) = self.overview(now_ms);
         let rows: Vec<RowRef> = self
             .lines
             .lines

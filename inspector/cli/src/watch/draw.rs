@@ -24,7 +24,7 @@ const COLUMNS: [(&str, u16, u16); 7] = [
     ("DOING", 18, 140),
     ("LEASE", 18, 100),
     ("HELD", 7, 0),
-    ("BEATS", 12, 116),
+    ("RENEWALS", 12, 116),
     ("WAITING", 10, 50),
 ];
 
@@ -67,7 +67,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, paint: &Paint, now_ms: 
 }
 
 fn title<'a>(app: &App, paint: &Paint, now_ms: u64) -> Text<'a> {
-    let (fleet, at_ms) = app.picture(now_ms);
+    let (fleet, at_ms) = app.overview(now_ms);
     let Some(store) = fleet.store(&app.id) else { return Text::raw("") };
     let url = harmless(&store.connection().shown_url);
     match store.phase(at_ms) {
@@ -136,7 +136,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, app: &mut App, paint: &Paint, n
     }
     app.top = app.top.min(app.lines.lines.len().saturating_sub(room));
     let widths = columns(area.width);
-    let (fleet, at_ms) = app.picture(now_ms);
+    let (fleet, at_ms) = app.overview(now_ms);
     let mut lines = vec![heading(&widths)];
     let fresh = fleet.store(&app.id).is_some_and(|store| store.is_fresh(at_ms));
     for shown in app.lines.lines.iter().skip(app.top).take(room) {
@@ -247,7 +247,7 @@ fn pad(text: &str, columns: usize) -> String {
 }
 
 fn draw_details(frame: &mut Frame<'_>, area: Rect, app: &App, paint: &Paint, now_ms: u64) {
-    let (fleet, at_ms) = app.picture(now_ms);
+    let (fleet, at_ms) = app.overview(now_ms);
     let title = app.selected_row(now_ms).map(|row| format!(" {} ", row.name)).unwrap_or_default();
     let lines = app
         .selected
@@ -322,7 +322,7 @@ fn details<'a>(fleet: &Fleet, key: &RowKey, paint: &Paint, now_ms: u64) -> Vec<T
             })
             .collect();
         lines.push(Text::from(vec![
-            Span::styled("BEATS ", Style::new().add_modifier(Modifier::BOLD)),
+            Span::styled("RENEWALS ", Style::new().add_modifier(Modifier::BOLD)),
             Span::raw(beats),
             Span::styled("   granted, renewed, missed, ended", dim()),
         ]));
@@ -383,11 +383,11 @@ fn draw_break(frame: &mut Frame<'_>, area: Rect, app: &App, form: &BreakForm, pa
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
     let keys = [
         ("arrows, j k, PgUp PgDn", "select"),
-        ("Enter", "details: why, who holds, who waits, beats, events (J K scroll)"),
+        ("Enter", "details: why, who holds, who waits, renewals, events (J K scroll)"),
         ("/", "filter: text, state:stuck, holder:web-1, held>10m, ttl<5s, waiters>0, -part"),
         ("1 2 3 4 5", "all, need attention, deadlocks, no expiry or holder gone, waited for"),
         ("s S g", "sort by another column, reverse, group"),
-        ("space", "pause the picture; reading goes on"),
+        ("space", "pause the overview; reading goes on"),
         ("r", "read now"),
         ("b, Del", "break the selected lease, after a confirmation"),
         ("Esc", "close details, clear the filter, leave"),

@@ -25,7 +25,7 @@ use host::poll::{Poller, Target, Told, ViewerClock};
 use host::who_am_i;
 use model::{Connection, ConnectionId, Environment};
 
-/// Bars move this often between readings.
+/// Bars move this often between snapshots.
 const TICK: Duration = Duration::from_millis(250);
 
 pub(super) async fn watch(store: &Store, url: Option<&str>, args: &WatchArgs) -> Result<u8, Failure> {

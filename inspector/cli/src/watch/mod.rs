@@ -65,7 +65,7 @@ pub(super) async fn watch(url: Option<&str>, args: &WatchArgs) -> Result<u8, Fai
     }
 }
 
-/// Breaks of locks that were in neither reading come without regard to the prefix.
+/// Breaks of locks that were in neither snapshot come without regard to the prefix.
 fn is_wanted(event: &Event, args: &WatchArgs) -> bool {
     let under = args.prefix.as_deref().is_none_or(|prefix| event.lock.starts_with(prefix));
     under && (args.json || args.renewals || !matches!(event.kind, EventKind::Renewed { .. }))

@@ -9,7 +9,7 @@ use super::app::{App, Mode, Step};
 use super::draw::draw;
 use crate::paint::Paint;
 use model::fixture::{clients, held, lock, snapshot, waiting};
-use model::{Connection, ConnectionId, Environment, Report, Sample, Sight, Update};
+use model::{Connection, ConnectionId, Environment, LocalFacts, Polled, Report, Update};
 
 const PAINT: Paint = Paint { colour: false, unicode: false, columns: None };
 
@@ -24,8 +24,8 @@ fn app(locks: Vec<LockView>) -> App {
     });
     let snapshot = Arc::new(snapshot(locks));
     for at_ms in [1_000, 2_000] {
-        let (snapshot, sight) = (Arc::clone(&snapshot), Sight::default());
-        let report = Report::Seen(Sample { snapshot, events: vec![], sight, every_ms: 1_000 });
+        let (snapshot, local) = (Arc::clone(&snapshot), LocalFacts::default());
+        let report = Report::Polled(Polled { snapshot, events: vec![], local, every_ms: 1_000 });
         app.take(Update { connection: id.clone(), at_ms, report });
     }
     app.refresh(2_000);
@@ -166,7 +166,8 @@ fn a_paused_picture_stands_still_and_breaks_nothing() {
     let mut app = busy();
     press(&mut app, KeyCode::Char(' '));
     let snapshot = Arc::new(snapshot(vec![lock("other", vec![held(a, 1)], vec![])]));
-    let report = Report::Seen(Sample { snapshot, events: vec![], sight: Sight::default(), every_ms: 1_000 });
+    let report =
+        Report::Polled(Polled { snapshot, events: vec![], local: LocalFacts::default(), every_ms: 1_000 });
     app.take(Update { connection: app.id.clone(), at_ms: 2_000, report });
     let shown = screen(&mut app, 120, 12);
     assert!(shown.contains("PAUSED") && shown.contains("mail") && !shown.contains("other"), "{shown}");

@@ -121,7 +121,7 @@ fn tasks_that_take_turns_are_never_called_a_deadlock() {
         .filter(|output| output.status.code() != Some(0))
         .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
         .collect();
-    assert_eq!(alarms.len(), 0, "{} of 120 readings: {}", alarms.len(), alarms[0]);
+    assert_eq!(alarms.len(), 0, "{} of 120 snapshots: {}", alarms.len(), alarms[0]);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn clients_that_wait_for_each_other_are_a_possible_deadlock_without_a_command_to
     wait_until("the ring", Duration::from_secs(10), || {
         polylatch(&["--url", &url, "graph"]).status.code() == Some(2)
     });
-    assert!(begun.elapsed() > Duration::from_secs(2), "one reading says nothing yet");
+    assert!(begun.elapsed() > Duration::from_secs(2), "one snapshot says nothing yet");
 
     let text = String::from_utf8(polylatch(&["--url", &url, "graph"]).stdout).unwrap();
     assert!(

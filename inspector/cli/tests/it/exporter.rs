@@ -105,7 +105,7 @@ fn what_happens_in_a_store_is_served_and_a_store_that_is_away_is_down_by_its_cod
     let label = format!("store=\"redis://{}\"", server.address());
     let exporter = Exporter::start(&["--url", &server.url(), "--per-lock", "nightly/*"]);
     let of = |metrics: &str, name: &str| value(metrics, &format!("{name}{{{label}}}"));
-    exporter.until("the first reading", |metrics| of(metrics, "polylatch_store_up") == Some(1.0));
+    exporter.until("the first snapshot", |metrics| of(metrics, "polylatch_store_up") == Some(1.0));
     let runtime = runtime();
     let (holder, waiting) = runtime.block_on(async {
         let client = Polylatch::connect(&server.url()).await.unwrap();

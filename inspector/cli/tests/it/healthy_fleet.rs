@@ -118,7 +118,7 @@ fn no_alarm(url: &str) {
     poller.watch(Target::new(ConnectionId::new("fleet"), url));
     let mut fleet = Fleet::default();
     let (mut alarms, mut notices) = (Vec::new(), BTreeMap::<&str, u32>::new());
-    let (mut readings, mut waited, mut checks) = (0_u32, 0_u32, 0);
+    let (mut snapshots, mut waited, mut checks) = (0_u32, 0_u32, 0);
     let end = Instant::now() + Duration::from_secs(seconds());
     let mut next_check = Instant::now() + CHECK_EVERY / 2;
     while Instant::now() < end {
@@ -127,7 +127,7 @@ fn no_alarm(url: &str) {
             Ok(Told::Connected(connection)) => fleet.connect(connection),
             Ok(Told::Update(update)) => {
                 fleet.ingest(update);
-                readings += 1;
+                snapshots += 1;
                 let found = fleet.attention(clock.now_ms());
                 let found =
                     found.into_iter().filter(|attention| attention.finding.severity >= Severity::Warning);
@@ -156,8 +156,8 @@ fn no_alarm(url: &str) {
             }
         }
     }
-    println!("{readings} readings, {checks} checks, {waited} times a queue was seen; notices: {notices:?}");
-    assert!(readings >= 5 && checks >= 2 && waited >= readings, "the fleet was busy, and was looked at");
+    println!("{snapshots} snapshots, {checks} checks, {waited} times a queue was seen; notices: {notices:?}");
+    assert!(snapshots >= 5 && checks >= 2 && waited >= snapshots, "the fleet was busy, and was looked at");
     alarms.dedup();
     assert!(alarms.is_empty(), "{} alarms: {:#?}", alarms.len(), &alarms[..alarms.len().min(10)]);
     for mut worker in workers {

@@ -51,8 +51,8 @@ impl Watching {
             match told {
                 Told::Connected(connection) => self.fleet.connect(connection),
                 Told::Update(update) => {
-                    if let Report::Seen(sample) = &update.report {
-                        self.events.extend(sample.events.iter().map(|event| event.kind.clone()));
+                    if let Report::Polled(polled) = &update.report {
+                        self.events.extend(polled.events.iter().map(|event| event.kind.clone()));
                     }
                     self.fleet.ingest(update);
                 }

@@ -1,4 +1,4 @@
-//! What is found over time: after how many readings, and what never is.
+//! What is found over time: after how many snapshots, and what never is.
 
 use polylatch::inspect::{Trouble, TroubleKind};
 
@@ -243,7 +243,7 @@ fn a_client_whose_session_lives_on_without_a_sign_of_life_is_told() {
     for behind_ms in [|_| 0, |_| 300_000] {
         let found = with_a_session(40_000, behind_ms);
         // The latest sign came after 30 s.
-        let first = found.iter().position(|rules| *rules == [Rule::BeatsStopped]);
+        let first = found.iter().position(|rules| *rules == [Rule::RenewalsStopped]);
         assert!(matches!(first, Some(65..=70)), "{first:?}");
         assert!(found[..65].iter().all(|rules| *rules == [Rule::Legit]), "{found:?}");
     }
@@ -263,8 +263,8 @@ fn a_break_aims_at_the_holder_that_the_finding_is_about() {
     let [a, b, c] = clients();
     let mut scene = Scene::new();
     let stopped = Process::Present { stopped: true, started_at_ms: Some(500_000) };
-    scene.sight.processes.insert(300, stopped);
-    scene.sight.host = HOST.into();
+    scene.local.processes.insert(300, stopped);
+    scene.local.host = HOST.into();
     let start = 1_000_000;
     let holders = vec![
         granted(a, 7, start - 900, start),
@@ -287,7 +287,7 @@ fn of_a_store_that_is_not_read_no_old_verdict_is_told() {
     for _ in 0..2 {
         scene.look(1_000, vec![lock("x", vec![overdue.clone()], vec![])]);
     }
-    assert_eq!(scene.rules("x"), [Rule::BeatsStopped]);
+    assert_eq!(scene.rules("x"), [Rule::RenewalsStopped]);
     assert_eq!(scene.fleet.summary(scene.now_ms).attention, 1);
     scene.fail(3_000);
     scene.fail(3_000);

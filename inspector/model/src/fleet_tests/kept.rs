@@ -7,7 +7,7 @@ fn eventful() -> Scene {
     let [a, b, c, d] = clients();
     let mut scene = Scene::new();
     let start = 1_000_000;
-    scene.sight = Sight { host: "web-1".into(), ..Sight::default() };
+    scene.local = LocalFacts { host: "web-1".into(), ..LocalFacts::default() };
     for at in 0..40_u64 {
         let now = start + at * 1_000;
         // Ages that are off by some, as those of a store that is read in pages.
@@ -114,7 +114,7 @@ fn a_recording_is_small_and_has_no_secret() {
         .told
         .iter()
         .map(|update| match &update.report {
-            Report::Seen(sample) => serde_json::to_string(&sample.snapshot).unwrap().len(),
+            Report::Polled(polled) => serde_json::to_string(&polled.snapshot).unwrap().len(),
             Report::Failed { .. } => 0,
         })
         .sum();
@@ -178,10 +178,14 @@ fn a_recording_says_nothing_about_the_command_that_is_copied() {
     for name in ["one", "two"] {
         let mut reading = snapshot(vec![lock("x", vec![held(a, 10)], vec![])]);
         reading.backend = "redis".into();
-        let sample =
-            Sample { snapshot: Arc::new(reading), events: vec![], sight: Sight::default(), every_ms: 1_000 };
+        let polled = Polled {
+            snapshot: Arc::new(reading),
+            events: vec![],
+            local: LocalFacts::default(),
+            every_ms: 1_000,
+        };
         let connection = ConnectionId::new(name);
-        text += &encoder.update(&Update { connection, at_ms: 5, report: Report::Seen(sample) });
+        text += &encoder.update(&Update { connection, at_ms: 5, report: Report::Polled(polled) });
     }
     let mut replay = Replay::new(Recording::parse(&text).unwrap(), Limits::default());
     replay.seek(5);

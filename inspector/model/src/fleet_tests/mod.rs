@@ -13,17 +13,17 @@ use super::super::fixture::{clients, held, lock, snapshot, waiting};
 use super::super::history::{HoldEnd, Limits, PulseKind};
 use super::super::recording::{Encoder, Recording};
 use super::super::replay::Replay;
-use super::super::report::{Report, Sample, Update};
-use super::super::{Environment, LockState, Rule, Severity, Sight};
+use super::super::report::{Polled, Report, Update};
+use super::super::{Environment, LocalFacts, LockState, Rule, Severity};
 use super::*;
 
-/// Plays readings to a fleet, and remembers them.
+/// Plays snapshots to a fleet, and remembers them.
 struct Scene {
     fleet: Fleet,
     now_ms: u64,
     before: HashMap<String, Arc<Snapshot>>,
     told: Vec<Update>,
-    sight: Sight,
+    local: LocalFacts,
     every_ms: u64,
 }
 
@@ -51,12 +51,12 @@ impl Scene {
             now_ms: 0,
             before: HashMap::new(),
             told: Vec::new(),
-            sight: Sight::default(),
+            local: LocalFacts::default(),
             every_ms: 1_000,
         }
     }
 
-    /// Reads store `one`, this much after the reading before.
+    /// Reads store `one`, this much after the snapshot before.
     fn look(&mut self, after_ms: u64, locks: Vec<LockView>) {
         self.look_at("one", after_ms, locks);
     }
@@ -74,13 +74,13 @@ impl Scene {
         reading.round_trip = std::time::Duration::from_micros(1_234);
         let reading = Arc::new(reading);
         let before = self.before.insert(name.into(), Arc::clone(&reading));
-        let sample = Sample {
+        let polled = Polled {
             events: before.map_or_else(Vec::new, |before| changes(&before, &reading)),
             snapshot: reading,
-            sight: self.sight.clone(),
+            local: self.local.clone(),
             every_ms: self.every_ms,
         };
-        self.tell(name, Report::Seen(sample));
+        self.tell(name, Report::Polled(polled));
     }
 
     fn fail(&mut self, after_ms: u64) {

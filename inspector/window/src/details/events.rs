@@ -37,7 +37,7 @@ impl EventsPage {
                 let text: Vec<String> = events.iter().map(|logged| line(logged)).collect();
                 acts.push(Act::Copy { text: text.join("\n"), what: "the events".into() });
             }
-            ui.weak("Newest first, as seen between two readings; times in UTC.");
+            ui.weak("Newest first, as seen between two snapshots; times in UTC.");
         });
         if events.is_empty() {
             ui.weak("Nothing was seen to happen yet.");

@@ -149,7 +149,7 @@ fn breaks(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
 fn who(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     let palette = subject.palette;
     let Some(lock) = subject.fleet.lock(subject.key) else {
-        ui.weak("It was not in the latest reading.");
+        ui.weak("It was not in the latest snapshot.");
         return;
     };
     super::votes::show(ui, lock, age_ms(subject), subject);

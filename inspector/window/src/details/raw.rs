@@ -10,12 +10,12 @@ use model::text::harmless;
 
 pub(super) fn show(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     let Some(lock) = subject.fleet.lock(subject.key) else {
-        ui.weak("It was not in the latest reading.");
+        ui.weak("It was not in the latest snapshot.");
         return;
     };
     let text = harmless_json(lock, true).unwrap_or_else(|error| error.to_string());
     ui.horizontal(|ui| {
-        ui.label("As it was read, times as of the reading; the owner token only as a digest.");
+        ui.label("As it was read, times as of the snapshot; the owner token only as a digest.");
         if ui.button("Copy JSON").clicked() {
             acts.push(Act::Copy { text: text.clone(), what: "the record".into() });
         }

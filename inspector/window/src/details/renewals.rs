@@ -62,12 +62,12 @@ impl Renewals<'_> {
         let font = FontId::proportional(theme::SMALL);
         let names = axis.rect.left() - 6.0;
         let painter = ui.painter();
-        painter.text(pos2(names, lower.center().y), Align2::RIGHT_CENTER, "beats", font, palette.weak);
-        let beats = self.history.pulses.len();
+        painter.text(pos2(names, lower.center().y), Align2::RIGHT_CENTER, "renewals", font, palette.weak);
+        let renewals = self.history.pulses.len();
         let missed = self.history.pulses.iter().filter(|pulse| pulse.kind == PulseKind::Missed).count();
         response.widget_info(|| {
             let before = not_observed_before(self.history, self.now_ms);
-            let text = format!("renewals: {beats} beats remembered, {missed} missed{before}");
+            let text = format!("renewals: {renewals} renewals remembered, {missed} missed{before}");
             WidgetInfo::labeled(Role::Figure, true, text)
         });
         if let Some(text) = response.hover_pos().and_then(|at| self.told(axis.at_ms(at.x), &axis)) {
@@ -153,7 +153,7 @@ impl Renewals<'_> {
             let what = match pulse.kind {
                 PulseKind::Granted => "granted".to_owned(),
                 PulseKind::Renewed { after_ms } => {
-                    format!("renewed, {} after the beat before", span(after_ms))
+                    format!("renewed, {} after the one before", span(after_ms))
                 }
                 PulseKind::Missed => "a renewal was due and did not come".into(),
                 PulseKind::Ended => "the lease ended".into(),

@@ -122,7 +122,7 @@ pub fn grid(ui: &Ui, axis: &Axis, response: &Response, palette: &Palette) {
     }
 }
 
-/// Hatches the times without data: those in which the store was not read, and all before the first reading.
+/// Hatches the times without data: those in which the store was not read, and all before the first snapshot.
 pub fn not_observed(ui: &Ui, axis: &Axis, gaps: &[Gap], palette: &Palette) {
     for gap in gaps.iter().filter(|gap| axis.sees(gap.from_ms, gap.to_ms)) {
         let mut rect = axis.rect;

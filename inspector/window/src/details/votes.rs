@@ -10,7 +10,7 @@ use model::LockState;
 use model::text::{harmless, span};
 use model::votes::tally;
 
-/// Shows the votes, if there are any. `age_ms` is how old the reading is.
+/// Shows the votes, if there are any. `age_ms` is how old the snapshot is.
 pub(super) fn show(ui: &mut Ui, lock: &LockView, age_ms: u64, subject: &Subject<'_>) {
     let Some(tally) = tally(lock) else { return };
     let palette = subject.palette;

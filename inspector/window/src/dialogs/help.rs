@@ -78,7 +78,7 @@ pub fn show(ctx: &egui::Context, palette: &Palette) -> bool {
                 right.add_space(10.0);
                 section(right, "Good to know");
                 for line in [
-                    "A lease bar counts down between two readings; what is not known is hatched.",
+                    "A lease bar counts down between two snapshots; what is not known is hatched.",
                     "Breaking a lease frees the lock at once. The old holder learns of it soon, not at once: what \
                      the lock protects must check fencing tokens.",
                     "Nothing is written to a store by looking at it.",

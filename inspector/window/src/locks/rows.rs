@@ -50,7 +50,7 @@ pub(super) const COLUMNS: [(&str, &str, f32, bool, bool, view::Column); 14] = [
     ("Holder", "Program, host and process", 168.0, false, true, view::Column::Holder),
     ("Doing", "What the holder says it is doing", 112.0, false, true, view::Column::Label),
     ("Lease", "What is left of the lease", 126.0, false, true, view::Column::Left),
-    ("Beats", "The latest renewals, newest at the right", 78.0, false, true, view::Column::Missed),
+    ("Renewals", "The latest renewals, newest at the right", 78.0, false, true, view::Column::Missed),
     ("Waiters", "How many wait", 64.0, true, true, view::Column::Waiters),
     ("Held", "For how long it is held", 62.0, true, true, view::Column::Held),
     ("/min", "Hand-offs during the last minute", 44.0, true, true, view::Column::HandOffs),

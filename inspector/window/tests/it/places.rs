@@ -232,7 +232,7 @@ fn what_was_before_the_window_is_not_observed_and_not_missed() {
     window.click_row("orders/18");
     // A slow picture may come after the second one.
     window.until("its renewals", |window| {
-        (1..10).any(|beats| window.says(&format!("renewals: {beats} beats")))
+        (1..10).any(|beats| window.says(&format!("renewals: {beats} renewals")))
     });
     assert!(!window.says("not observed before"));
 }

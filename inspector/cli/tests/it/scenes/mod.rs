@@ -18,7 +18,7 @@ use stage::Stage;
 
 /// What would be judged from silence.
 const FROM_SILENCE: [Rule; 6] =
-    [Rule::Free, Rule::Legit, Rule::LostWake, Rule::DeadHead, Rule::BeatsStopped, Rule::LateBeat];
+    [Rule::Free, Rule::Legit, Rule::LostWake, Rule::DeadHead, Rule::RenewalsStopped, Rule::LateRenewal];
 
 type Play = fn();
 
@@ -107,9 +107,9 @@ fn killed_elsewhere() {
     let mut stage = Stage::new(server.url());
     let mut holder = stage.run_elsewhere(&["--lease", "9s"]);
     stage.until_held(1, 0);
-    stage.never_shows(&[Rule::HolderGone, Rule::BeatsStopped]);
+    stage.never_shows(&[Rule::HolderGone, Rule::RenewalsStopped]);
     holder.kill();
-    stage.shows(Rule::BeatsStopped);
+    stage.shows(Rule::RenewalsStopped);
     assert!(!stage.tells(Rule::HolderGone), "nothing is known here of a process there");
     assert!(stage.helps().contains(" break x --token "), "{}", stage.helps());
 }
@@ -292,12 +292,12 @@ fn stalled() {
     // Nothing of it is told as the present while it is not read.
     stage.shows(Rule::Backend);
     assert_ne!(stage.phase(), Some(Phase::Live));
-    let before = stage.readings;
-    // As long as the stall makes its own reading slow: the next ones must not wait for a multiple of that.
+    let before = stage.snapshots;
+    // As long as the stall makes its own snapshot slow: the next ones must not wait for a multiple of that.
     std::thread::sleep(Duration::from_secs(4));
     server.resume();
     let resumed = std::time::Instant::now();
-    stage.until("the store to be read again", |stage| stage.readings >= before + 4);
+    stage.until("the store to be read again", |stage| stage.snapshots >= before + 4);
     assert!(resumed.elapsed() < Duration::from_secs(8), "read again only after {:?}", resumed.elapsed());
     assert_eq!(stage.phase(), Some(Phase::Live));
 }

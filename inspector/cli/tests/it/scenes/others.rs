@@ -13,7 +13,7 @@ pub fn foreign() {
     let set = server.command(&["SET", "x", "0123456789abcdef0123456789abcdef", "PX", "600000"]);
     assert_eq!(set.error(), None);
     stage.shows(Rule::Foreign);
-    stage.never_shows(&[Rule::NoExpiry, Rule::Legit, Rule::BeatsStopped]);
+    stage.never_shows(&[Rule::NoExpiry, Rule::Legit, Rule::RenewalsStopped]);
     assert!(stage.helps().ends_with(" show --foreign x"), "{}", stage.helps());
     assert_eq!(server.command(&["PERSIST", "x"]).error(), None);
     stage.shows(Rule::NoExpiry);
@@ -49,7 +49,7 @@ pub fn clock_step() {
     clock.set_offset_ms(5_000);
     // It has to last, so it is told somewhat later than other things.
     stage.until("the finding about the clock", |stage| stage.tells(Rule::Clock));
-    stage.never_shows(&[Rule::BeatsStopped, Rule::LateBeat, Rule::Free, Rule::HolderGone]);
+    stage.never_shows(&[Rule::RenewalsStopped, Rule::LateRenewal, Rule::Free, Rule::HolderGone]);
     let told = stage.findings();
     let clock = told.iter().find(|finding| finding.rule == Rule::Clock).unwrap();
     assert!(clock.severity >= Severity::Notice && clock.sentence.contains("ahead of"), "{clock:?}");

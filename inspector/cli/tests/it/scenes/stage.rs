@@ -42,8 +42,8 @@ pub struct Stage {
     pub fleet: Fleet,
     clock: ViewerClock,
     told: Receiver<Told>,
-    /// How many readings came.
-    pub readings: u32,
+    /// How many snapshots came.
+    pub snapshots: u32,
     poller: Poller,
 }
 
@@ -59,7 +59,7 @@ impl Stage {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let target = Target::new(Self::id(), url.clone());
         poller.watch(Target { foreign: foreign.map(str::to_owned), ..target });
-        Self { url, runtime, fleet: Fleet::default(), clock, told, readings: 0, poller }
+        Self { url, runtime, fleet: Fleet::default(), clock, told, snapshots: 0, poller }
     }
 
     /// Looks at another store, too.
@@ -117,7 +117,7 @@ impl Stage {
         match self.told.recv_timeout(Duration::from_millis(100)) {
             Ok(Told::Connected(connection)) => self.fleet.connect(connection),
             Ok(Told::Update(update)) => {
-                self.readings += u32::from(matches!(update.report, Report::Seen(_)));
+                self.snapshots += u32::from(matches!(update.report, Report::Polled(_)));
                 self.fleet.ingest(update);
             }
             Ok(Told::Broken(_)) | Err(_) => {}
@@ -186,11 +186,11 @@ impl Stage {
         assert!(shown, "{rule:?} did not appear: {}", self.told());
     }
 
-    /// Asserts that none of the rules appears while the store is looked at for so many readings, or so long.
+    /// Asserts that none of the rules appears while the store is looked at for so many snapshots, or so long.
     #[track_caller]
     pub fn never_shows(&mut self, rules: &[Rule]) {
-        let (until, started) = (self.readings + 12, Instant::now());
-        while self.readings < until && started.elapsed() < APPEARS {
+        let (until, started) = (self.snapshots + 12, Instant::now());
+        while self.snapshots < until && started.elapsed() < APPEARS {
             self.take();
             for rule in rules {
                 assert!(!self.tells(*rule), "{rule:?} appeared: {}", self.told());

@@ -292,13 +292,13 @@ pub(super) fn task(label: &str, word: &str, for_ms: Option<u64>) -> String {
 
 /// All figures in one picture.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Picture {
+pub(super) struct Layout {
     /// Each with the place of its upper left corner.
     pub figures: Vec<(Pos2, Figure)>,
     pub size: Vec2,
 }
 
-impl Picture {
+impl Layout {
     /// Puts figures beside and below each other, for a pane of this size.
     pub(super) fn of(figures: Vec<Figure>, pane: Vec2) -> Self {
         let widest = figures.iter().map(|figure| figure.size.x).fold(0.0, f32::max);

@@ -51,17 +51,17 @@ fn a_queue(waiters: &[(usize, &str)]) -> Graph {
 
 /// No box lies over another, all are inside the pane once fitted, and arrows touch the boxes that they join, and
 /// cross no others.
-fn is_sound(picture: &Picture, pane: Vec2) {
-    let nodes: Vec<&Node> = picture.nodes().collect();
+fn is_sound(layout: &Layout, pane: Vec2) {
+    let nodes: Vec<&Node> = layout.nodes().collect();
     for (at, node) in nodes.iter().enumerate() {
         for other in &nodes[at + 1..] {
             assert!(!node.rect.shrink(0.1).intersects(other.rect.shrink(0.1)), "{node:?} over {other:?}");
         }
     }
-    let scale = picture.fit(pane);
+    let scale = layout.fit(pane);
     let shown = Rect::from_min_size(Pos2::ZERO, pane / scale).expand(0.5);
     assert!(nodes.iter().all(|node| shown.contains_rect(node.rect)), "outside at scale {scale}");
-    for (_, figure) in &picture.figures {
+    for (_, figure) in &layout.figures {
         for arrow in &figure.arrows {
             for (node, end) in [arrow.from, arrow.to].into_iter().zip(arrow.ends) {
                 let rect = figure.nodes[node].rect;
@@ -84,15 +84,11 @@ fn rings_of_any_size_are_drawn_without_anything_over_anything() {
         for clients in [2, 3, 4, 5, 7, 12, 25, 60] {
             let figure = a_ring(clients, pane);
             assert_eq!((figure.nodes.len(), figure.arrows.len()), (clients * 2, clients * 2));
-            let picture = Picture::of(vec![figure], pane);
-            is_sound(&picture, pane);
+            let layout = Layout::of(vec![figure], pane);
+            is_sound(&layout, pane);
             // At half the size letters are still read.
             let readable = if clients <= 12 { 0.5 } else { 0.3 };
-            assert!(
-                clients > 25 || picture.fit(pane) > readable,
-                "{clients} in {pane}: {}",
-                picture.fit(pane)
-            );
+            assert!(clients > 25 || layout.fit(pane) > readable, "{clients} in {pane}: {}", layout.fit(pane));
         }
     }
 }
@@ -117,10 +113,10 @@ fn of_a_long_queue_the_first_are_drawn_and_the_others_counted() {
     let more = figure.nodes.iter().find(|node| node.kind == Kind::More).unwrap();
     assert_eq!(more.name, "… 480 more waiters");
     for pane in PANES {
-        let picture = Picture::of(vec![figure.clone()], pane);
-        is_sound(&picture, pane);
+        let layout = Layout::of(vec![figure.clone()], pane);
+        is_sound(&layout, pane);
     }
-    assert!(Picture::of(vec![figure], PANES[2]).fit(PANES[2]) > 0.9);
+    assert!(Layout::of(vec![figure], PANES[2]).fit(PANES[2]) > 0.9);
 }
 
 #[test]
@@ -139,16 +135,16 @@ fn tasks_of_one_client_have_a_line_each_with_what_they_do() {
     );
     let lock = figure.nodes.iter().find(|node| node.kind == Kind::Lock).unwrap();
     assert_eq!(lock.detail, "held 1.0s, \"import\"");
-    is_sound(&Picture::of(vec![figure], PANES[0]), PANES[0]);
+    is_sound(&Layout::of(vec![figure], PANES[0]), PANES[0]);
 }
 
 #[test]
 fn many_figures_are_put_beside_each_other_where_the_pane_is_wide() {
     let pane = PANES[2];
     let figures: Vec<Figure> = (0..6).map(|_| a_ring(3, pane)).collect();
-    let picture = Picture::of(figures, pane);
-    is_sound(&picture, pane);
-    assert!(picture.fit(pane) > 0.8, "{}", picture.fit(pane));
+    let layout = Layout::of(figures, pane);
+    is_sound(&layout, pane);
+    assert!(layout.fit(pane) > 0.8, "{}", layout.fit(pane));
 }
 
 #[test]
@@ -172,5 +168,5 @@ fn a_tree_with_branches_keeps_them_apart() {
     let figure = tree(&graph, &graph.trees[0]);
     assert_eq!(figure.nodes.len(), 2 + 1 + 2 + 2);
     assert_eq!(figure.arrows.len(), 2 + 1 + 2 + 1);
-    is_sound(&Picture::of(vec![figure], PANES[1]), PANES[1]);
+    is_sound(&Layout::of(vec![figure], PANES[1]), PANES[1]);
 }

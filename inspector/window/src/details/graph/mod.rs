@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use eframe::egui::{Role, Sense, Shape, Stroke, Ui, Vec2, WidgetInfo, vec2};
 
-use self::layout::{Figure, Kind, Node, Picture};
+use self::layout::{Figure, Kind, Layout, Node};
 use self::view::View;
 use super::Subject;
 use crate::act::Act;
@@ -25,7 +25,7 @@ pub(super) struct GraphPage {
     made_of: Option<MadeOf>,
     graph: Graph,
     text: String,
-    picture: Picture,
+    layout: Layout,
     /// What a screen reader says of it.
     words: String,
     view: View,
@@ -53,7 +53,7 @@ impl GraphPage {
         });
         let pane = ui.available_size().max(vec2(40.0, 40.0));
         self.make(subject, pane);
-        if self.picture.figures.is_empty() {
+        if self.layout.figures.is_empty() {
             ui.add_space(6.0);
             ui.label(if self.all {
                 "No client waits."
@@ -65,7 +65,7 @@ impl GraphPage {
         let (rect, response) = ui.allocate_exact_size(pane, Sense::click_and_drag());
         response.widget_info(|| WidgetInfo::labeled(Role::Figure, true, &self.words));
         let keys = keys && !ui.ctx().egui_wants_keyboard_input();
-        self.view.draw(ui, rect, &response, &self.picture, keys, subject, acts);
+        self.view.draw(ui, rect, &response, &self.layout, keys, subject, acts);
     }
 
     fn make(&mut self, subject: &Subject<'_>, pane: Vec2) {
@@ -96,7 +96,7 @@ impl GraphPage {
             describe(&self.graph, tree, &mut words);
         }
         self.words = words.join("; ");
-        self.picture = Picture::of(figures, pane);
+        self.layout = Layout::of(figures, pane);
         self.made_of = Some(fresh);
     }
 }

@@ -5,7 +5,7 @@ use eframe::egui::{
     vec2,
 };
 
-use super::layout::{Arrow, Kind, Node, Picture};
+use super::layout::{Arrow, Kind, Layout, Node};
 use crate::act::Act;
 use crate::details::Subject;
 use crate::marks;
@@ -56,19 +56,19 @@ impl View {
         ui: &Ui,
         rect: Rect,
         response: &Response,
-        picture: &Picture,
+        layout: &Layout,
         keys: bool,
         subject: &Subject<'_>,
         acts: &mut Vec<Act>,
     ) {
         let room = rect.size() - Vec2::splat(MARGIN * 2.0);
-        let fitted = (picture.fit(room.max(Vec2::splat(1.0))), (picture.size / 2.0).to_pos2());
+        let fitted = (layout.fit(room.max(Vec2::splat(1.0))), (layout.size / 2.0).to_pos2());
         self.take(ui, rect, response, keys, fitted);
         let (scale, middle) = self.by_hand.unwrap_or(fitted);
         self.scale = scale;
         let place = Place { scale, origin: rect.center() - middle.to_vec2() * scale };
         let painter = ui.painter_at(rect);
-        for (at, figure) in &picture.figures {
+        for (at, figure) in &layout.figures {
             if !figure.head.is_empty() {
                 place.head(&painter, *at, &figure.head, subject.palette);
             }
@@ -81,7 +81,7 @@ impl View {
             }
         }
         let Some(pointer) = response.hover_pos() else { return };
-        let Some(node) = picture.nodes().find(|node| place.rect(node.rect).contains(pointer)) else { return };
+        let Some(node) = layout.nodes().find(|node| place.rect(node.rect).contains(pointer)) else { return };
         if response.clicked()
             && let Some(key) = &node.lock
         {

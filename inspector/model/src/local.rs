@@ -1,5 +1,5 @@
 //! What a host knew about its own processes when a store was read: facts as data, so that a recording
-//! tells the same as the live picture did.
+//! tells the same as the live view did.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{HostFacts, Process};
 
-/// The processes of one host that a reading names.
+/// The processes of one host that a snapshot names.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Sight {
+pub struct LocalFacts {
     /// The host's name; empty if nothing is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
@@ -28,11 +28,11 @@ pub struct Sight {
     pub parents: BTreeMap<u32, u32>,
 }
 
-impl Sight {
-    /// Looks up every process of this host that the reading names, and the ancestors of those that wait.
+impl LocalFacts {
+    /// Looks up every process of this host that the snapshot names, and the ancestors of those that wait.
     pub fn of(snapshot: &Snapshot, facts: &dyn HostFacts) -> Self {
         const MOST_GENERATIONS: usize = 32;
-        let mut sight = Self {
+        let mut known = Self {
             host: facts.host_name().to_owned(),
             boot: facts.boot().map(str::to_owned),
             pid_namespace: facts.pid_namespace().map(str::to_owned),
@@ -45,25 +45,25 @@ impl Sight {
             .map(|client| (&client.id, client.pid))
             .collect();
         for pid in local.values() {
-            sight.processes.entry(*pid).or_insert_with(|| facts.process(*pid));
+            known.processes.entry(*pid).or_insert_with(|| facts.process(*pid));
         }
         let waiting = snapshot.locks.iter().flat_map(|lock| &lock.waiters).map(|waiter| &waiter.client);
         for &pid in waiting.filter_map(|id| local.get(id)) {
             let mut child = pid;
             for _ in 0..MOST_GENERATIONS {
-                if sight.parents.contains_key(&child) {
+                if known.parents.contains_key(&child) {
                     break;
                 }
                 let Some(parent) = facts.parent(child) else { break };
-                sight.parents.insert(child, parent);
+                known.parents.insert(child, parent);
                 child = parent;
             }
         }
-        sight
+        known
     }
 }
 
-impl HostFacts for Sight {
+impl HostFacts for LocalFacts {
     fn host_name(&self) -> &str {
         &self.host
     }
