@@ -280,6 +280,12 @@ impl Fleet {
         vec![Finding { rule: Rule::Backend, severity: Severity::Warning, sentence, next: Vec::new() }]
     }
 
+    /// Says whether every node of a store answered the latest snapshot: where one did not, “nothing found” is not known.
+    pub fn all_nodes_answered(&self, id: &ConnectionId) -> bool {
+        let snapshot = self.store(id).and_then(Store::snapshot);
+        snapshot.is_some_and(|snapshot| snapshot.silent_nodes().next().is_none())
+    }
+
     /// Returns the fencing token of the lease that a break is to aim at: of the holder that the worst finding is about,
     /// or that the row shows.
     pub fn lease_to_break(&self, key: &RowKey) -> Option<FencingToken> {

@@ -363,6 +363,10 @@ fn what_is_said_before_a_finding_has_lasted_is_so() {
     reading.troubles.push(Trouble { kind: TroubleKind::NodeSilent, node: Some("n3".into()), detail });
     scene.show("one", 1_000, reading);
     assert_eq!(scene.rules("x"), [Rule::Legit]);
+    assert!(
+        !scene.fleet.all_nodes_answered(&ConnectionId::new("one")),
+        "so the window has no NOTHING FOUND for it"
+    );
     let told = scene.fleet.explain(&key("x")).remove(0).sentence;
     assert!(
         told.ends_with("Not all is known yet: no answer from n3. The other nodes show nothing wrong."),

@@ -72,6 +72,9 @@ fn told(ui: &mut Ui, finding: &Finding, first: bool, subject: &Subject<'_>, acts
         Severity::Problem => (palette.orphan, "PROBLEM"),
         Severity::Warning => (palette.expiring, "WARNING"),
         Severity::Notice => (palette.contended, "NOTICE"),
+        Severity::Fine if !subject.fleet.all_nodes_answered(&subject.key.connection) => {
+            (palette.contended, "NOT ALL KNOWN")
+        }
         Severity::Fine => (palette.held, "NOTHING FOUND"),
     };
     let frame = Frame::new().fill(palette.ground).corner_radius(5).inner_margin(Margin {
