@@ -188,7 +188,7 @@ impl ClientBuilder {
     }
 
     /// Goes to Redis over a host-provided connection, instead of opening one. The URL is
-    /// `redis://`, with options and without a password; the host in it is for people.
+    /// `redis://`, with options and without a password; the host in it is for display.
     #[must_use]
     pub fn redis(mut self, connection: Arc<dyn RedisConnection>) -> Self {
         self.hosted.redis = Some(connection);
@@ -202,7 +202,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Says for people where this program runs, which this platform does not tell: a host name, and a
+    /// Says for display where this program runs, which this platform does not tell: a host name, and a
     /// process id or 0.
     #[cfg(target_family = "wasm")]
     #[must_use]

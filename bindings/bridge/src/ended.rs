@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use polylatch::{GuardSet, LostReason};
 
-/// Completes with the reason when one of the leases is lost, with `None` when all were given back. It
+/// Completes with the reason when one of the leases is lost, with `None` when all were released. It
 /// does not keep the locks held.
 pub fn one_ended(set: &GuardSet) -> impl Future<Output = Option<LostReason>> + Send + 'static {
     let mut leases: Vec<_> = set.guards().iter().map(|guard| Box::pin(guard.ended())).collect();

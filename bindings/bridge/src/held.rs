@@ -93,8 +93,8 @@ impl Held {
         Ok(done)
     }
 
-    /// Completes when the lease is over: with the reason if it was lost, with `None` if it was given
-    /// back. In a forked child it is lost. It goes on with the lease that a step between reading and
+    /// Completes when the lease is over: with the reason if it was lost, with `None` if it was
+    /// released. In a forked child it is lost. It goes on with the lease that a step between reading and
     /// writing leaves, and does not keep the lock held.
     pub fn ended(&self) -> Pin<Box<dyn Future<Output = Option<LostReason>> + Send>> {
         let places = self.place.get().map(watch::Sender::subscribe);

@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-/// Steps up from reading to writing, or down; returns the guard, and whether it is held in the new way. See
+/// Upgrades from reading to writing, or downgrades; returns the guard, and whether it is held in the new mode. See
 /// [`Guard::try_upgrade`] and [`Guard::downgrade`].
 ///
 /// Errors: what the store says; the lock is given up.

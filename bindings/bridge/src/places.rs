@@ -1,6 +1,6 @@
 //! Where the calls of a loop stand while they are carried out.
 //!
-//! A call is a few kilobytes that stay where they are from the first poll on. To ask for that memory anew
+//! A call is a few kilobytes that stay where they are from the first poll on. To ask for that memory again
 //! for each, and to give it back, costs more than the rest of what a loop does for a call; so a place that
 //! has become free is taken over by the next call of the same kind.
 

@@ -1,9 +1,9 @@
 /* Polylatch: distributed locks whose holder always knows whether it still holds them.
  *
  * Every function may be called from any thread. Text is UTF-8 and ends with a NUL byte. A function that
- * can fail returns a PlStatus and, if `error` is not NULL, stores there what went wrong: a PlError to be
- * given back with pl_error_free. Handles that a function stores belong to the caller, who gives each
- * back once, with the pl_..._free of its kind; NULL is allowed there. No function throws or unwinds. */
+ * can fail returns a PlStatus and, if `error` is not NULL, stores there what went wrong: a PlError, which
+ * pl_error_free frees. Handles that a function stores belong to the caller, who frees each once, with the
+ * pl_..._free of its kind; NULL is allowed there. No function throws or unwinds. */
 
 #ifndef POLYLATCH_H
 #define POLYLATCH_H
@@ -48,7 +48,7 @@ typedef enum PlStatus {
    */
   PL_OK = 0,
   /**
-   * Somebody else holds the lock or stands before you. Only from the calls that do not wait.
+   * Another client holds the lock or is queued before. Only from the calls that do not wait.
    */
   PL_BUSY = 1,
   /**
@@ -77,8 +77,8 @@ typedef struct PlClient PlClient;
 typedef struct PlError PlError;
 
 /**
- * A held lock: proof of a lease, and the way to give it back. It is renewed by the client's own thread
- * until it is released, given back or lost. A forked child does not hold what its parent holds.
+ * A held lock: proof of a lease, and the means to release it. It is renewed by the client's own thread
+ * until it is released, freed or lost. A forked child does not hold what its parent holds.
  */
 typedef struct PlGuard PlGuard;
 
@@ -101,7 +101,7 @@ typedef void (*PlOnEvent)(void *user, const char *event, const char *json);
 typedef void (*PlDrop)(void *user);
 
 /**
- * A function that is told of a loss, with the pointer that was given for it and the reason, such as
+ * A function that is called on a loss, with the pointer that was given for it and the reason, such as
  * "expired", which lives until it returns.
  */
 typedef void (*PlLost)(void *user, const char *reason);
@@ -151,7 +151,7 @@ typedef struct PlLockOptions {
    */
   int64_t beat_every_ms;
   /**
-   * What the lock is wanted for, for people; at most 256 bytes, no secrets. NULL: nothing.
+   * A description of the acquisition, shown to operators; at most 256 bytes, no secrets. NULL: nothing.
    */
   const char *label;
   /**
@@ -297,7 +297,7 @@ const char *pl_guard_name(const struct PlGuard *guard);
 
 /**
  * Returns the number to hand to the protected resource: larger than any given out before for this name,
- * and below 2^53. 0 for NULL. A step up to writing makes a newer one.
+ * and below 2^53. 0 for NULL. An upgrade to writing makes a newer one.
  */
 uint64_t pl_guard_fencing_token(const struct PlGuard *guard);
 
@@ -327,7 +327,7 @@ void pl_guard_beat(const struct PlGuard *guard);
 
 /**
  * Waits until the lock is over: PL_ERROR with "lease_lost" and the reason if it was lost, PL_OK if it was
- * given back, PL_TIMED_OUT after `wait_ms` (-1: no limit). Blocks this thread; `cancel` is NULL or ends the
+ * released, PL_TIMED_OUT after `wait_ms` (-1: no limit). Blocks this thread; `cancel` is NULL or ends the
  * wait with "canceled". The guard must not be freed meanwhile.
  */
 enum PlStatus pl_guard_wait_ended(const struct PlGuard *guard,
@@ -336,7 +336,7 @@ enum PlStatus pl_guard_wait_ended(const struct PlGuard *guard,
                                   struct PlError **error);
 
 /**
- * Has `lost` called once if the lock is lost, on a thread of this library's; not when it is given back.
+ * Has `lost` called once if the lock is lost, on a thread of this library's; not when it is released.
  *
  * The function may block for short and must not throw. It may free the guard. After pl_guard_free it is
  * neither called nor running, so `user` can be freed then.
@@ -370,7 +370,7 @@ enum PlStatus pl_guard_extend(const struct PlGuard *guard,
                               struct PlError **error);
 
 /**
- * Steps down from writing to reading, without letting a writer in between. The fencing token stays.
+ * Atomically downgrades a write lock to a read lock. The fencing token stays.
  *
  * Errors: "invalid_argument" unless this is the only guard of a write lock; "lease_lost"; as pl_guard_release
  * if the store fails, and then the lock is given up.
@@ -379,7 +379,7 @@ enum PlStatus pl_guard_downgrade(const struct PlGuard *guard,
                                  struct PlError **error);
 
 /**
- * Steps up from reading to writing, under a newer fencing token, if nobody else reads; PL_BUSY otherwise, and
+ * Upgrades a read lock to a write lock, under a newer fencing token, if there is no other reader; PL_BUSY otherwise, and
  * then the guard still reads. There is no form that waits: two readers would wait for each other for ever.
  *
  * Errors: "invalid_argument" unless this is the only guard of a read lock; else as pl_guard_downgrade.
@@ -388,7 +388,7 @@ enum PlStatus pl_guard_try_upgrade(const struct PlGuard *guard,
                                    struct PlError **error);
 
 /**
- * Gives the guard back; a lock that is still held is released in the background.
+ * Frees the guard; a lock that is still held is released in the background.
  *
  * Waits for a function of pl_guard_on_lost that is running, unless it is called from there: so do not hold
  * what that function waits for. Afterwards none is running or called any more.
@@ -439,10 +439,10 @@ enum PlStatus pl_list(const struct PlClient *client,
                       struct PlError **error);
 
 /**
- * Ends somebody's lease, if it still has this fencing token; what came of it as JSON, such as
+ * Breaks a lease, if it still has this fencing token; the outcome as JSON, such as
  * {"outcome":"broken"}: give the text back with pl_text_free.
  *
- * `by` is who does it, `reason` why, at most 256 bytes; both stay in the store for people to see.
+ * `by` is who does it, `reason` why, at most 256 bytes; both are recorded in the store, for operators.
  */
 enum PlStatus pl_break_lease(const struct PlClient *client,
                              const char *name,
@@ -476,7 +476,7 @@ enum PlStatus pl_acquire(const struct PlClient *client,
                          struct PlError **error);
 
 /**
- * Acquires a lock if it can be had at once; PL_BUSY if somebody else holds it or stands before you.
+ * Acquires a lock if it is available at once; PL_BUSY if another client holds it or is queued before.
  * `wait_ms` is not looked at. Otherwise as pl_acquire.
  */
 enum PlStatus pl_try_acquire(const struct PlClient *client,
@@ -491,7 +491,7 @@ enum PlStatus pl_try_acquire(const struct PlClient *client,
  * locks never wait for each other in a circle. `names` ends with NULL; 1 to 128. `wait_ms` is for all of them
  * together; the other options are for each, and `mode` has to be PL_MUTEX.
  *
- * Otherwise as pl_acquire, with the errors of the first lock that cannot be had.
+ * Otherwise as pl_acquire, with the errors of the first lock that cannot be acquired.
  */
 enum PlStatus pl_acquire_all(const struct PlClient *client,
                              const char *const *names,
@@ -501,7 +501,7 @@ enum PlStatus pl_acquire_all(const struct PlClient *client,
                              struct PlError **error);
 
 /**
- * Acquires several locks if all can be had at once; PL_BUSY, and none is held, if one cannot. `wait_ms` is not
+ * Acquires several locks if all are available at once; PL_BUSY, and none is held, if one is not. `wait_ms` is not
  * looked at. Otherwise as pl_acquire_all.
  */
 enum PlStatus pl_try_acquire_all(const struct PlClient *client,

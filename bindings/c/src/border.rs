@@ -1,7 +1,7 @@
 //! Crossing the border: pointers that may be null, text that may not be text, panics that stay here.
 //!
 //! What no check can find is the caller's promise, as everywhere in C: a pointer that is not null
-//! points to what its type says, a handle was not given back before, and text ends with a NUL byte.
+//! points to what its type says, a handle was not freed before, and text ends with a NUL byte.
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -93,7 +93,7 @@ pub(crate) unsafe fn optional_text<'a>(
     }
 }
 
-/// Hands out text, to be given back with `pl_text_free`. A NUL byte inside becomes U+FFFD.
+/// Returns text; free it with `pl_text_free`. A NUL byte inside becomes U+FFFD.
 pub(crate) fn owned_text(text: &str) -> CString {
     CString::new(text).unwrap_or_else(|_| {
         CString::new(text.replace('\0', "\u{fffd}")).expect("every NUL byte was replaced")

@@ -14,7 +14,7 @@ use crate::border::{free, owned_text};
 pub enum PlStatus {
     /// Done.
     PL_OK = 0,
-    /// Somebody else holds the lock or stands before you. Only from the calls that do not wait.
+    /// Another client holds the lock or is queued before. Only from the calls that do not wait.
     PL_BUSY = 1,
     /// It failed; `error` says why.
     PL_ERROR = 2,

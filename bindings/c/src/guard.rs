@@ -13,8 +13,8 @@ use crate::cancel::{PlCancel, run, wait_at_most};
 use crate::error::{PlError, PlStatus};
 use crate::lock::millis;
 
-/// A held lock: proof of a lease, and the way to give it back. It is renewed by the client's own thread
-/// until it is released, given back or lost. A forked child does not hold what its parent holds.
+/// A held lock: proof of a lease, and the means to release it. It is renewed by the client's own thread
+/// until it is released, freed or lost. A forked child does not hold what its parent holds.
 pub struct PlGuard {
     held: Arc<Handle>,
     name: CString,
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn pl_guard_name(guard: *const PlGuard) -> *const c_char {
 }
 
 /// Returns the number to hand to the protected resource: larger than any given out before for this name,
-/// and below 2^53. 0 for NULL. A step up to writing makes a newer one.
+/// and below 2^53. 0 for NULL. An upgrade to writing makes a newer one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_fencing_token(guard: *const PlGuard) -> u64 {
     // SAFETY: the caller's promise.
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn pl_guard_beat(guard: *const PlGuard) {
 }
 
 /// Waits until the lock is over: PL_ERROR with "lease_lost" and the reason if it was lost, PL_OK if it was
-/// given back, PL_TIMED_OUT after `wait_ms` (-1: no limit). Blocks this thread; `cancel` is NULL or ends the
+/// released, PL_TIMED_OUT after `wait_ms` (-1: no limit). Blocks this thread; `cancel` is NULL or ends the
 /// wait with "canceled". The guard must not be freed meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_guard_wait_ended(
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn pl_guard_wait_ended(
     }
 }
 
-/// A function that is told of a loss, with the pointer that was given for it and the reason, such as
+/// A function that is called on a loss, with the pointer that was given for it and the reason, such as
 /// "expired", which lives until it returns.
 pub type PlLost = Option<unsafe extern "C" fn(user: *mut c_void, reason: *const c_char)>;
 
@@ -204,7 +204,7 @@ impl Call {
     }
 }
 
-/// Has `lost` called once if the lock is lost, on a thread of this library's; not when it is given back.
+/// Has `lost` called once if the lock is lost, on a thread of this library's; not when it is released.
 ///
 /// The function may block for short and must not throw. It may free the guard. After pl_guard_free it is
 /// neither called nor running, so `user` can be freed then.
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn pl_guard_extend(
     }
 }
 
-/// Steps down from writing to reading, without letting a writer in between. The fencing token stays.
+/// Atomically downgrades a write lock to a read lock. The fencing token stays.
 ///
 /// Errors: "invalid_argument" unless this is the only guard of a write lock; "lease_lost"; as pl_guard_release
 /// if the store fails, and then the lock is given up.
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn pl_guard_downgrade(guard: *const PlGuard, error: *mut *
     }
 }
 
-/// Steps up from reading to writing, under a newer fencing token, if nobody else reads; PL_BUSY otherwise, and
+/// Upgrades a read lock to a write lock, under a newer fencing token, if there is no other reader; PL_BUSY otherwise, and
 /// then the guard still reads. There is no form that waits: two readers would wait for each other for ever.
 ///
 /// Errors: "invalid_argument" unless this is the only guard of a read lock; else as pl_guard_downgrade.
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn pl_guard_try_upgrade(guard: *const PlGuard, error: *mut
     }
 }
 
-/// Gives the guard back; a lock that is still held is released in the background.
+/// Frees the guard; a lock that is still held is released in the background.
 ///
 /// Waits for a function of pl_guard_on_lost that is running, unless it is called from there: so do not hold
 /// what that function waits for. Afterwards none is running or called any more.

@@ -1,4 +1,4 @@
-//! What a store can do, who holds, who waits; ending somebody's lease.
+//! What a store can do, who holds, who waits; breaking a lease.
 
 use std::ffi::c_char;
 use std::ptr;
@@ -94,10 +94,10 @@ pub unsafe extern "C" fn pl_list(
     }
 }
 
-/// Ends somebody's lease, if it still has this fencing token; what came of it as JSON, such as
+/// Breaks a lease, if it still has this fencing token; the outcome as JSON, such as
 /// {"outcome":"broken"}: give the text back with pl_text_free.
 ///
-/// `by` is who does it, `reason` why, at most 256 bytes; both stay in the store for people to see.
+/// `by` is who does it, `reason` why, at most 256 bytes; both are recorded in the store, for operators.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_break_lease(
     client: *const PlClient,

@@ -48,7 +48,7 @@ pub struct PlLockOptions {
     pub max_hold_ms: i64,
     /// Renew only while pl_guard_beat is called at least this often, milliseconds. Default: off.
     pub beat_every_ms: i64,
-    /// What the lock is wanted for, for people; at most 256 bytes, no secrets. NULL: nothing.
+    /// A description of the acquisition, shown to operators; at most 256 bytes, no secrets. NULL: nothing.
     pub label: *const c_char,
     /// Makes the lock reentrant for this owner id within this client. NULL: not reentrant.
     pub owner: *const c_char,
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn pl_acquire(
     unsafe { acquire(client, name, options, cancel, guard, error, true) }
 }
 
-/// Acquires a lock if it can be had at once; PL_BUSY if somebody else holds it or stands before you.
+/// Acquires a lock if it is available at once; PL_BUSY if another client holds it or is queued before.
 /// `wait_ms` is not looked at. Otherwise as pl_acquire.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_try_acquire(

@@ -29,7 +29,7 @@ impl PlGuardSet {
 /// locks never wait for each other in a circle. `names` ends with NULL; 1 to 128. `wait_ms` is for all of them
 /// together; the other options are for each, and `mode` has to be PL_MUTEX.
 ///
-/// Otherwise as pl_acquire, with the errors of the first lock that cannot be had.
+/// Otherwise as pl_acquire, with the errors of the first lock that cannot be acquired.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_acquire_all(
     client: *const PlClient,
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn pl_acquire_all(
     unsafe { acquire_all(client, names, options, cancel, set, error, true) }
 }
 
-/// Acquires several locks if all can be had at once; PL_BUSY, and none is held, if one cannot. `wait_ms` is not
+/// Acquires several locks if all are available at once; PL_BUSY, and none is held, if one is not. `wait_ms` is not
 /// looked at. Otherwise as pl_acquire_all.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_try_acquire_all(

@@ -32,7 +32,7 @@ export interface CallOptions {
 /**
  * What happened to a lock or a store. The same is published on the channel `polylatch:NAME` of
  * `node:diagnostics_channel`, such as `polylatch:lost`; the common events are, if there was a subscriber before a client
- * connected. A `setup_warning` that nobody listens to becomes a process warning.
+ * connected. A `setup_warning` without a listener becomes a process warning.
  */
 export interface PolylatchEvent {
   /**

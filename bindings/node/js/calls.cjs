@@ -83,7 +83,7 @@ function hub() {
 function turn() {
   const ended = native.turn();
   // Everything is noted before anything is told: those who hear of it may make calls, and those get the
-  // numbers that are free now, of calls and of locks that were given back.
+  // numbers that are free now, of calls and of locks that were released.
   const entries = [];
   const values = [];
   for (let index = 0; index < ended.length; index += 3) {
@@ -213,7 +213,7 @@ function undoneBy(signal, number, entry, reject) {
     if (waiting[number] !== entry) return;
     take(number);
     letGo();
-    // What has ended already, and was not collected yet, is given back too.
+    // What has ended already, and was not collected yet, is released too.
     native.cancel(number);
     reject(signal.reason);
   };

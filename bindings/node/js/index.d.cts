@@ -29,7 +29,7 @@ export { Acquirable, Lock, LockAll, type NamedNotAcquired, RwLock, Semaphore } f
 export type * from './types.js';
 
 /**
- * How to connect. Beside these, every option that could stand in the URL, in camel case: `lease`, `poll`,
+ * How to connect. Beside these, every option of the URL, in camel case: `lease`, `poll`,
  * `provisional`, `timeout` (milliseconds, or text such as `'5s'`), `push`, and those of the store.
  */
 export interface ConnectOptions {

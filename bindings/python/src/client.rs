@@ -21,7 +21,7 @@ use crate::lock_all::LockAll;
 /// One client of one store of locks, for threads. One per process is enough.
 ///
 /// Made by :func:`polylatch.connect`. A client is a context manager that closes itself at the end.
-/// A forked child may go on to use it: the first use there connects anew.
+/// A forked child may go on to use it: the first use there connects again.
 #[pyclass(frozen, module = "polylatch", weakref)]
 pub struct Client {
     store: Arc<Store>,
@@ -130,11 +130,11 @@ impl Client {
     ///
     /// ``lease``: how long the lease lasts unless renewed, 0.1 s to a day; the store's or the client's
     /// default otherwise. Shorter: a dead holder is noticed sooner. Longer: a slow network or a pause
-    /// does not lose the lock. ``wait``: how long to wait for a lock that somebody else holds; without
-    /// it, as long as it takes. ``label``: what it is wanted for, for people; no secrets. ``owner``:
-    /// whoever acquires with the same id in this client while it is held enters at once. ``max_hold``:
+    /// does not lose the lock. ``wait``: how long to wait for a lock that another client holds; without
+    /// it, as long as it takes. ``label``: a description shown to operators; no secrets. ``owner``:
+    /// an acquisition with the same id in this client while it is held enters at once. ``max_hold``:
     /// never hold it for longer. ``beat_every``: renew only while :meth:`Guard.beat` is called at least
-    /// this often. ``fifo=False``: may take a free lock although others stand in line. ``renew=False``:
+    /// this often. ``fifo=False``: may take a free lock although other clients are queued. ``renew=False``:
     /// the lease ends after its full length. Lengths of time are seconds or a ``timedelta``.
     #[pyo3(signature = (name, **options), text_signature = "($self, name, *, lease=None, wait=None, label=None, owner=None, max_hold=None, beat_every=None, fifo=None, renew=None)")]
     fn lock(&self, name: String, options: Option<&Bound<'_, PyDict>>) -> PyResult<Lock> {
@@ -190,10 +190,10 @@ impl Client {
         from_json(py, &text)
     }
 
-    /// Ends somebody's lease, if it still has the expected fencing token; returns what came of it.
+    /// Breaks a lease, if it still has the expected fencing token; returns the outcome.
     ///
     /// The next waiter gets the lock at once, an audit entry with ``by`` and ``reason`` is left, and the
-    /// old holder is told. ``outcome`` is ``"broken"``, ``"free"`` or ``"changed_hands"``.
+    /// old holder is notified. ``outcome`` is ``"broken"``, ``"free"`` or ``"changed_hands"``.
     #[pyo3(signature = (name, *, fencing_token, by, reason))]
     fn break_lease(
         &self,
@@ -213,7 +213,7 @@ impl Client {
         block(py, self.closing())
     }
 
-    /// The id under which this client stands in the store, for people and for `polylatch ls`.
+    /// The id of this client in the store, as `polylatch ls` shows it.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<String> {
         self.ask(py, ops::id)

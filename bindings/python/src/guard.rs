@@ -16,10 +16,10 @@ use crate::blocking::block;
 use crate::errors::OrRaise;
 use crate::lost::Lost;
 
-/// A held lock: proof of a lease, and the way to give it back.
+/// A held lock: proof of a lease, and the means to release it.
 ///
 /// The lease is renewed in the background until it is released or lost, whatever the interpreter does
-/// meanwhile. A loss is told by this process's own clock, with or without an answer from the store.
+/// meanwhile. The holder detects a loss by its local clock, even if the store is unreachable.
 /// A guard is a context manager that releases at the end; one that is dropped releases too.
 #[pyclass(frozen, module = "polylatch", weakref)]
 pub struct Guard {
@@ -195,12 +195,12 @@ impl Guard {
         Ok(deadline(block(py, self.extending(lease)?)?))
     }
 
-    /// Steps down from writing to reading without letting a writer in between.
+    /// Atomically downgrades a write lock to a read lock.
     fn downgrade(&self, py: Python<'_>) -> PyResult<()> {
         block(py, self.converting(false)).map(drop)
     }
 
-    /// Steps up from reading to writing if nobody else reads, under a newer fencing token. Returns
+    /// Upgrades a read lock to a write lock if there is no other reader, under a newer fencing token. Returns
     /// whether it did; if not, the guard still reads.
     ///
     /// There is no form that waits: two readers that both did would wait for each other for ever.

@@ -95,7 +95,7 @@ impl Lock {
         self.acquired(py)
     }
 
-    /// Acquires the lock if it is free and nobody stands in line; ``None`` if not. Does not wait.
+    /// Acquires the lock if it is free and no client is queued; ``None`` if not. Does not wait.
     ///
     /// Raises: as :meth:`acquire`, but never :class:`WaitTimeout`.
     fn try_acquire(&self, py: Python<'_>) -> PyResult<Option<Guard>> {
@@ -145,7 +145,7 @@ impl Lock {
 
 /// A lock that many may read or one may write.
 ///
-/// Readers and writers stand in one line: a reader that comes after a waiting writer enters after it,
+/// Readers and writers share one queue: a reader that comes after a waiting writer enters after it,
 /// and readers that stand together enter together. Every reader has a lease of its own.
 #[pyclass(frozen, module = "polylatch")]
 pub struct RwLock(pub Lock);
@@ -211,7 +211,7 @@ impl Semaphore {
         self.some(count)?.acquired(py)
     }
 
-    /// Acquires some of the permits if they can be had at once; see :meth:`Lock.try_acquire`.
+    /// Acquires some of the permits if they are available at once; see :meth:`Lock.try_acquire`.
     #[pyo3(signature = (count=None), text_signature = "($self, count=1)")]
     fn try_acquire(&self, py: Python<'_>, count: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Guard>> {
         self.some(count)?.try_acquire(py)

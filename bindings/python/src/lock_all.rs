@@ -48,14 +48,14 @@ impl LockAll {
         self.names.clone()
     }
 
-    /// Acquires them all, or none: if one cannot be had, those before it are released.
+    /// Acquires all or none: if one cannot be acquired, those before it are released.
     ///
-    /// Raises: as :meth:`Lock.acquire`, for the first that cannot be had.
+    /// Raises: as :meth:`Lock.acquire`, for the first that cannot be acquired.
     fn acquire(&self, py: Python<'_>) -> PyResult<GuardSet> {
         block(py, self.acquiring())
     }
 
-    /// Acquires them all without waiting; ``None`` if one is held by somebody else.
+    /// Acquires them all without waiting; ``None`` if another client holds one.
     fn try_acquire(&self, py: Python<'_>) -> PyResult<Option<GuardSet>> {
         block(py, self.trying())
     }

@@ -28,7 +28,7 @@ impl Lost {
     }
 
     /// Blocks until the lease is lost, at most ``timeout`` seconds. Returns whether it is lost; False
-    /// at once when it was given back.
+    /// at once when it was released.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
         let limit = args::time_limit(timeout)?;

@@ -51,7 +51,7 @@ impl TokenGate {
 /// A lock's name, its holder and its fencing token, read from one printable value.
 ///
 /// ``Sequencer("name=orders/42; holder=web-1:4711:9f3a01bc; token=34")``. It tells late writers from
-/// present ones, not friends from foes: whoever can send one can invent a token.
+/// present ones, not friends from foes: a client that can send one can invent a token.
 ///
 /// Raises: :class:`InvalidArgument` with the rule that was broken.
 #[pyclass(frozen, eq, hash, module = "polylatch")]
@@ -71,7 +71,7 @@ impl Sequencer {
         self.0.name()
     }
 
-    /// Who holds it, for people; ``None`` if that was not said.
+    /// The holder, for display; ``None`` if that was not said.
     #[getter]
     fn holder(&self) -> Option<&str> {
         self.0.holder()

@@ -124,7 +124,7 @@ impl NativeClient {
         })
     }
 
-    /// The id under which this client stands in the store.
+    /// The id of this client in the store.
     pub fn id(&self) -> Result<String, NativeError> {
         at_once(|| self.store()?.read(ops::id))
     }

@@ -7,7 +7,7 @@
 //!
 //! - **No call that may be cancelled returns an object.** A result that is ready but was not fetched
 //!   yet when the host gives up would be lost, and renewed for ever. So the host makes a [`Slot`] first,
-//!   the call fills it, and whoever gives up abandons the slot.
+//!   the call fills it, and a caller that gives up abandons the slot.
 //! - **No thread that renews leases waits for a host.** A call is polled by the host's own thread; the
 //!   word that there is more to poll is passed on by the callback thread of the bridge (`handed`).
 //! - **What a host language tells is told on threads of their own**, so that a listener may itself call.

@@ -14,7 +14,7 @@ use crate::view::whole;
 pub struct ConnectWith {
     pub url: Option<String>,
     pub program: Option<String>,
-    /// The calling language, for people.
+    /// The calling language, for display.
     pub language: String,
     pub options: Vec<OptionEntry>,
 }

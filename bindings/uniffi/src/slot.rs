@@ -27,7 +27,7 @@ impl From<uniffi::UnexpectedUniFFICallbackError> for NativeError {
     }
 }
 
-/// The place for one acquisition: made before it begins, filled by it, empty again for nobody.
+/// The place for one acquisition: made before it begins, filled by it, empty again.
 #[derive(uniffi::Object)]
 pub struct Slot {
     client: Arc<Client>,
@@ -118,7 +118,7 @@ impl Slot {
         handed(async move { self.unless_canceled(self.enter(true)).await.map(drop) }).await
     }
 
-    /// Acquires what is wanted if it can be had at once; whether it could.
+    /// Acquires what is wanted if it is available at once; whether it could.
     pub async fn try_acquire(self: Arc<Self>) -> Result<bool, NativeError> {
         handed(async move { self.unless_canceled(self.enter(false)).await }).await
     }
@@ -128,7 +128,7 @@ impl Slot {
         self.canceled.send_replace(true);
     }
 
-    /// Ends the acquisition, and gives back in the background what it held or still gets.
+    /// Ends the acquisition, and releases in the background what it held or still gets.
     pub fn abandon(&self) {
         self.cancel();
         let before = std::mem::replace(&mut *self.state(), State::Abandoned);
@@ -136,7 +136,7 @@ impl Slot {
         drop(before);
     }
 
-    /// Gives back and waits until the store knows. Repeatable. See [`polylatch::Guard::release`].
+    /// Releases and waits until the store has confirmed it. Repeatable. See [`polylatch::Guard::release`].
     pub async fn release(self: Arc<Self>) -> Result<(), NativeError> {
         handed(async move {
             let released = self.handle()?.release().await;
@@ -162,12 +162,12 @@ impl Slot {
         handed(async move { self.handle()?.convert(false).await.map(drop) }).await
     }
 
-    /// Steps up from reading to writing, if nobody else reads; see [`polylatch::Guard::try_upgrade`].
+    /// Upgrades a read lock to a write lock if there is no other reader; see [`polylatch::Guard::try_upgrade`].
     pub async fn try_upgrade(self: Arc<Self>) -> Result<bool, NativeError> {
         handed(async move { self.handle()?.convert(true).await }).await
     }
 
-    /// Has the listener told once if a lease is lost, not if it is given back.
+    /// Has the listener called once if a lease is lost, not if it is released.
     pub fn on_lost(&self, listener: Arc<dyn LossListener>) -> Result<(), NativeError> {
         at_once(|| {
             let watch = self.handle()?.on_lost(move |reason| {
@@ -184,7 +184,7 @@ impl Slot {
         })
     }
 
-    /// Waits until a lease is lost, with the reason, or all were given back. It does not keep them held.
+    /// Waits until a lease is lost, with the reason, or all were released. It does not keep them held.
     pub async fn ended(self: Arc<Self>) -> Result<Option<String>, NativeError> {
         handed(async move {
             let ended = self.handle()?.ended();

@@ -93,7 +93,7 @@ pub struct ClientView {
     pub seen_ago_ms: i64,
 }
 
-/// What came of ending somebody's lease.
+/// The outcome of a break.
 #[derive(Debug, Clone, PartialEq, uniffi::Record)]
 pub struct BreakResult {
     /// `broken`, `free` or `changed_hands`.

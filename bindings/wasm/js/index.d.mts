@@ -49,7 +49,7 @@ export interface RedisConnection {
   command(args: string[]): PromiseLike<RedisReply> | RedisReply;
   /**
    * Hears a channel; resolves when the server has confirmed it, to a function that ends it. It has to listen
-   * again after interruptions. Without it, whoever waits asks at intervals (`poll`).
+   * again after interruptions. Without it, waiters poll (`poll`).
    */
   subscribe?(
     channel: string,
@@ -58,7 +58,7 @@ export interface RedisConnection {
 }
 
 /**
- * How to connect. Beside these, every option that could stand in the URL, in camel case: `lease`, `poll`,
+ * How to connect. Beside these, every option of the URL, in camel case: `lease`, `poll`,
  * `provisional`, `timeout` (milliseconds, or text such as `'5s'`), `push`, and those of the store.
  */
 export interface ConnectOptions {
@@ -181,7 +181,7 @@ export function nodeRedisConnection(client: {
 
 /**
  * Makes a connection over an HTTP proxy that takes a command as a JSON list and answers `{ "result": … }` or
- * `{ "error": "CODE text" }`. It cannot listen, so whoever waits asks at intervals. Commands leave one after the
+ * `{ "error": "CODE text" }`. It cannot listen, so waiters poll. Commands leave one after the
  * other; one without an answer is given up after `timeout` (milliseconds, 10 000 by default), so that it does not
  * hold up the others. A longer one outlasts a slow proxy, but may cost held leases when it does not answer.
  */

@@ -20,7 +20,7 @@ extern "C" {
 /// The program's `fetch`, or the host's.
 pub struct HostFetch(pub Function);
 
-/// Ends a request whose answer nobody waits for any more.
+/// Ends a request that no caller waits for any more.
 struct AbortOnDrop(AbortController);
 
 impl Drop for AbortOnDrop {

@@ -27,7 +27,7 @@ impl NativeClient {
         self.client.read(ops::url).unwrap_or_default()
     }
 
-    /// The id under which this client stands in the store.
+    /// The id of this client in the store.
     pub fn id(&self) -> String {
         self.client.read(ops::id).unwrap_or_default()
     }

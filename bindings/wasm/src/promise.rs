@@ -33,7 +33,7 @@ pub async fn settled(returned: Result<JsValue, JsValue>) -> Result<JsValue, JsVa
     JsFuture::from(Promise::resolve(&returned?)).await
 }
 
-/// What was thrown, for people.
+/// What was thrown, for display.
 pub fn text_of(thrown: &JsValue) -> String {
     let message =
         js_sys::Reflect::get(thrown, &"message".into()).ok().and_then(|message| message.as_string());

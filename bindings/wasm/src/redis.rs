@@ -1,4 +1,4 @@
-//! A Redis connection that the program brings along: an object with `command(args)` and, if it can listen,
+//! A host-provided Redis connection: an object with `command(args)` and, if it can listen,
 //! `subscribe(channel, listener)`.
 
 use std::sync::{Arc, Mutex, PoisonError};

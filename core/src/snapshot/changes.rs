@@ -174,7 +174,7 @@ fn find<'a>(holders: &'a [HolderView], wanted: &HolderView) -> Option<&'a Holder
     })
 }
 
-/// Says whether nobody else can hold the lock beside this holder.
+/// Says whether no other client can hold the lock beside this holder.
 fn is_alone(holder: &HolderView) -> bool {
     matches!(&*holder.mode, "mutex" | "write")
 }

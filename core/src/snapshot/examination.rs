@@ -56,7 +56,7 @@ pub enum CheckSeverity {
 }
 
 impl CheckSeverity {
-    /// Says whether somebody has to act.
+    /// Says whether an operator has to act.
     pub fn needs_action(self) -> bool {
         self >= Self::Warning
     }
@@ -184,7 +184,7 @@ const WORDS: [(&str, &str); 7] = [
     (FIFO, "first come, first served"),
 ];
 
-/// A size for people.
+/// A size for display.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;

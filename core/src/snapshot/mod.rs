@@ -151,7 +151,7 @@ pub struct LockView {
     /// of them have to name the same holder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub votes: Vec<VoteView>,
-    /// What only this kind of store can say of the lock, for people.
+    /// What only this kind of store can say of the lock, for display.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,
 }
@@ -238,7 +238,7 @@ pub struct HolderView {
     /// before is `Some(true)`.
     #[serde(default)]
     pub renewed: Option<bool>,
-    /// What only this kind of store can say of the lease, for people.
+    /// What only this kind of store can say of the lease, for display.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,
 }
@@ -316,7 +316,7 @@ pub struct AuditEntry {
     pub reason: String,
 }
 
-/// An order to end somebody's lease.
+/// An order to break a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreakRequest {
     /// The lock.
@@ -337,7 +337,7 @@ pub enum BreakOutcome {
     Broken {
         /// Whose it was.
         holder: ClientId,
-        /// Who has the lock now, if somebody waited.
+        /// Who has the lock now, if a client waited.
         next: Option<ClientId>,
     },
     /// The lock was free.
@@ -382,7 +382,7 @@ pub enum EventKind {
         /// What is left.
         remaining_ms: u64,
     },
-    /// A lease ended while time was left: given back.
+    /// A lease ended while time was left: released.
     Released,
     /// A lease ended because its time was up.
     Expired,

@@ -60,12 +60,12 @@ class AsyncLock:
     async def acquire(self) -> AsyncGuard:
         """Acquires the lock, waiting as long as the options say; see :meth:`polylatch.Lock.acquire`.
 
-        If the awaiting task is cancelled, what it may have acquired is given back.
+        If the awaiting task is cancelled, what it may have acquired is released.
         """
         return AsyncGuard(await carry_out(self._native._start_acquire()))
 
     async def try_acquire(self) -> Optional[AsyncGuard]:
-        """Acquires the lock if it is free and nobody stands in line; ``None`` if not."""
+        """Acquires the lock if it is free and no client is queued; ``None`` if not."""
         guard = await carry_out(self._native._start_try_acquire())
         return None if guard is None else AsyncGuard(guard)
 
@@ -136,7 +136,7 @@ class AsyncSemaphore:
         return await self.permits(count).acquire()
 
     async def try_acquire(self, count: int = 1) -> Optional[AsyncGuard]:
-        """Acquires some of the permits if they can be had at once."""
+        """Acquires some of the permits if they are available at once."""
         return await self.permits(count).try_acquire()
 
     def __repr__(self) -> str:
@@ -162,7 +162,7 @@ class AsyncLockAll:
         return AsyncGuardSet(await carry_out(self._native._start_acquire()))
 
     async def try_acquire(self) -> Optional[AsyncGuardSet]:
-        """Acquires them all without waiting; ``None`` if one is held by somebody else."""
+        """Acquires them all without waiting; ``None`` if another client holds one."""
         guards = await carry_out(self._native._start_try_acquire())
         return None if guards is None else AsyncGuardSet(guards)
 
@@ -313,7 +313,7 @@ class AsyncClient:
         return cast("Snapshot", await carry_out(self._native._start_inspect(name, prefix, limit)))
 
     async def break_lease(self, name: str, *, fencing_token: int, by: str, reason: str) -> BreakResult:
-        """Ends somebody's lease, if it still has the expected fencing token."""
+        """Breaks a lease, if it still has the expected fencing token."""
         started = self._native._start_break_lease(name, fencing_token, by, reason)
         return cast("BreakResult", await carry_out(started))
 
@@ -323,7 +323,7 @@ class AsyncClient:
 
     @property
     def id(self) -> str:
-        """The id under which this client stands in the store."""
+        """The id of this client in the store."""
         return self._native.id
 
     @property

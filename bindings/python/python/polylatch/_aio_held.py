@@ -20,7 +20,7 @@ async def carry_out(started: tuple[Any, Optional[native.UnderWayCall]]) -> Any:
     except BaseException:
         # Nothing if it is the call's own failure; the undoing of the call if its task was cancelled.
         under_way.cancel()
-        # A guard that came at the last moment is given back now, not when this traceback is forgotten.
+        # A guard that came at the last moment is released now, not when this traceback is forgotten.
         del value
         raise
 
@@ -52,7 +52,7 @@ class AsyncLost:
         return self._native.reason
 
     async def wait(self) -> bool:
-        """Waits until the lease is lost. Returns whether it is; False at once when it was given back."""
+        """Waits until the lease is lost. Returns whether it is; False at once when it was released."""
         return await carry_out(self._native._start_wait()) is not None
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class AsyncLost:
 
 
 class AsyncGuard:
-    """A held lock: proof of a lease, and the way to give it back; see :class:`polylatch.Guard`."""
+    """A held lock: proof of a lease, and the means to release it; see :class:`polylatch.Guard`."""
 
     __slots__ = ("__weakref__", "_native")
 
@@ -153,11 +153,11 @@ class AsyncGuard:
         return cast("float", await carry_out(self._native._start_extend(lease)))
 
     async def downgrade(self) -> None:
-        """Steps down from writing to reading without letting a writer in between."""
+        """Atomically downgrades a write lock to a read lock."""
         await carry_out(self._native._start_downgrade())
 
     async def try_upgrade(self) -> bool:
-        """Steps up from reading to writing if nobody else reads; see :meth:`polylatch.Guard.try_upgrade`."""
+        """Upgrades a read lock to a write lock if there is no other reader; see :meth:`polylatch.Guard.try_upgrade`."""
         return cast("bool", await carry_out(self._native._start_try_upgrade()))
 
     async def __aenter__(self) -> "AsyncGuard":

@@ -60,7 +60,7 @@ class Unsupported(Error):
 
 
 class WaitTimeout(Error, TimeoutError):
-    """Somebody else still held the lock when the wait was over."""
+    """Another client still held the lock when the wait was over."""
 
     code = "wait_timeout"
     retry = "caller_decides"

@@ -39,10 +39,10 @@ module Polylatch
     #
     # +lease+: how many seconds the lease lasts unless renewed, 0.1 to a day. Shorter: a dead holder is noticed
     # sooner. Longer: a slow network or a pause does not lose the lock. +wait+: how long to wait for a lock that
-    # somebody else holds; without it, as long as it takes. +label+: what it is wanted for, for people; no
-    # secrets. +owner+: whoever acquires with the same id in this client while it is held enters at once.
+    # another client holds; without it, as long as it takes. +label+: a description shown to operators; no
+    # secrets. +owner+: an acquisition with the same id in this client while it is held enters at once.
     # +max_hold+: never hold it for longer. +beat_every+: renew only while Held#beat is called at least this
-    # often. <tt>fifo: false</tt>: may take a free lock although others stand in line. <tt>renew: false</tt>:
+    # often. <tt>fifo: false</tt>: may take a free lock although other clients are queued. <tt>renew: false</tt>:
     # the lease ends after its full length.
     def lock(name, **options)
       Lock.new(self, name, PolylatchNative::WantedWay::MUTEX, Words.options(**options))
@@ -76,8 +76,8 @@ module Polylatch
       Told.told { native.inspect_locks(look) }
     end
 
-    # Ends somebody's lease, if it still has this fencing token; what came of it is "broken", "free" or
-    # "changed_hands". +by+ and +reason+ stay in the store for people to see.
+    # Breaks a lease, if it still has this fencing token; the outcome is "broken", "free" or
+    # "changed_hands". +by+ and +reason+ are recorded in the store, for operators.
     def break_lease(name, fencing_token:, by:, reason:)
       Told.told do
         native.break_lease(Words.text("name", name), Words.whole("fencing_token", fencing_token),
@@ -111,7 +111,7 @@ module Polylatch
       Told.told { @native.prometheus(pairs) }
     end
 
-    # The id under which this client stands in the store.
+    # The id of this client in the store.
     def id
       Told.told { native.id }
     end

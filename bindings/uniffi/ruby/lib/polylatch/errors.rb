@@ -28,12 +28,12 @@ module Polylatch
   class InvalidArgument < Error; end
   # The store cannot do this.
   class Unsupported < Error; end
-  # Somebody else held the lock for as long as the call waited.
+  # Another client held the lock for as long as the call waited.
   class WaitTimeout < Error; end
   # The wait was ended on purpose, such as by closing the client.
   class Canceled < Error; end
 
-  # The lease ended without having been given back; +reason+ says why, such as "expired".
+  # The lease ended without a release; +reason+ says why, such as "expired".
   class LeaseLost < Error
     attr_reader :reason
 

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Polylatch
-  # What is held: proof of a lease, and the way to give it back.
+  # What is held: proof of a lease, and the means to release it.
   #
-  # It is renewed in the background until it is released or lost. A loss is told by this process's own clock,
+  # It is renewed in the background until it is released or lost. A loss is reported by this process's own clock,
   # with or without an answer from the store. One that is forgotten is released when it is collected; a forked
   # child does not hold what its parent holds.
   class Held
@@ -60,7 +60,7 @@ module Polylatch
       self
     end
 
-    # Gives it back and waits until the store knows. Repeatable.
+    # Releases it and waits until the store has confirmed it. Repeatable.
     #
     # Raises LeaseLost if it was over before; BackendUnavailable if the store did not answer in time, and then
     # the background goes on trying until the lease has ended.
@@ -122,14 +122,15 @@ module Polylatch
       Told.told { @slot.extend(lease) }
     end
 
-    # Steps down from writing to reading without letting a writer in between.
+    # Atomically downgrades a write lock to a read lock.
     def downgrade
       Told.told { @slot.downgrade }
       self
     end
 
-    # Steps up from reading to writing if nobody else reads, under a newer fencing token. Whether it did; if
-    # not, it still reads. There is no form that waits: two readers would wait for each other for ever.
+    # Upgrades a read lock to a write lock if there is no other reader, under a newer fencing token.
+    # Returns whether it did; if not, it still reads. There is no form that waits: two readers would wait
+    # for each other for ever.
     def try_upgrade
       Told.told { @slot.try_upgrade }
     end

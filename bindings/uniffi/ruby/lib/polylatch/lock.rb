@@ -5,7 +5,7 @@ module Polylatch
   class Acquirable
     # Acquires it, waiting as long as the options say.
     #
-    # With a block, yields what is held, gives it back, and returns what the block did: LeaseLost is raised if
+    # With a block, yields what is held, releases it, and returns what the block did: LeaseLost is raised if
     # it was lost meanwhile. Without one, returns what is held.
     #
     # Raises WaitTimeout with who holds it; InvalidArgument before anything is sent; Canceled when the client
@@ -14,7 +14,7 @@ module Polylatch
       hold(true, block)
     end
 
-    # Acquires it if it can be had at once; nil, without running the block, if somebody else holds it or
+    # Acquires it if it is available at once; nil, without running the block, if another client holds it or
     # stands before.
     def try_acquire(&block)
       hold(false, block)
@@ -26,7 +26,7 @@ module Polylatch
       return enter(wait) unless block
 
       # A Timeout or Thread#raise is let in while it waits and while the block runs, and nowhere between: a
-      # held lock is always given back.
+      # held lock is always released.
       Thread.handle_interrupt(Object => :never) do
         held = Thread.handle_interrupt(Object => :on_blocking) { enter(wait) }
         next unless held
@@ -88,7 +88,7 @@ module Polylatch
     end
   end
 
-  # A lock that many may read or one may write. Readers and writers stand in one line.
+  # A lock that many may read or one may write. Readers and writers share one queue.
   class RwLock
     attr_reader :name
 

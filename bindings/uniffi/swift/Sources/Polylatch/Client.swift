@@ -73,7 +73,7 @@ public final class Client: Sendable {
         return Client(native, listening)
     }
 
-    /// The id under which this client stands in the store.
+    /// The id of this client in the store.
     public func id() throws -> String { try told { try native.id() } }
 
     /// The store's URL without its secrets.
@@ -97,12 +97,12 @@ public final class Client: Sendable {
     /// - Parameters:
     ///   - lease: how long the lease lasts unless renewed, 100 ms to a day. Shorter: a dead holder is noticed sooner.
     ///     Longer: a slow network or a pause does not lose the lock.
-    ///   - wait: how long to wait for a lock that somebody else holds; without it, as long as it takes.
-    ///   - label: what it is wanted for, for people; no secrets.
-    ///   - owner: whoever acquires with the same id in this client while it is held enters at once.
+    ///   - wait: how long to wait for a lock that another client holds; without it, as long as it takes.
+    ///   - label: a description shown to operators; no secrets.
+    ///   - owner: an acquisition with the same id in this client while it is held enters at once.
     ///   - maxHold: never hold it for longer.
     ///   - beatEvery: renew only while ``Held/beat()`` is called at least this often.
-    ///   - fifo: false may take a free lock although others stand in line.
+    ///   - fifo: false may take a free lock although other clients are queued.
     ///   - renew: false lets the lease end after its full length.
     public func lock(
         _ name: String, lease: Duration? = nil, wait: Duration? = nil, label: String? = nil, owner: String? = nil,
@@ -152,8 +152,8 @@ public final class Client: Sendable {
         try await told { try await native.inspectLocks(look: Look(name: name, prefix: prefix, limit: limit)) }
     }
 
-    /// Ends somebody's lease, if it still has this `fencingToken`; what came of it is `broken`, `free` or
-    /// `changed_hands`. `by` and `reason` stay in the store for people to see.
+    /// Breaks a lease, if it still has this `fencingToken`; the outcome is `broken`, `free` or
+    /// `changed_hands`. `by` and `reason` are recorded in the store, for operators.
     public func breakLease(
         _ name: String, fencingToken: Int64, by: String, reason: String
     ) async throws -> BreakResult {

@@ -1,8 +1,8 @@
 import PolylatchNative
 
-/// What is held: proof of a lease, and the way to give it back.
+/// What is held: proof of a lease, and the means to release it.
 ///
-/// It is renewed in the background until it is released or lost. A loss is told by this process's own clock, with or
+/// It is renewed in the background until it is released or lost. A loss is reported by this process's own clock, with or
 /// without an answer from the store. One that is forgotten is released.
 // Unchecked, because a class that others inherit from cannot be checked: it has nothing but a slot, which is `Sendable`.
 public class Held: @unchecked Sendable {
@@ -37,7 +37,7 @@ public class Held: @unchecked Sendable {
         try told { try slot.onLost(listener: Listener(listener)) }
     }
 
-    /// Gives it back and waits until the store knows, also in a cancelled task. Repeatable.
+    /// Releases it and waits until the store has confirmed it, also in a cancelled task. Repeatable.
     ///
     /// Throws `lease_lost` if it was over before; `backend_unavailable` if the store did not answer in time, and then
     /// the background goes on trying until the lease has ended.
@@ -83,13 +83,14 @@ public final class Guard: Held, @unchecked Sendable {
         .seconds(try await told { try await slot.extend(lease: seconds(lease)) })
     }
 
-    /// Steps down from writing to reading without letting a writer in between.
+    /// Atomically downgrades a write lock to a read lock.
     public func downgrade() async throws {
         try await told { try await slot.downgrade() }
     }
 
-    /// Steps up from reading to writing if nobody else reads, under a newer fencing token. Whether it did; if not, it
-    /// still reads. There is no form that waits: two readers would wait for each other for ever.
+    /// Upgrades a read lock to a write lock if there is no other reader, under a newer fencing token.
+    /// Returns whether it did; if not, it still reads. There is no form that waits: two readers would wait
+    /// for each other for ever.
     public func tryUpgrade() async throws -> Bool {
         try await told { try await slot.tryUpgrade() }
     }

@@ -6,7 +6,7 @@ public typealias Lock = Acquirable<Guard>
 /// Several locks that are had all together or not at all.
 public typealias LockAll = Acquirable<GuardSet>
 
-/// A lock that many may read or one may write. Readers and writers stand in one line.
+/// A lock that many may read or one may write. Readers and writers share one queue.
 public struct RwLock: Sendable {
     /// The lock beside other readers.
     public let read: Lock
@@ -23,7 +23,7 @@ public struct Acquirable<H: Held>: Sendable {
     /// Acquires it, waiting as long as the options say.
     ///
     /// A task that is cancelled meanwhile gets `CancellationError` and leaves nothing behind: what the store may have
-    /// granted is given back in the background.
+    /// granted is released in the background.
     ///
     /// Throws `wait_timeout` with who holds it; `invalid_argument` before anything is sent; `canceled` when the client
     /// is closed; `name_conflict`; `unsupported`; `backend_unavailable`; `backend_rejected`.
@@ -34,12 +34,12 @@ public struct Acquirable<H: Held>: Sendable {
         }!
     }
 
-    /// Acquires it if it can be had at once; nil if somebody else holds it or stands before.
+    /// Acquires it if it is available at once; nil if another client holds it or is queued before.
     public func tryAcquire() async throws -> H? {
         try await entered { slot in try await slot.tryAcquire() }
     }
 
-    /// Runs `body` while it is held, and gives it back.
+    /// Runs `body` while it is held, and releases it.
     ///
     /// When the lease is lost, the task of `body` is cancelled, and this throws `lease_lost`: also if the body has ended
     /// meanwhile. Code that does not suspend has to ask ``Held/check()``.

@@ -2,7 +2,7 @@ import Foundation
 import Polylatch
 import XCTest
 
-/// A URL of each store; nobody else's locks are there.
+/// A URL of each store; no other locks are there.
 func stores() throws -> [String] {
     let environment = ProcessInfo.processInfo.environment
     let redis = try XCTUnwrap(environment["POLYLATCH_TEST_REDIS"], "bindings/uniffi/test starts a Redis")

@@ -81,7 +81,7 @@ public class Client internal constructor(internal val native: NativeClient, priv
         }
     }
 
-    /** The id under which this client stands in the store. */
+    /** The id of this client in the store. */
     public val id: String get() = told { native.id() }
 
     /** The store's URL without its secrets. */
@@ -105,10 +105,10 @@ public class Client internal constructor(internal val native: NativeClient, priv
      *
      * [lease]: how long the lease lasts unless renewed, 100 ms to a day. Shorter: a dead holder is noticed
      * sooner. Longer: a slow network or a pause does not lose the lock. [wait]: how long to wait for a lock
-     * that somebody else holds; without it, as long as it takes. [label]: what it is wanted for, for people;
-     * no secrets. [owner]: whoever acquires with the same id in this client while it is held enters at once.
+     * that another client holds; without it, as long as it takes. [label]: a description shown to operators;
+     * no secrets. [owner]: an acquisition with the same id in this client while it is held enters at once.
      * [maxHold]: never hold it for longer. [beatEvery]: renew only while [Held.beat] is called at least this
-     * often. [fifo]: false may take a free lock although others stand in line. [renew]: false lets the lease
+     * often. [fifo]: false may take a free lock although other clients are queued. [renew]: false lets the lease
      * end after its full length.
      */
     public fun lock(
@@ -185,8 +185,8 @@ public class Client internal constructor(internal val native: NativeClient, priv
         dispatched { native.inspectLocks(Look(name, prefix, limit?.toLong())) }
 
     /**
-     * Ends somebody's lease, if it still has this [fencingToken]; what came of it is `broken`, `free` or
-     * `changed_hands`. [by] and [reason] stay in the store for people to see.
+     * Breaks a lease, if it still has this [fencingToken]; the outcome is `broken`, `free` or
+     * `changed_hands`. [by] and [reason] are recorded in the store, for operators.
      */
     public suspend fun breakLease(name: String, fencingToken: Long, by: String, reason: String): BreakResult =
         dispatched { native.breakLease(name, fencingToken, by, reason) }

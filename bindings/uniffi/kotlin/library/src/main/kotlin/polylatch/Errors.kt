@@ -46,13 +46,13 @@ public class InvalidArgumentException internal constructor(fault: Fault) : Polyl
 /** The store cannot do this. */
 public class UnsupportedException internal constructor(fault: Fault) : PolylatchException(fault)
 
-/** Somebody else held the lock for as long as the call waited. */
+/** Another client held the lock for as long as the call waited. */
 public class WaitTimeoutException internal constructor(fault: Fault) : PolylatchException(fault)
 
 /** The wait was ended on purpose, such as by closing the client. A cancelled coroutine is told by Kotlin's own exception. */
 public class CanceledException internal constructor(fault: Fault) : PolylatchException(fault)
 
-/** The lease ended without having been given back; [reason] says why, such as `expired`. */
+/** The lease ended without a release; [reason] says why, such as `expired`. */
 public class LeaseLostException internal constructor(fault: Fault) : PolylatchException(fault) {
     public val reason: String? = fault.lostReason
 }

@@ -7,9 +7,9 @@ import kotlin.time.Duration
 import kotlin.time.Duration.Companion.seconds
 
 /**
- * What is held: proof of a lease, and the way to give it back.
+ * What is held: proof of a lease, and the means to release it.
  *
- * It is renewed in the background until it is released or lost. A loss is told by this process's own clock,
+ * It is renewed in the background until it is released or lost. A loss is reported by this process's own clock,
  * with or without an answer from the store. One that is forgotten is released when it is collected.
  */
 public abstract class Held internal constructor(internal val slot: Slot) {
@@ -47,7 +47,7 @@ public abstract class Held internal constructor(internal val slot: Slot) {
     }
 
     /**
-     * Gives it back and waits until the store knows, also in a cancelled coroutine. Repeatable.
+     * Releases it and waits until the store has confirmed it, also in a cancelled coroutine. Repeatable.
      *
      * Throws [LeaseLostException] if it was over before; [BackendUnavailableException] if the store did not
      * answer in time, and then the background goes on trying until the lease has ended.
@@ -91,12 +91,13 @@ public class Guard internal constructor(slot: Slot) : Held(slot) {
      */
     public suspend fun extend(lease: Duration): Duration = finishing { slot.extend(lease.secs()) }.seconds
 
-    /** Steps down from writing to reading without letting a writer in between. */
+    /** Atomically downgrades a write lock to a read lock. */
     public suspend fun downgrade(): Unit = finishing { slot.downgrade() }
 
     /**
-     * Steps up from reading to writing if nobody else reads, under a newer fencing token. Whether it did; if
-     * not, it still reads. There is no form that waits: two readers would wait for each other for ever.
+     * Upgrades a read lock to a write lock if there is no other reader, under a newer fencing token.
+     * Returns whether it did; if not, it still reads. There is no form that waits: two readers would wait
+     * for each other for ever.
      */
     public suspend fun tryUpgrade(): Boolean = finishing { slot.tryUpgrade() }
 

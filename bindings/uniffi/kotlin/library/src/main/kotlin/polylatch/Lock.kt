@@ -24,7 +24,7 @@ public abstract class Acquirable<H : Held> internal constructor(private val clie
      * Acquires it, waiting as long as the options say.
      *
      * A coroutine that is cancelled meanwhile leaves nothing behind: what the store may have granted is
-     * given back in the background.
+     * released in the background.
      *
      * Throws [WaitTimeoutException] with who holds it; [InvalidArgumentException] before anything is sent;
      * [CanceledException] when the client is closed; [NameConflictException]; [UnsupportedException];
@@ -32,11 +32,11 @@ public abstract class Acquirable<H : Held> internal constructor(private val clie
      */
     public suspend fun acquire(): H = held(checkNotNull(enter(wait = true)))
 
-    /** Acquires it if it can be had at once; null if somebody else holds it or stands before. */
+    /** Acquires it if it is available at once; null if another client holds it or is queued before. */
     public suspend fun tryAcquire(): H? = enter(wait = false)?.let(::held)
 
     /**
-     * Runs [block] while it is held, and gives it back.
+     * Runs [block] while it is held, and releases it.
      *
      * When the lease is lost, the scope of [block] is cancelled, and this throws [LeaseLostException]: also
      * if the block has ended meanwhile. Code that does not suspend has to ask [Held.check].
@@ -113,7 +113,7 @@ public class Lock internal constructor(
     override fun toString(): String = "Lock($name)"
 }
 
-/** A lock that many may read or one may write. Readers and writers stand in one line. */
+/** A lock that many may read or one may write. Readers and writers share one queue. */
 public class RwLock internal constructor(
     private val client: Client,
     public val name: String,

@@ -30,7 +30,7 @@ public class Client private constructor(private val client: polylatch.Client) : 
         ): Client = Client(runBlocking { polylatch.Client.open("java", url, program, options, onEvent?.let { it::accept }) })
     }
 
-    /** The id under which this client stands in the store. */
+    /** The id of this client in the store. */
     public val id: String get() = client.id
 
     /** The store's URL without its secrets. */
@@ -105,7 +105,7 @@ public abstract class Acquirable<Self, H : Held, N : polylatch.Held> internal co
 
     public fun lease(lease: Duration): Self = like(with.copy(lease = lease.toKotlinDuration()))
 
-    /** How long to wait for a lock that somebody else holds; as long as it takes otherwise. */
+    /** How long to wait for a lock that another client holds; as long as it takes otherwise. */
     public fun waitAtMost(wait: Duration): Self = like(with.copy(wait = wait.toKotlinDuration()))
 
     public fun label(label: String): Self = like(with.copy(label = label))
@@ -124,7 +124,7 @@ public abstract class Acquirable<Self, H : Held, N : polylatch.Held> internal co
     @Throws(InterruptedException::class)
     public fun acquire(): H = held(runBlocking { lock(with).acquire() })
 
-    /** Acquires it if it can be had at once; null if somebody else holds it or stands before. */
+    /** Acquires it if it is available at once; null if another client holds it or is queued before. */
     @Throws(InterruptedException::class)
     public fun tryAcquire(): H? = runBlocking { lock(with).tryAcquire() }?.let(::held)
 }
@@ -161,7 +161,7 @@ public abstract class Held internal constructor(private val held: polylatch.Held
     /** Calls [listener] with the reason when it is lost, on a thread of its own; never after a release. */
     public fun onLost(listener: Consumer<String>): Unit = held.onLost(listener::accept)
 
-    /** Gives it back and waits until the store knows; see [polylatch.Held.release]. */
+    /** Releases it and waits until the store has confirmed it; see [polylatch.Held.release]. */
     public fun release(): Unit = uninterrupted { held.release() }
 
     override fun close(): Unit = release()
