@@ -70,11 +70,11 @@ def test_a_program_ends_while_threads_wait_and_losses_are_told(shared_url, name,
             client = polylatch.connect(sys.argv[1])
             held = client.lock(sys.argv[2]).acquire()
             for number in range(8):
-                other = client.lock(f"{sys.argv[2]}/{number}", lease=0.3, renew=False).acquire()
+                other = client.lock(f"{sys.argv[2]}/{number}", lease=1, renew=False).acquire()
                 other.on_lost(print)
                 threading.Thread(target=wait, daemon=True).start()
                 threading.Thread(target=other.lost.wait, daemon=True).start()
-            other.lost.wait(0.25)
+            other.lost.wait(0.95)
             """,
             shared_url,
             name,
