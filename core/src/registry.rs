@@ -40,7 +40,7 @@ pub(crate) async fn open(
     clock: &Arc<dyn Clock>,
 ) -> Result<Opened> {
     let Some((scheme, target, mut params)) = take_apart(url)? else { return Err(unknown_scheme(url)) };
-    #[cfg(feature = "consul")]
+    #[cfg(feature = "http")]
     let own_provisional = params.has("provisional");
     let settings = Settings::from_params(&mut params)?;
     let context = OpenContext {
@@ -116,7 +116,7 @@ pub(crate) async fn open(
             use crate::backend::consul;
             let config = consul::ConsulConfig::from_url(scheme, target, &mut params, &settings)?;
             params.finish()?;
-            let settings = if own_provisional { settings } else { consul::half_of_the_lease(settings) };
+            let settings = if own_provisional { settings } else { settings.half_of_the_lease() };
             let display = config.display();
             let backend = consul::open(config, context, purpose, hosted.http)
                 .await

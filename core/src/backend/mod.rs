@@ -24,6 +24,8 @@ use crate::wakeups::Wakeups;
 
 #[cfg(feature = "consul")]
 pub(crate) mod consul;
+#[cfg(feature = "http")]
+pub(crate) mod http;
 #[cfg(any(not(target_family = "wasm"), feature = "memory"))]
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]

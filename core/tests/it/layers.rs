@@ -33,6 +33,7 @@ const FLOORS: &[&str] = &[
     "service",
     "backend",
     "rows",
+    "http",
     "memory",
     "postgres",
     "sqlite",
