@@ -113,6 +113,9 @@ pub use token::ClientId;
 pub mod stores {
     #[doc = include_str!("backend/consul/docs.md")]
     pub mod consul {}
+    #[cfg(feature = "etcd")]
+    #[doc = include_str!("backend/etcd/docs.md")]
+    pub mod etcd {}
     #[doc = include_str!("backend/memory/docs.md")]
     pub mod memory {}
     #[cfg(feature = "postgres")]

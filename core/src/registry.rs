@@ -123,6 +123,18 @@ pub(crate) async fn open(
                 .map_err(|error| error.during("consul", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
+        #[cfg(all(feature = "etcd", not(target_family = "wasm")))]
+        "etcd" | "etcd+https" => {
+            use crate::backend::etcd;
+            let config = etcd::EtcdConfig::from_url(scheme, target, &mut params, &settings)?;
+            params.finish()?;
+            let settings = if own_provisional { settings } else { settings.half_of_the_lease() };
+            let display = config.display();
+            let backend = etcd::open(config, context, purpose)
+                .await
+                .map_err(|error| error.during("etcd", "connect"))?;
+            Ok(Opened { backend, settings, display })
+        }
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
             use crate::backend::postgres;
@@ -168,6 +180,9 @@ fn unknown_scheme(url: &str) -> Error {
     }
     if cfg!(feature = "consul") || elsewhere {
         known.extend(["consul://HOST:PORT", "consul+https://HOST:PORT", "consul+unix:PATH"]);
+    }
+    if cfg!(all(feature = "etcd", not(target_family = "wasm"))) {
+        known.extend(["etcd://HOST:PORT", "etcd+https://HOST:PORT"]);
     }
     if cfg!(feature = "postgres") {
         known.push("postgres://HOST:PORT/DATABASE");

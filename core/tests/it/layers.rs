@@ -40,6 +40,7 @@ const FLOORS: &[&str] = &[
     "redis",
     "redlock",
     "consul",
+    "etcd",
     "driver",
     "registry",
     "fork",
@@ -52,7 +53,7 @@ const FLOORS: &[&str] = &[
     "blocking",
 ];
 
-const STORES: [&str; 6] = ["consul", "memory", "postgres", "redis", "redlock", "sqlite"];
+const STORES: [&str; 7] = ["consul", "etcd", "memory", "postgres", "redis", "redlock", "sqlite"];
 
 /// What a store of several Redis servers is made of.
 const NODE_PARTS: [&str; 4] = ["config", "inspect", "protocol", "transport"];
