@@ -14,9 +14,10 @@ fn connect(url: &str) -> Polylatch {
 }
 
 /// The lease that a holder hangs on, in hexadecimal.
-fn lease_of(client: &Polylatch, name: &str) -> String {
+pub fn lease_of(client: &Polylatch, name: &str) -> String {
     let holder = seen(client, name).holders.remove(0);
-    holder.details.iter().find(|detail| detail.name == "lease").unwrap().value.clone()
+    let session = holder.details.iter().find(|detail| detail.name == "session").unwrap();
+    session.value.strip_prefix("lease ").unwrap().to_owned()
 }
 
 #[test]

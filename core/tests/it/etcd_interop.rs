@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::contract::{block_on, eventually, eventually_within, millis, seen};
 use crate::contract_etcd::MEMBER;
+use crate::etcd_faults::lease_of;
 use polylatch::{ErrorKind, Polylatch};
 use polylatch_test_services::{TempDir, proc};
 
@@ -158,8 +159,7 @@ fn a_killed_etcdctl_leaves_the_lock_when_its_lease_expires() {
     let client = connect("interop-4");
     let mut theirs = EtcdctlLock::start("interop-4/web");
     theirs.key();
-    let lease = seen(&client, "web").holders.remove(0);
-    let lease = lease.details.iter().find(|detail| detail.name == "lease").unwrap().value.clone();
+    let lease = lease_of(&client, "web");
     theirs.child.kill().unwrap();
     assert!(block_on(client.lock("web").try_acquire()).unwrap().is_none());
     // Its TTL is a minute; an operator need not wait for that.

@@ -22,6 +22,7 @@ mod contract_sqlite;
 mod doctor_promises;
 mod etcd_faults;
 mod etcd_interop;
+mod etcd_terms;
 mod layers;
 mod pages;
 mod postgres_faults;

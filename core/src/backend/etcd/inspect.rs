@@ -218,7 +218,7 @@ fn holder_view(entry: &Entry, now_ms: u64) -> HolderView {
         renewed,
         details: vec![
             Detail::new("key", entry.key.clone()),
-            Detail::new("lease", format!("{:x}", entry.lease)),
+            Detail::new("session", format!("lease {:x}", entry.lease)),
         ],
     }
 }
