@@ -86,6 +86,38 @@ need_consul() {
   have consul || die "there is no consul program after fetching it; put one on PATH"
 }
 
+# need_etcd: leaves `etcd` and `etcdctl` on PATH, unless POLYLATCH_TEST_ETCD names their folder. The packages are unpacked (not
+# installed) into the tests' cache: the one of the server would start a service.
+need_etcd() {
+  if [ -n "${POLYLATCH_TEST_ETCD:-}" ]; then
+    [ -x "$POLYLATCH_TEST_ETCD/etcd" ] || die "POLYLATCH_TEST_ETCD=$POLYLATCH_TEST_ETCD has no program etcd"
+    return
+  fi
+  local cache="${XDG_CACHE_HOME:-${HOME:?}/.cache}/polylatch-tests"
+  case ":$PATH:" in
+    *":$cache:"*) ;;
+    *) PATH="$PATH:$cache" ;;
+  esac
+  export PATH
+  hash -r
+  have etcd && have etcdctl && return
+  have apt-get || die "missing here, and there is no apt-get to fetch them: etcd and etcdctl (put them on PATH)"
+  refresh_packages
+  say "Fetching: etcd"
+  mkdir -p "$cache"
+  (
+    set -e
+    state=$(mktemp -d)
+    trap 'rm -rf "$state"' EXIT
+    cd "$state"
+    apt-get -o APT::Sandbox::User=root -qq download etcd-server etcd-client
+    for package in *.deb; do dpkg-deb -x "$package" unpacked; done
+    install -m755 unpacked/usr/bin/etcd unpacked/usr/bin/etcdctl "$cache"
+  ) || die "etcd could not be fetched from Debian's archive; put etcd and etcdctl (3.4 or later) on PATH"
+  hash -r
+  have etcd && have etcdctl || die "there is no etcd program after fetching it; put one on PATH"
+}
+
 # need_postgres: PgBouncer, and the programs of a PostgreSQL server below /usr/lib/postgresql; unless
 # POLYLATCH_TEST_POSTGRES names their folder. The package would create a cluster of its own; that is turned off before it is installed.
 need_postgres() {

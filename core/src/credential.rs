@@ -20,7 +20,7 @@ struct Inner {
 }
 
 #[cfg_attr(
-    all(target_family = "wasm", not(feature = "consul")),
+    all(target_family = "wasm", not(feature = "http")),
     allow(dead_code, reason = "the host program connects and logs in")
 )]
 enum Source {
@@ -75,7 +75,7 @@ impl Credential {
     }
 
     /// Whether reading it again can give another one.
-    #[cfg(feature = "consul")]
+    #[cfg(feature = "http")]
     pub(crate) fn can_change(&self) -> bool {
         !matches!(self.0.source, Source::Url)
     }
@@ -83,7 +83,7 @@ impl Credential {
     /// Reads it again, and returns whether it has changed. What cannot be read or is not accepted leaves the
     /// one before: a file may be read while it is written.
     #[cfg_attr(
-        all(target_family = "wasm", not(feature = "consul")),
+        all(target_family = "wasm", not(feature = "http")),
         allow(dead_code, reason = "the host program connects and logs in")
     )]
     pub(crate) fn read_again(&self, accepts: impl Fn(&str) -> bool) -> bool {

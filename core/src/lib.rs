@@ -61,7 +61,7 @@ mod capability;
 mod client;
 mod client_info;
 mod clock;
-#[cfg(any(feature = "redis", feature = "consul", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "http", feature = "postgres"))]
 mod credential;
 mod driver;
 mod error;
@@ -85,7 +85,7 @@ pub mod resource;
 mod service;
 mod snapshot;
 mod stats;
-#[cfg(all(any(feature = "redis", feature = "consul", feature = "postgres"), not(target_family = "wasm")))]
+#[cfg(all(any(feature = "redis", feature = "http", feature = "postgres"), not(target_family = "wasm")))]
 mod tls;
 mod token;
 mod url_check;
@@ -113,6 +113,9 @@ pub use token::ClientId;
 pub mod stores {
     #[doc = include_str!("backend/consul/docs.md")]
     pub mod consul {}
+    #[cfg(feature = "etcd")]
+    #[doc = include_str!("backend/etcd/docs.md")]
+    pub mod etcd {}
     #[doc = include_str!("backend/memory/docs.md")]
     pub mod memory {}
     #[cfg(feature = "postgres")]

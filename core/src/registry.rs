@@ -40,7 +40,7 @@ pub(crate) async fn open(
     clock: &Arc<dyn Clock>,
 ) -> Result<Opened> {
     let Some((scheme, target, mut params)) = take_apart(url)? else { return Err(unknown_scheme(url)) };
-    #[cfg(feature = "consul")]
+    #[cfg(feature = "http")]
     let own_provisional = params.has("provisional");
     let settings = Settings::from_params(&mut params)?;
     let context = OpenContext {
@@ -116,11 +116,23 @@ pub(crate) async fn open(
             use crate::backend::consul;
             let config = consul::ConsulConfig::from_url(scheme, target, &mut params, &settings)?;
             params.finish()?;
-            let settings = if own_provisional { settings } else { consul::half_of_the_lease(settings) };
+            let settings = if own_provisional { settings } else { settings.half_of_the_lease() };
             let display = config.display();
             let backend = consul::open(config, context, purpose, hosted.http)
                 .await
                 .map_err(|error| error.during("consul", "connect"))?;
+            Ok(Opened { backend, settings, display })
+        }
+        #[cfg(all(feature = "etcd", not(target_family = "wasm")))]
+        "etcd" | "etcd+https" => {
+            use crate::backend::etcd;
+            let config = etcd::EtcdConfig::from_url(scheme, target, &mut params, &settings)?;
+            params.finish()?;
+            let settings = if own_provisional { settings } else { settings.half_of_the_lease() };
+            let display = config.display();
+            let backend = etcd::open(config, context, purpose)
+                .await
+                .map_err(|error| error.during("etcd", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
         #[cfg(feature = "postgres")]
@@ -168,6 +180,9 @@ fn unknown_scheme(url: &str) -> Error {
     }
     if cfg!(feature = "consul") || elsewhere {
         known.extend(["consul://HOST:PORT", "consul+https://HOST:PORT", "consul+unix:PATH"]);
+    }
+    if cfg!(all(feature = "etcd", not(target_family = "wasm"))) {
+        known.extend(["etcd://HOST:PORT", "etcd+https://HOST:PORT"]);
     }
     if cfg!(feature = "postgres") {
         known.push("postgres://HOST:PORT/DATABASE");

@@ -24,6 +24,10 @@ use crate::wakeups::Wakeups;
 
 #[cfg(feature = "consul")]
 pub(crate) mod consul;
+#[cfg(all(feature = "etcd", not(target_family = "wasm")))]
+pub(crate) mod etcd;
+#[cfg(feature = "http")]
+pub(crate) mod http;
 #[cfg(any(not(target_family = "wasm"), feature = "memory"))]
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]

@@ -90,7 +90,7 @@ pub(crate) fn impatient<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// How long this thread may block at a socket now; zero unless it is in a blocking call.
-#[cfg(any(feature = "redis", feature = "consul"))]
+#[cfg(any(feature = "redis", feature = "http"))]
 pub(crate) fn at_a_socket() -> Duration {
     PATIENCE.get()
 }

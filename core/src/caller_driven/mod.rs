@@ -21,18 +21,18 @@
 
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod blocking;
-#[cfg(all(feature = "consul", not(target_family = "wasm")))]
+#[cfg(all(feature = "http", not(target_family = "wasm")))]
 mod exclusive;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]
 mod shared;
-#[cfg(all(any(feature = "redis", feature = "consul", feature = "postgres"), not(target_family = "wasm")))]
+#[cfg(all(any(feature = "redis", feature = "http", feature = "postgres"), not(target_family = "wasm")))]
 pub(crate) mod socket;
-#[cfg(feature = "consul")]
+#[cfg(feature = "http")]
 mod steps;
 
-#[cfg(all(feature = "consul", not(target_family = "wasm")))]
+#[cfg(all(feature = "http", not(target_family = "wasm")))]
 pub(crate) use exclusive::ExclusiveIo;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]
 pub(crate) use shared::SharedConnection;
-#[cfg(feature = "consul")]
+#[cfg(feature = "http")]
 pub(crate) use steps::CallerSteps;

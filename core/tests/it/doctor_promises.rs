@@ -2,7 +2,7 @@
 //! promise it is said to keep, the table names the fault runs that would refute it. A “yes” without a run fails
 //! here, and so does a run that no longer exists.
 
-#![cfg(all(feature = "redis", feature = "sqlite", feature = "consul", unix))]
+#![cfg(all(feature = "redis", feature = "sqlite", feature = "consul", feature = "etcd", unix))]
 
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use polylatch::Polylatch;
 use polylatch::inspect::{Examination, Holds};
 use polylatch_test_services::TempDir;
 use polylatch_test_services::consul::ConsulAgent;
+use polylatch_test_services::etcd::EtcdCluster;
 use polylatch_test_services::redis::{Cluster, RedisBuilder, RedisServer, Service};
 
 /// A promise, and the tests that would refute it: a file below the top folder, and a test in it.
@@ -27,6 +28,8 @@ const CLUSTER: &str = "tests/robustness/tests/cluster.rs";
 const REDLOCK: &str = "tests/robustness/tests/redlock.rs";
 const CONSUL: &str = "tests/robustness/tests/consul.rs";
 const SQLITE: &str = "tests/robustness/tests/sqlite.rs";
+const ETCD: &str = "core/tests/it/etcd_faults.rs";
+const ETCD_BESIDE: &str = "core/tests/it/etcd_interop.rs";
 const WAITING: &str = "core/tests/it/contract/cases_wait.rs";
 const CASES: &str = "core/tests/it/contract/cases.rs";
 
@@ -300,6 +303,28 @@ const SET_UPS: &[SetUp] = &[
                 &[("core/tests/it/consul_faults.rs", "locks_and_places_in_line_outlast_broken_connections")],
             ),
             ("fifo", &[(CONSUL, "fifty_waiters_of_five_processes_enter_in_the_order_of_the_line")]),
+        ],
+    },
+    SetUp {
+        what: "etcd of three members",
+        start: || {
+            let cluster = EtcdCluster::start();
+            let url = cluster.url();
+            (Box::new(cluster), url)
+        },
+        keeps: &[
+            (
+                "exclusion",
+                &[
+                    (ETCD_BESIDE, "sections_of_etcdctl_and_ours_never_overlap"),
+                    (ETCD, "what_a_hung_member_may_still_carry_out_finds_no_lease_after_the_release"),
+                ],
+            ),
+            ("exclusion-after-restart", &[(ETCD, "a_member_that_is_killed_comes_back_with_its_locks")]),
+            ("exclusion-after-failover", &[(ETCD, "locks_survive_the_death_and_the_pause_of_leaders")]),
+            ("fencing-order", &[(ETCD, "locks_survive_the_death_and_the_pause_of_leaders")]),
+            ("push", &[(ETCD_BESIDE, "a_lock_taken_by_etcdctl_excludes_us_and_its_release_wakes_us")]),
+            ("fifo", &[(ETCD_BESIDE, "a_lock_of_ours_excludes_etcdctl_which_enters_after_our_release")]),
         ],
     },
 ];

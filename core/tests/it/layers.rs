@@ -33,12 +33,14 @@ const FLOORS: &[&str] = &[
     "service",
     "backend",
     "rows",
+    "http",
     "memory",
     "postgres",
     "sqlite",
     "redis",
     "redlock",
     "consul",
+    "etcd",
     "driver",
     "registry",
     "fork",
@@ -51,7 +53,7 @@ const FLOORS: &[&str] = &[
     "blocking",
 ];
 
-const STORES: [&str; 6] = ["consul", "memory", "postgres", "redis", "redlock", "sqlite"];
+const STORES: [&str; 7] = ["consul", "etcd", "memory", "postgres", "redis", "redlock", "sqlite"];
 
 /// What a store of several Redis servers is made of.
 const NODE_PARTS: [&str; 4] = ["config", "inspect", "protocol", "transport"];

@@ -3,6 +3,7 @@
 //! - [`redis::RedisServer`] starts a `redis-server` on a free loopback port with a throw-away data
 //!   folder: plain, with a password, ACL users, TLS, a unix socket, an append-only file.
 //! - [`consul::ConsulAgent`] starts a Consul agent, [`consul::Cluster`] three servers.
+//! - [`etcd::EtcdMember`] starts an etcd of one member, [`etcd::EtcdCluster`] one of three.
 //! - [`pgbouncer::PgBouncer`] starts a pooler before such a server.
 //! - [`postgres::PostgresServer`] starts a PostgreSQL server, as another user if this one is root.
 //! - [`proxy::Proxy`] sits between a client and such a server, understands RESP, and delays, holds,
@@ -18,6 +19,7 @@ mod child;
 #[cfg(target_os = "linux")]
 pub mod clock;
 pub mod consul;
+pub mod etcd;
 pub mod http;
 #[cfg(target_os = "linux")]
 pub mod netns;

@@ -15,10 +15,12 @@ use super::protocol::keys::Keys;
 use super::push::Inbox;
 use super::sessions::Sessions;
 use super::transport::api::{self, Api};
-#[cfg(not(target_family = "wasm"))]
-use super::transport::native::NativePort;
-use super::transport::port;
 use super::transport::{errors, hosted};
+use crate::backend::http::Port;
+#[cfg(not(target_family = "wasm"))]
+use crate::backend::http::Server;
+#[cfg(not(target_family = "wasm"))]
+use crate::backend::http::native::NativePort;
 use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
     RenewItem, Renewal, Reply,
@@ -35,6 +37,11 @@ use crate::snapshot::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::snapshot::{Examination, Followed};
 use crate::token::ClientId;
 use crate::wakeups::Wakeups;
+
+/// What messages of the connections call an agent.
+#[cfg(not(target_family = "wasm"))]
+static CONSUL: Server =
+    Server { name: "Consul", process: "an agent", plain_scheme: "consul", tls_scheme: "consul+https" };
 
 /// One client's view of one Consul datacenter.
 pub(crate) struct ConsulBackend {
@@ -83,11 +90,11 @@ pub(crate) async fn open(
 }
 
 /// Connections of our own, or what the program brings along.
-fn port_to(config: &ConsulConfig, hosted: Option<Arc<dyn HttpClient>>) -> Result<Box<dyn port::Port>> {
+fn port_to(config: &ConsulConfig, hosted: Option<Arc<dyn HttpClient>>) -> Result<Box<dyn Port>> {
     match hosted {
         Some(client) => Ok(Box::new(hosted::HostedPort::new(client, &config.address)?)),
         #[cfg(not(target_family = "wasm"))]
-        None => Ok(Box::new(NativePort::new(&config.address)?)),
+        None => Ok(Box::new(NativePort::new(&CONSUL, &config.address)?)),
         #[cfg(target_family = "wasm")]
         None => Err(crate::error::Error::new(
             ErrorKind::InvalidConfig,

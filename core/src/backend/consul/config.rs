@@ -1,13 +1,13 @@
 //! The Consul part of a URL: which agent, who, where the keys are, and how sessions live.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::address::file_path;
-use crate::address::{TlsFiles, bracketed, host_and_port};
+use crate::address::{TlsFiles, host_and_port};
 use crate::backend::consul::protocol::keys::Keys;
+pub(crate) use crate::backend::http::Address;
 use crate::credential::Credential;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::MAX_LEASE;
@@ -22,24 +22,6 @@ const MIN_DEFAULT_LOCK_DELAY: Duration = Duration::from_secs(15);
 
 /// Longest lock-delay (Consul, "Sessions").
 pub(crate) const MAX_LOCK_DELAY: Duration = Duration::from_secs(60);
-
-/// Where the agent is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Address {
-    Tcp { host: String, port: u16 },
-    Tls { host: String, port: u16, files: TlsFiles },
-    Unix(PathBuf),
-}
-
-impl Address {
-    /// Says where it leads: host and port as in a URL, or the socket's path.
-    pub(crate) fn place(&self) -> String {
-        match self {
-            Self::Tcp { host, port } | Self::Tls { host, port, .. } => format!("{}:{port}", bracketed(host)),
-            Self::Unix(path) => path.display().to_string(),
-        }
-    }
-}
 
 /// How the sessions of a client are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,14 +171,6 @@ impl ConsulConfig {
         };
         format!("{scheme}{}", self.address.place())
     }
-}
-
-/// First leases for Consul, where nobody asked for others: half of the lease, for which a session that
-/// is renewed in time always lasts. Orphans end with their session, so a shorter one would gain
-/// nothing, and would not outlast the election of a leader.
-pub(crate) fn half_of_the_lease(settings: Settings) -> Settings {
-    let half = (settings.lease / 2).max(settings.poll * 2 + Duration::from_millis(100));
-    Settings { provisional: half, ..settings }
 }
 
 /// The ACL token, from one of three places.

@@ -28,4 +28,4 @@ mod sets;
 mod transport;
 
 pub(crate) use backend::{open, write_if_unchanged};
-pub(crate) use config::{ConsulConfig, half_of_the_lease};
+pub(crate) use config::ConsulConfig;

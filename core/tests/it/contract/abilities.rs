@@ -28,16 +28,18 @@ pub fn sharing<S: Store>(store: &S, case: fn(&S)) {
     refused(store, &client.semaphore("a", 3).permits(1), "semaphore of 3 permits");
 }
 
-/// Another length for a lease that is held. On Consul it is the TTL of a session, which cannot be changed.
+/// Another length for a lease that is held. On Consul and etcd it is the TTL of a session, which cannot be changed.
 pub fn changing_leases<S: Store>(store: &S, case: fn(&S)) {
     let client = store.connect();
-    if client.capability().backend != "consul" {
+    let backend = client.capability().backend;
+    if !matches!(backend, "consul" | "etcd") {
         return case(store);
     }
     let guard = block_on(client.lock("a").lease(millis(15_000)).acquire()).unwrap();
     let error = block_on(guard.extend(millis(60_000))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    for part in ["consul cannot change the lease", "TTL", "acquire it with lease=60s", "by 15s to renew"] {
+    assert!(error.to_string().contains(&format!("{backend} cannot change the lease")), "{error}");
+    for part in ["TTL", "acquire it with lease=60s", "by 15s to renew"] {
         assert!(error.to_string().contains(part), "{error}");
     }
     // What it can do: renew now, and hold for the whole lease at once.
@@ -50,7 +52,7 @@ pub fn changing_leases<S: Store>(store: &S, case: fn(&S)) {
 /// Ending the holders' leases and entering in one step.
 pub fn stealing<S: Store>(store: &S, case: fn(&S)) {
     let client = store.connect();
-    if !matches!(client.capability().backend, "redlock" | "consul") {
+    if !matches!(client.capability().backend, "redlock" | "consul" | "etcd") {
         return case(store);
     }
     let holder = block_on(client.lock("b").acquire()).unwrap();

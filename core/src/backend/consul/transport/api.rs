@@ -13,7 +13,7 @@ use crate::backend::consul::config::is_token;
 use crate::backend::consul::transport::errors::{
     PLAIN, denies, misses_node, refusal, refuses_key, said, unknown_node, unreadable,
 };
-use crate::backend::consul::transport::port::{Port, Request, Response};
+use crate::backend::http::{Port, Request, Response};
 use crate::clock::millis;
 use crate::credential::Credential;
 use crate::error::{Effect, Error, Result};
@@ -284,7 +284,7 @@ impl Api {
                 .iter()
                 .map(|token| ("x-consul-token", Secret(token.latest().0.trim().to_owned())))
                 .collect();
-            self.port.request(Request { method, target: target.clone(), headers, body, limit })
+            self.port.request(Request { method, target: target.clone(), headers, body, limit, enough: None })
         };
         let Some(token) = self.token.as_ref().filter(|token| token.can_change()) else {
             return request(body).await;

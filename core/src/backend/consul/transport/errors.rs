@@ -1,7 +1,7 @@
 //! What a refusal of the agent means, and the way out.
 
 use crate::backend::consul::protocol::keys::is_plain;
-use crate::backend::consul::transport::port::Response;
+use crate::backend::http::Response;
 use crate::error::{Effect, Error, ErrorKind};
 
 /// Longest part of a server's text that is repeated.

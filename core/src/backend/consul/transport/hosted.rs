@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::Reply;
-use crate::backend::consul::config::Address;
-use crate::backend::consul::transport::port::{Port, Request, Response};
+use crate::backend::http::{Address, Port, Request, Response};
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::host::{Failure, HttpClient, HttpRequest};
 

@@ -3,7 +3,4 @@
 pub(crate) mod api;
 pub(crate) mod errors;
 pub(crate) mod hosted;
-#[cfg(not(target_family = "wasm"))]
-pub(crate) mod native;
 pub(crate) mod pace;
-pub(crate) mod port;

@@ -1,6 +1,6 @@
-//! The small door to a Consul agent: one HTTP request, one answer.
+//! The small door to a server: one HTTP request, one answer.
 //!
-//! The backend knows nothing else of its transport, so the same code runs over the native client,
+//! A store knows nothing else of its transport, so the same code runs over the native client,
 //! over a `fetch` that a host program supplies, and over a simulated one.
 
 use std::time::Duration;
@@ -18,18 +18,20 @@ pub(crate) struct Request {
     pub body: Vec<u8>,
     /// Until when the whole answer has to be there.
     pub limit: Duration,
+    /// Says of the first part of a body whether it is enough: then the rest is not awaited. `None`: the whole body.
+    pub enough: Option<fn(&[u8]) -> bool>,
 }
 
 /// What came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Response {
     pub status: u16,
-    /// `X-Consul-Index`: up to where the answer saw the store.
+    /// `X-Consul-Index`: up to where the answer saw the store. Only Consul sends it.
     pub index: Option<u64>,
     pub body: Vec<u8>,
 }
 
-/// A way to an agent.
+/// A way to a server.
 ///
 /// Errors: `backend_unavailable` with effect `none` only if the request certainly did not arrive;
 /// `backend_rejected` if TLS is refused. Any answer with a status is no error here.

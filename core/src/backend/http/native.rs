@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HOST};
@@ -18,8 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::backend::Reply;
-use crate::backend::consul::config::Address;
-use crate::backend::consul::transport::port::{Port, Request, Response};
+use crate::backend::http::{Address, Port, Request, Response, Server};
 use crate::caller_driven::ExclusiveIo;
 use crate::caller_driven::socket::{Socket, notice_loss, waitable};
 use crate::error::{Effect, Error, ErrorKind, Result};
@@ -42,6 +41,7 @@ struct Wire {
 }
 
 struct Shared {
+    server: &'static Server,
     address: Address,
     tls: Option<Tls>,
     idle: Mutex<Vec<Wire>>,
@@ -53,12 +53,13 @@ pub(crate) struct NativePort(Arc<Shared>);
 
 impl NativePort {
     /// Reads what the configuration names (certificates). Connects later, when first needed.
-    pub(crate) fn new(address: &Address) -> Result<Self> {
+    pub(crate) fn new(server: &'static Server, address: &Address) -> Result<Self> {
         let tls = match address {
             Address::Tls { host, files, .. } => Some(Tls::new(host, files)?),
             Address::Tcp { .. } | Address::Unix(_) => None,
         };
         Ok(Self(Arc::new(Shared {
+            server,
             address: address.clone(),
             tls,
             idle: Mutex::default(),
@@ -83,7 +84,11 @@ impl Port for NativePort {
                     unpoisoned(&shared.idle).clear();
                     Err(Error::new(
                         ErrorKind::BackendUnavailable,
-                        format!("Consul at {} did not answer within {limit:?}", shared.place()),
+                        format!(
+                            "{} at {} did not answer within {limit:?}",
+                            shared.server.name,
+                            shared.place()
+                        ),
                     )
                     .with_effect(Effect::Maybe))
                 }
@@ -101,6 +106,24 @@ impl Port for NativePort {
     }
 }
 
+/// The body until it ends, or until there is enough of it; and whether it has ended.
+async fn body_of(
+    body: Incoming,
+    enough: Option<fn(&[u8]) -> bool>,
+) -> std::result::Result<(Vec<u8>, bool), Box<dyn std::error::Error + Send + Sync>> {
+    let mut body = Limited::new(body, LARGEST_ANSWER);
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+        if enough.is_some_and(|enough| enough(&bytes)) {
+            return Ok((bytes, false));
+        }
+    }
+    Ok((bytes, true))
+}
+
 impl Shared {
     fn place(&self) -> String {
         self.address.place()
@@ -114,7 +137,7 @@ impl Shared {
     }
 
     async fn send(&self, request: Request) -> Result<Response> {
-        let reads_only = request.method == "GET";
+        let (reads_only, enough) = (request.method == "GET", request.enough);
         let mut message = self.message(request)?;
         // A kept connection may have been closed by the agent meanwhile: go on to the next.
         loop {
@@ -133,13 +156,15 @@ impl Shared {
                     .get("x-consul-index")
                     .and_then(|value| value.to_str().ok())
                     .and_then(|text| text.parse().ok());
-                let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
-                Ok::<_, TrySendError<_>>((status, index, body.map(|body| body.to_bytes().into())))
+                Ok::<_, TrySendError<_>>((status, index, body_of(response.into_body(), enough).await))
             });
             match answer.await {
                 Ok((status, index, body)) => {
-                    let body = body.map_err(|error| self.broke_off().with_source(error))?;
-                    self.keep(Wire { sender, io });
+                    let (body, is_whole) = body.map_err(|error| self.broke_off().with_source(error))?;
+                    // The rest of an answer that was enough would be read as the next answer.
+                    if is_whole {
+                        self.keep(Wire { sender, io });
+                    }
                     return Ok(Response { status, index, body });
                 }
                 Err(mut failed) => match (failed.take_message(), again) {
@@ -201,8 +226,10 @@ impl Shared {
         Error::new(
             ErrorKind::BackendUnavailable,
             format!(
-                "Consul at {} broke the connection off; does it want TLS (consul+https://), or is it no Consul?",
-                self.place()
+                "{name} at {} broke the connection off; does it want TLS ({}://), or is it no {name}?",
+                self.place(),
+                self.server.tls_scheme,
+                name = self.server.name
             ),
         )
         .with_effect(Effect::Maybe)
@@ -213,9 +240,10 @@ impl Shared {
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.broke_off().with_source(error))?;
+        let name = self.server.name;
         let connection = async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to Consul ended");
+                tracing::debug!(%error, "a connection to {name} ended");
             }
         };
         Ok(Wire { sender, io: ExclusiveIo::new(connection, socket) })
@@ -228,7 +256,12 @@ impl Shared {
         let refused = |error: io::Error| {
             Error::new(
                 ErrorKind::BackendUnavailable,
-                format!("cannot connect to Consul at {}; does an agent listen there?", self.place()),
+                format!(
+                    "cannot connect to {} at {}; does {} listen there?",
+                    self.server.name,
+                    self.place(),
+                    self.server.process
+                ),
             )
             .with_source(error)
         };
@@ -243,7 +276,10 @@ impl Shared {
                 let (connector, name) = tls.now();
                 match connector.connect(name, stream).await {
                     Ok(stream) => Ok((Box::new(stream), socket)),
-                    Err(error) => Err(tls::refused(error, "Consul", &self.place(), "consul+https", "consul")),
+                    Err(error) => {
+                        let Server { name, tls_scheme, plain_scheme, .. } = self.server;
+                        Err(tls::refused(error, name, &self.place(), tls_scheme, plain_scheme))
+                    }
                 }
             }
             #[cfg(unix)]
