@@ -69,6 +69,8 @@ mod error;
 pub mod fork;
 mod guard;
 pub mod host;
+#[cfg(not(target_family = "wasm"))]
+pub mod idempotency;
 pub mod inspect;
 mod limits;
 mod lock;

@@ -32,6 +32,7 @@ const FLOORS: &[&str] = &[
     "credential",
     "service",
     "backend",
+    "records",
     "rows",
     "memory",
     "postgres",
@@ -47,6 +48,7 @@ const FLOORS: &[&str] = &[
     "guard",
     "lock",
     "lock_all",
+    "idempotency",
     "client",
     "blocking",
 ];
