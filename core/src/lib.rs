@@ -128,6 +128,11 @@ pub mod stores {
     pub mod sqlite {}
 }
 
+/// Compiles the code of the page on idempotency.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/idempotency.md")]
+struct IdempotencyPage;
+
 /// Compiles and runs the README's code.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
