@@ -9,6 +9,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::driver::{Core, Handle};
 use crate::error::Result;
 use crate::host::{Hosted, HttpClient, RedisConnection};
+#[cfg(not(target_family = "wasm"))]
+use crate::idempotency::{Idempotency, RecordInspector};
 use crate::inspect::{Examination, Inspector};
 use crate::lock::{Lock, RwLock, Semaphore};
 use crate::lock_all::LockAll;
@@ -75,6 +77,19 @@ impl Polylatch {
     /// Names several locks that are had all together or not at all.
     pub fn lock_all(&self, names: impl IntoIterator<Item = impl Into<String>>) -> LockAll {
         LockAll::of(names.into_iter().map(|name| self.lock(name)))
+    }
+
+    /// Names a scope of idempotent work: keys whose work is done once and answered every time, and one-time tokens. Nothing
+    /// is sent. On memory, SQLite, Redis (also Sentinel and Cluster) and PostgreSQL; `unsupported` on RedLock and Consul.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn idempotency(&self, scope: impl Into<String>) -> Idempotency {
+        Idempotency::new(self.core.clone(), scope.into())
+    }
+
+    /// Returns the view on the records of idempotent work.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn idempotency_records(&self) -> RecordInspector {
+        RecordInspector::new(self.core.clone())
     }
 
     /// Returns the view on who holds and who waits.

@@ -69,6 +69,8 @@ mod error;
 pub mod fork;
 mod guard;
 pub mod host;
+#[cfg(not(target_family = "wasm"))]
+pub mod idempotency;
 pub mod inspect;
 mod limits;
 mod lock;
@@ -128,6 +130,11 @@ pub mod stores {
     #[doc = include_str!("backend/sqlite/docs.md")]
     pub mod sqlite {}
 }
+
+/// Compiles the code of the page on idempotency.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/idempotency.md")]
+struct IdempotencyPage;
 
 /// Compiles and runs the README's code.
 #[cfg(doctest)]

@@ -37,6 +37,10 @@ impl OwnerToken {
         Some(Self(bytes))
     }
 
+    /// The token of a record whose own was not read; no claim has it.
+    #[cfg(any(feature = "redis", feature = "postgres"))]
+    pub(crate) const UNREAD: Self = Self([0; 16]);
+
     /// A seed for jitter, so that contenders that come together do not stay together.
     pub(crate) fn jitter_seed(self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;

@@ -32,6 +32,8 @@ pub(crate) mod http;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) mod records;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]
@@ -309,6 +311,21 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn examine(&self) -> Reply<Examination> {
         let error = Error::new(ErrorKind::Unsupported, "this store cannot be examined from here");
         Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// The records of idempotent work.
+    ///
+    /// Errors: `unsupported` for a store that keeps none.
+    #[cfg(not(target_family = "wasm"))]
+    fn records(&self) -> Result<&dyn records::Records> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{} keeps no records of idempotent work; use a memory, SQLite, Redis or PostgreSQL store for them, beside \
+                 the store of the locks if need be",
+                self.capability().backend
+            ),
+        ))
     }
 
     /// Lets go of connections and threads. Nothing is called afterwards.

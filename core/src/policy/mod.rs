@@ -5,6 +5,8 @@ pub(crate) mod acquisition;
 pub(crate) mod admission;
 pub(crate) mod backoff;
 pub(crate) mod fencing;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) mod idempotency;
 pub(crate) mod lease;
 #[cfg(feature = "redis")]
 pub(crate) mod quorum;

@@ -32,6 +32,7 @@ const FLOORS: &[&str] = &[
     "credential",
     "service",
     "backend",
+    "records",
     "rows",
     "http",
     "memory",
@@ -49,6 +50,7 @@ const FLOORS: &[&str] = &[
     "guard",
     "lock",
     "lock_all",
+    "idempotency",
     "client",
     "blocking",
 ];

@@ -18,10 +18,14 @@ pub(crate) const WARNING: u8 = 1;
 /// `check`: at least one finding that will not go away by itself.
 pub(crate) const CRITICAL: u8 = 2;
 
-/// `run`: another client held the lock until the wait was over. The command was not started.
+/// `idem run`: the key belongs to another command or fingerprint, or to another program. Nothing was run.
+pub(crate) const MISMATCH: u8 = 65;
+
+/// `run`: another client held the lock until the wait was over. `idem run`: the key, likewise. The command was not started.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 
-/// `run`: the lease was lost or nearly lost, or the hold limit came; the command was stopped.
+/// `run`: the lease was lost or nearly lost, or the hold limit came; the command was stopped. `idem run`: its answer is not
+/// stored.
 pub(crate) const LOST: u8 = 76;
 
 /// `run`: the command is there but cannot be executed, as in shells.
@@ -50,7 +54,17 @@ mod tests {
 
     #[test]
     fn codes_keep_clear_of_common_ones_and_of_each_other() {
-        let own = [USAGE, UNAVAILABLE, INTERNAL, SYSTEM, NOT_ACQUIRED, LOST, CANNOT_EXECUTE, NO_SUCH_COMMAND];
+        let own = [
+            USAGE,
+            MISMATCH,
+            UNAVAILABLE,
+            INTERNAL,
+            SYSTEM,
+            NOT_ACQUIRED,
+            LOST,
+            CANNOT_EXECUTE,
+            NO_SUCH_COMMAND,
+        ];
         for (at, code) in own.iter().enumerate() {
             assert!((64..SIGNAL_BASE).contains(code) && !own[..at].contains(code));
         }

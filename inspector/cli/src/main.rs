@@ -8,6 +8,7 @@ mod doctor;
 mod exit;
 mod exporter;
 mod graph;
+mod idem;
 mod ls;
 mod man;
 mod paint;
@@ -63,6 +64,7 @@ enum Command {
     Graph(GraphArgs),
     Record(RecordArgs),
     Break(BreakArgs),
+    Idem(idem::IdemArgs),
     Doctor(doctor::DoctorArgs),
     Check(check::CheckArgs),
     Exporter(exporter::ExporterArgs),
@@ -266,6 +268,7 @@ const MAIN_HELP: &str = "\
 Examples:
   polylatch run nightly/backup -- ./backup.sh    one at a time, on all machines
   polylatch run deploy --wait no -- ./deploy.sh  exit 75 if another is at it
+  polylatch idem run orders 9f1c -- ./order.sh   once for each key
   polylatch ls                                   what is held, by whom, how long
   polylatch show nightly/backup                  why does it not move?
   polylatch watch                                live
@@ -463,6 +466,7 @@ async fn answer(cli: Cli) -> Result<u8, Failure> {
         Command::Graph(args) => graph::graph(url, &args).await,
         Command::Record(args) => record::record(url, &args).await,
         Command::Break(args) => break_lease::break_lease(url, &args).await,
+        Command::Idem(args) => idem::idem(url, args).await,
         Command::Check(args) => check::check(url, &args).await,
         Command::Exporter(args) => exporter::exporter(url, &args).await,
         Command::Doctor(args) => doctor::doctor(url, &args).await,

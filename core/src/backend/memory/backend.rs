@@ -6,7 +6,11 @@ use std::time::Duration;
 
 #[cfg(not(target_family = "wasm"))]
 use super::doctor;
+#[cfg(not(target_family = "wasm"))]
+use super::idempotency::Kept;
 use super::store::{Now, Push, Store};
+#[cfg(not(target_family = "wasm"))]
+use crate::backend::records::Records;
 use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem,
     Renewal, Reply,
@@ -24,6 +28,8 @@ use crate::wakeups::{Wakeups, unpoisoned};
 #[derive(Debug, Default)]
 struct Shared {
     store: Mutex<Store>,
+    #[cfg(not(target_family = "wasm"))]
+    records: Mutex<Kept>,
     clients: Mutex<Vec<Weak<Wakeups>>>,
 }
 
@@ -74,6 +80,11 @@ pub(crate) fn open(name: &str, context: &OpenContext) -> Arc<dyn Backend> {
 }
 
 impl MemoryBackend {
+    #[cfg(not(target_family = "wasm"))]
+    pub(super) fn with_records<T>(&self, step: impl FnOnce(&mut Kept, Now) -> T) -> T {
+        step(&mut unpoisoned(&self.shared.records), self.now())
+    }
+
     fn now(&self) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Now { boot: self.clock.now(), wall_us: u64::try_from(wall.as_micros()).unwrap_or(0) }
@@ -99,7 +110,7 @@ impl MemoryBackend {
     }
 }
 
-fn ready<T: Send + 'static>(result: Result<T>) -> Reply<T> {
+pub(super) fn ready<T: Send + 'static>(result: Result<T>) -> Reply<T> {
     Box::pin(std::future::ready(result))
 }
 
@@ -156,6 +167,11 @@ impl Backend for MemoryBackend {
     #[cfg(not(target_family = "wasm"))]
     fn examine(&self) -> Reply<Examination> {
         ready(Ok(doctor::examination()))
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn records(&self) -> Result<&dyn Records> {
+        Ok(self)
     }
 
     fn close(&self) -> Reply<()> {

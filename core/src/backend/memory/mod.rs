@@ -7,6 +7,8 @@
 mod backend;
 #[cfg(not(target_family = "wasm"))]
 mod doctor;
+#[cfg(not(target_family = "wasm"))]
+mod idempotency;
 pub(crate) mod store;
 
 pub(crate) use backend::open;

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tokio::task::AbortHandle;
 
+use crate::backend::records::Records;
 use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
     RenewItem, Renewal, Reply,
@@ -59,7 +60,7 @@ pub(crate) async fn open(
     }))
 }
 
-struct PostgresBackend {
+pub(super) struct PostgresBackend {
     store: Arc<Store>,
     listener: Option<AbortHandle>,
     capability: Capability,
@@ -81,7 +82,7 @@ impl Drop for PostgresBackend {
 
 impl PostgresBackend {
     /// Sends a request. It leaves now, not when the reply is first polled.
-    fn ask<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+    pub(super) fn ask<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         operation: &'static str,
         request: impl FnOnce(Arc<Store>) -> F,
@@ -151,6 +152,10 @@ impl Backend for PostgresBackend {
 
     fn examine(&self) -> Reply<Examination> {
         self.ask("examine", |store| async move { doctor::examine(&store).await })
+    }
+
+    fn records(&self) -> Result<&dyn Records> {
+        Ok(self)
     }
 
     fn close(&self) -> Reply<()> {

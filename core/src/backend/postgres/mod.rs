@@ -12,6 +12,7 @@ mod config;
 #[cfg(all(test, unix))]
 mod differential;
 mod doctor;
+mod idempotency;
 mod inspect;
 mod open;
 mod protocol;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[cfg(not(target_family = "wasm"))]
+use crate::backend::records::Records;
 use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
     RenewItem, Renewal, Reply,
@@ -36,7 +38,7 @@ use crate::backend::redis::transport::port::{Port, ServerFacts};
 
 /// One client's view of one Redis server.
 pub(crate) struct RedisBackend {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     capability: Capability,
 }
 
@@ -315,6 +317,11 @@ impl Backend for RedisBackend {
     #[cfg(not(target_family = "wasm"))]
     fn examine(&self) -> Reply<Examination> {
         Box::pin(doctor::examine(Arc::clone(&self.inner)))
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn records(&self) -> Result<&dyn Records> {
+        Ok(self)
     }
 
     fn close(&self) -> Reply<()> {

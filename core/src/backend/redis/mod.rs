@@ -12,6 +12,8 @@ pub(crate) mod config;
 mod differential;
 #[cfg(not(target_family = "wasm"))]
 mod doctor;
+#[cfg(not(target_family = "wasm"))]
+mod idempotency;
 pub(crate) mod inspect;
 pub(crate) mod protocol;
 mod push;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::backend::records::Records;
 use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem,
     Renewal, Reply,
@@ -106,7 +107,7 @@ pub(crate) fn make_state_directory(directory: &Path) -> Result<()> {
 }
 
 /// A client's end of its database thread. Dropping it lets the thread finish what was asked and end.
-struct SqliteBackend {
+pub(super) struct SqliteBackend {
     queue: Arc<mpsc::Sender<Message>>,
     /// Set before the thread is told to end: what is answered by nobody afterwards was not started.
     closed: Arc<AtomicBool>,
@@ -128,10 +129,22 @@ impl SqliteBackend {
         writes: bool,
         step: impl FnMut(&mut Store<'_>) -> Sql<T> + Send + 'static,
     ) -> Reply<T> {
+        self.ask_for(operation, writes, false, step)
+    }
+
+    /// As [`SqliteBackend::ask`]. `durable`: what it writes is on the disk, synced, before it is answered.
+    pub(super) fn ask_for<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        writes: bool,
+        durable: bool,
+        step: impl FnMut(&mut Store<'_>) -> Sql<T> + Send + 'static,
+    ) -> Reply<T> {
         let (reply, answer) = oneshot::channel();
         let job = Job {
             deadline: SystemClock.now() + self.timeout,
             writes,
+            durable,
             work: Box::new(Asked { step, result: None, reply }),
         };
         // If the thread has ended, the job is dropped, and its answer says so.
@@ -243,6 +256,10 @@ impl Backend for SqliteBackend {
             };
             Ok(doctor::judge(&facts, &writing))
         })
+    }
+
+    fn records(&self) -> Result<&dyn Records> {
+        Ok(self)
     }
 
     fn close(&self) -> Reply<()> {

@@ -17,6 +17,7 @@ mod backend;
 mod config;
 mod deadlines;
 mod doctor;
+mod idempotency;
 mod inspect;
 mod push;
 mod rows;

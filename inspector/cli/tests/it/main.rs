@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod exporter;
 mod healthy_fleet;
+mod idem;
 mod layers;
 mod postgres;
 mod redlock;

@@ -1,6 +1,7 @@
 //! Statements as values and answers parsed, without I/O.
 
 pub(crate) mod grants;
+pub(crate) mod idempotency;
 pub(crate) mod messages;
 pub(crate) mod reading;
 pub(crate) mod rows;

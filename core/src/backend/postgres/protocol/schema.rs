@@ -18,7 +18,7 @@ pub(crate) struct Table {
 const ROWS: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
 
 /// All of them; the first one says of which version they are.
-pub(crate) const TABLES: [Table; 10] = [
+pub(crate) const TABLES: [Table; 12] = [
     Table { name: "polylatch_schema", is_view: false, client: &["SELECT", "UPDATE (floor)"], is_read: true },
     Table { name: "locks", is_view: false, client: ROWS, is_read: false },
     Table { name: "leases", is_view: false, client: ROWS, is_read: false },
@@ -32,10 +32,12 @@ pub(crate) const TABLES: [Table; 10] = [
         client: &["SELECT", "INSERT", "UPDATE (id)", "DELETE"],
         is_read: false,
     },
+    Table { name: "idempotency", is_view: false, client: ROWS, is_read: false },
     Table { name: "seen_locks", is_view: true, client: &["SELECT"], is_read: true },
     Table { name: "seen_leases", is_view: true, client: &["SELECT"], is_read: true },
     Table { name: "seen_waiters", is_view: true, client: &["SELECT"], is_read: true },
     Table { name: "seen_breaks", is_view: true, client: &["SELECT"], is_read: true },
+    Table { name: "seen_idempotency", is_view: true, client: &["SELECT"], is_read: true },
 ];
 
 /// Longest identifier of a server with the usual settings, in bytes.

@@ -9,6 +9,7 @@ pub(crate) enum Param {
     OptionalText(Option<String>),
     Texts(Vec<String>),
     Ints(Vec<i64>),
+    Bytes(Vec<u8>),
 }
 
 /// A statement with its values.
@@ -30,6 +31,7 @@ pub(crate) enum Cell {
     Null,
     Text(String),
     Int(i64),
+    Bytes(Vec<u8>),
 }
 
 /// A row of an answer. A column that is missing or of another type reads as empty: the statements name the
@@ -49,6 +51,13 @@ impl Cells {
         match self.0.get(at) {
             Some(Cell::Text(text)) => Some(text.clone()),
             _ => None,
+        }
+    }
+
+    pub(crate) fn bytes(&self, at: usize) -> Vec<u8> {
+        match self.0.get(at) {
+            Some(Cell::Bytes(bytes)) => bytes.clone(),
+            _ => Vec::new(),
         }
     }
 

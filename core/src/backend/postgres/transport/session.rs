@@ -257,6 +257,7 @@ impl Session {
                         Param::OptionalInt(value) => (value, Type::INT8),
                         Param::Texts(texts) => (texts, Type::TEXT_ARRAY),
                         Param::Ints(values) => (values, Type::INT8_ARRAY),
+                        Param::Bytes(bytes) => (bytes, Type::BYTEA),
                     }
                 })
                 .collect();
@@ -270,6 +271,9 @@ fn cells(row: &Row) -> Cells {
     let cell = |at: usize| {
         if let Ok(value) = row.try_get::<_, Option<i64>>(at) {
             return value.map_or(Cell::Null, Cell::Int);
+        }
+        if let Ok(bytes) = row.try_get::<_, Option<Vec<u8>>>(at) {
+            return bytes.map_or(Cell::Null, Cell::Bytes);
         }
         match row.try_get::<_, Option<String>>(at) {
             Ok(Some(text)) => Cell::Text(text),

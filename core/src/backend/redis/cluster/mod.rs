@@ -15,6 +15,7 @@ use futures_util::stream::iter;
 
 use super::backend::{RedisBackend, check_guarantee};
 use super::config::RedisConfig;
+use crate::backend::records::Records;
 use crate::backend::redis::protocol::spelling::key_name;
 use crate::backend::{
     Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released, RenewItem,
@@ -31,6 +32,7 @@ mod config;
 mod doctor;
 mod ear;
 mod ears;
+mod idempotency;
 mod in_slots;
 mod nodes;
 mod port;
@@ -269,6 +271,10 @@ impl Backend for ClusterBackend {
 
     fn examine(&self) -> Reply<Examination> {
         Box::pin(doctor::examine(Arc::clone(&self.inner)))
+    }
+
+    fn records(&self) -> Result<&dyn Records> {
+        Ok(self)
     }
 
     fn close(&self) -> Reply<()> {

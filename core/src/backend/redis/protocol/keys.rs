@@ -164,6 +164,25 @@ impl Keys {
         vec![lock, self.of_name(spelled, "line"), self.counter()]
     }
 
+    /// The key of a record of idempotent work, by its spelled name.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn record(&self, spelled: &str) -> String {
+        self.of_name(spelled, "idem")
+    }
+
+    /// What all keys of records match, also those of the shards of a cluster.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn records(&self) -> String {
+        format!("{}:*{{*}}:idem", self.prefix.replace('\\', "\\\\"))
+    }
+
+    /// The spelled name in the key of a record. Names have no braces.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn record_in(key: &str) -> Option<&str> {
+        let (_, name) = key.strip_suffix("}:idem")?.rsplit_once('{')?;
+        Some(name)
+    }
+
     /// The key of what stands beside a lock under its name.
     fn of_name(&self, spelled: &str, what: &str) -> String {
         [&self.prefix, ":{", spelled, "}:", what].concat()

@@ -13,6 +13,8 @@ use crate::params::Params;
 
 mod acquire;
 pub(crate) mod call;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) mod idempotency;
 pub(crate) mod keys;
 pub(crate) mod records;
 mod release;

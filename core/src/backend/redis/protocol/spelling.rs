@@ -3,6 +3,8 @@
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::name::LockName;
+#[cfg(not(target_family = "wasm"))]
+use crate::policy::idempotency::RecordId;
 
 /// Spells a lock name for a key: braces and percent signs are escaped, so that the key's own hash tag is the only
 /// one and two names never share a key.
@@ -10,6 +12,20 @@ pub(crate) fn key_name(name: &LockName) -> String {
     const SET: &AsciiSet = &CONTROLS.add(b'%').add(b'{').add(b'}');
     // Only the listed ASCII characters are escaped, so other languages' letters stay readable.
     encode(name.as_str(), SET)
+}
+
+/// Spells the name of a record for a key, as a lock's name is spelled. Its parts are separated by a control character,
+/// which is escaped.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn record_name(id: &RecordId) -> String {
+    const SET: &AsciiSet = &CONTROLS.add(b'%').add(b'{').add(b'}');
+    encode(&id.spelled(), SET)
+}
+
+/// Undoes [`record_name`].
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn record_of(name: &str) -> Option<RecordId> {
+    RecordId::parse(&percent_decode_str(name).decode_utf8().ok()?)
 }
 
 /// Escapes a text for a field of a record whose fields are separated by `|`.

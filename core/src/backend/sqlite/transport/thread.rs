@@ -55,6 +55,8 @@ pub(crate) struct Job {
     /// Not started after this: whoever asked has stopped waiting.
     pub deadline: BootInstant,
     pub writes: bool,
+    /// What it writes is synced to the disk before it is answered: it has to outlive a power cut, as no lease does.
+    pub durable: bool,
     pub work: Box<dyn Work>,
 }
 
@@ -256,9 +258,18 @@ impl Database {
         }
         let Some(latest) = jobs.iter().map(|job| job.deadline).max() else { return };
         self.busy_until.set(latest.min(now + self.busy_timeout));
+        let durable = jobs.iter().any(|job| job.durable);
+        if durable && let Err(error) = self.conn.execute_batch("PRAGMA synchronous = FULL") {
+            let failure = Failure::of_sqlite(&error, &self.file.path);
+            return jobs.into_iter().for_each(|job| job.work.finish(Some(&failure)));
+        }
         let mut outcome = self.transaction(&mut jobs);
         if matches!(outcome, Err((_, Stage::DiskFull))) && self.reuse_log() {
             outcome = self.transaction(&mut jobs);
+        }
+        // Should it fail, later commits are synced without need.
+        if durable && let Err(error) = self.conn.execute_batch("PRAGMA synchronous = NORMAL") {
+            tracing::debug!(%error, "commits stay synced");
         }
         match outcome {
             Ok(()) => jobs.into_iter().for_each(|job| job.work.finish(None)),

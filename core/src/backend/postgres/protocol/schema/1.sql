@@ -93,6 +93,30 @@ CREATE TABLE IF NOT EXISTS {s}.audit (
     reason text   NOT NULL
 );
 
+-- Idempotent work: one row per key, and per one-time token. A claim ends at ends_ms; a row counts as absent from
+-- keep_until_ms on (NULL: never). Invariant: version grows with every write of a row.
+CREATE TABLE IF NOT EXISTS {s}.idempotency (
+    scope         text COLLATE "C" NOT NULL,
+    key           text COLLATE "C" NOT NULL,
+    kind          text   NOT NULL,
+    version       bigint NOT NULL,
+    state         text   NOT NULL,
+    owner         text   NOT NULL,
+    fence         bigint NOT NULL,
+    fingerprint   text   NOT NULL,
+    client        text   NOT NULL,
+    runs          bigint NOT NULL,
+    lease_ms      bigint NOT NULL,
+    renewals      bigint NOT NULL,
+    ends_ms       bigint NOT NULL,
+    keep_until_ms bigint,
+    written_ms    bigint NOT NULL,
+    result        bytea  NOT NULL,
+    PRIMARY KEY (scope, key, kind)
+);
+
+CREATE INDEX IF NOT EXISTS idempotency_over ON {s}.idempotency (keep_until_ms) WHERE keep_until_ms IS NOT NULL;
+
 -- What inspection reads. An owner token is what a client proves its lease with, so a role that only looks sees a digest.
 CREATE OR REPLACE VIEW {s}.seen_locks AS
 SELECT name, left(encode(sha256(convert_to(owner, 'UTF8')), 'hex'), 8) AS digest, fence, client, label, mode, permits,
@@ -111,3 +135,9 @@ FROM {s}.waiters;
 
 CREATE OR REPLACE VIEW {s}.seen_breaks AS
 SELECT id, at_ms, name, fence, client, by, reason FROM {s}.audit;
+
+-- Without the answers, and without the secret part of tokens that forms have.
+CREATE OR REPLACE VIEW {s}.seen_idempotency AS
+SELECT scope, CASE kind WHEN 'token' THEN left(key, 8) ELSE key END AS key, kind, version, state, fence, fingerprint,
+       client, runs, lease_ms, renewals, ends_ms, keep_until_ms, written_ms, octet_length(result)::bigint AS result_bytes
+FROM {s}.idempotency;

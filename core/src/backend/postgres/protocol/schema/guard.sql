@@ -10,7 +10,7 @@ BEGIN
         END IF;
     ELSIF to_regclass('{s}.locks') IS NOT NULL OR to_regclass('{s}.leases') IS NOT NULL
         OR to_regclass('{s}.waiters') IS NOT NULL OR to_regclass('{s}.clients') IS NOT NULL
-        OR to_regclass('{s}.audit') IS NOT NULL THEN
+        OR to_regclass('{s}.audit') IS NOT NULL OR to_regclass('{s}.idempotency') IS NOT NULL THEN
         RAISE EXCEPTION 'the schema {s} has tables of another program; name another schema';
     END IF;
 END

@@ -1,0 +1,158 @@
+//! Records of idempotent work: the statements, each a step of its own, and what their rows say.
+
+use std::time::Duration;
+
+use super::schema::Schema;
+use super::value::{Cells, Param, Statement};
+use crate::backend::records::{Listing, Put};
+use crate::backend::rows::{ceil_ms, millis, signed, unsigned};
+use crate::error::{Error, ErrorKind, Result};
+use crate::policy::idempotency::{Kind, Record, RecordId, Seen, State};
+use crate::token::{ClientId, OwnerToken};
+
+/// The server's time in microseconds, read once in a statement.
+const NOW: &str = "(SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS us OFFSET 0) n";
+
+const COLUMNS: &str = "version, state, owner, fence, fingerprint, client, runs, lease_ms, renewals, ends_ms, \
+     keep_until_ms, written_ms, result";
+
+/// The first columns of a record that is read.
+const READ: &str = "i.version, i.state, i.fence, i.fingerprint, i.client, i.runs, i.lease_ms, i.renewals, \
+     i.ends_ms - n.us / 1000, i.keep_until_ms - n.us / 1000, i.written_ms";
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Key => "key",
+        Kind::Token => "token",
+    }
+}
+
+fn id_params(id: &RecordId) -> Vec<Param> {
+    vec![id.scope.as_str().into(), id.key.as_str().into(), kind(id.kind).into()]
+}
+
+impl Schema {
+    /// Reads a record, unless `but` wrote it.
+    pub(crate) fn record(&self, id: &RecordId, but: Option<OwnerToken>) -> Statement {
+        let mut params = id_params(id);
+        params.push(but.map(OwnerToken::to_hex).unwrap_or_default().into());
+        let sql = format!(
+            "SELECT {READ}, octet_length(i.result)::bigint, i.owner, i.result FROM {{s}}.idempotency i, {NOW} \
+             WHERE i.scope = $1 AND i.key = $2 AND i.kind = $3 AND i.owner <> $4"
+        );
+        Statement::new(self.sql(&sql), params)
+    }
+
+    /// Writes over a record of this version (`None`: over none); returns a row with the new version if it did.
+    pub(crate) fn swap_record(&self, id: &RecordId, expected: Option<u64>, put: &Put) -> Statement {
+        let mut params = id_params(id);
+        let Put::Write { record, lease, keep } = put else {
+            params.push(expected.map_or(-1, signed).into());
+            let sql = "DELETE FROM {s}.idempotency WHERE scope = $1 AND key = $2 AND kind = $3 AND version = $4 \
+                       RETURNING version";
+            return Statement::new(self.sql(sql), params);
+        };
+        params.extend([Param::from(record.state.code()), record.owner.to_hex().into()]);
+        params.extend([record.fence.map(signed).into(), Param::from(record.fingerprint.as_str())]);
+        params.extend([Param::from(record.client.as_str()), i64::from(record.runs).into()]);
+        params.extend([Param::from(ceil_ms(record.lease)), i64::from(record.renewals).into()]);
+        params.extend([
+            Param::from(ceil_ms(lease.unwrap_or(Duration::ZERO))),
+            keep.map(ceil_ms).into(),
+            Param::Bytes(record.result.clone()),
+        ]);
+        let values = |version: &str| {
+            format!(
+                "{version}, $4, $5, coalesce($6, {version}), $7, $8, $9, $10, $11, (n.us + 999) / 1000 + $12, \
+                 n.us / 1000 + $13, n.us / 1000, $14"
+            )
+        };
+        let sql = match expected {
+            None => format!(
+                "INSERT INTO {{s}}.idempotency (scope, key, kind, {COLUMNS}) SELECT $1, $2, $3, {} FROM {NOW} \
+                 ON CONFLICT (scope, key, kind) DO NOTHING RETURNING version",
+                values("n.us")
+            ),
+            Some(version) => {
+                params.push(signed(version).into());
+                format!(
+                    "UPDATE {{s}}.idempotency i SET ({COLUMNS}) = (SELECT {} FROM {NOW}) \
+                     WHERE i.scope = $1 AND i.key = $2 AND i.kind = $3 AND i.version = $15 RETURNING i.version",
+                    values("greatest(i.version + 1, n.us)")
+                )
+            }
+        };
+        Statement::new(self.sql(&sql), params)
+    }
+
+    pub(crate) fn list_records(&self, listing: &Listing) -> Statement {
+        let sql = format!(
+            "SELECT {READ}, i.result_bytes, i.scope, i.key, i.kind FROM {{s}}.seen_idempotency i, {NOW} \
+             WHERE starts_with(i.scope, $1) AND (i.keep_until_ms IS NULL OR i.keep_until_ms > n.us / 1000) \
+             ORDER BY i.scope, i.key, i.kind LIMIT $2"
+        );
+        let most = i64::try_from(listing.most).unwrap_or(i64::MAX);
+        Statement::new(self.sql(&sql), vec![listing.scope_prefix.as_str().into(), most.into()])
+    }
+
+    pub(crate) fn purge_records(&self, most: usize) -> Statement {
+        let sql = format!(
+            "WITH over AS (SELECT i.scope, i.key, i.kind FROM {{s}}.idempotency i, {NOW} \
+             WHERE i.keep_until_ms <= n.us / 1000 ORDER BY i.keep_until_ms LIMIT $1 FOR UPDATE OF i SKIP LOCKED), \
+             gone AS (DELETE FROM {{s}}.idempotency i USING over o \
+             WHERE i.scope = o.scope AND i.key = o.key AND i.kind = o.kind RETURNING 1) \
+             SELECT count(*) FROM gone"
+        );
+        Statement::new(self.sql(&sql), vec![i64::try_from(most).unwrap_or(i64::MAX).into()])
+    }
+}
+
+/// Reads a row of [`Schema::record`].
+pub(crate) fn seen(id: &RecordId, row: &Cells) -> Result<Seen> {
+    let mut seen = listed(id, row)?;
+    seen.record.owner = OwnerToken::from_hex(&row.text(12)).ok_or_else(|| unreadable(id))?;
+    seen.record.result = row.bytes(13);
+    Ok(seen)
+}
+
+/// Reads the common columns of a row.
+fn listed(id: &RecordId, row: &Cells) -> Result<Seen> {
+    let count = |at: usize| u32::try_from(row.int(at)).unwrap_or(u32::MAX);
+    Ok(Seen {
+        version: unsigned(row.int(0)),
+        lease_left: millis(row.int(8)),
+        keep_left: row.optional_int(9).map(millis),
+        written_ms: unsigned(row.int(10)),
+        result_bytes: unsigned(row.int(11)),
+        record: Record {
+            state: State::parse(&row.text(1)).ok_or_else(|| unreadable(id))?,
+            owner: OwnerToken::UNREAD,
+            fence: Some(unsigned(row.int(2))),
+            fingerprint: row.text(3),
+            client: ClientId::from_stored(&row.text(4)),
+            runs: count(5),
+            lease: millis(row.int(6)),
+            renewals: count(7),
+            result: Vec::new(),
+        },
+    })
+}
+
+/// Reads a row of [`Schema::list_records`].
+pub(crate) fn listed_row(row: &Cells) -> Result<(RecordId, Seen)> {
+    let kind = if row.text(14) == "token" { Kind::Token } else { Kind::Key };
+    let id = RecordId { kind, scope: row.text(12), key: row.text(13) };
+    let seen = listed(&id, row)?;
+    Ok((id, seen))
+}
+
+fn unreadable(id: &RecordId) -> Error {
+    Error::new(
+        ErrorKind::BackendRejected,
+        format!(
+            "the record {:?} in {:?} was written by another version of Polylatch in a form unknown here; use that version \
+             or a newer one",
+            id.key, id.scope
+        ),
+    )
+}
