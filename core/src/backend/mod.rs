@@ -26,13 +26,15 @@ use crate::wakeups::Wakeups;
 pub(crate) mod consul;
 #[cfg(any(not(target_family = "wasm"), feature = "memory"))]
 pub(crate) mod memory;
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]
 pub(crate) mod redlock;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub(crate) mod rows;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -236,7 +238,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         let _ = (contender, reason);
         let message = format!(
             "{} cannot end the leases of a lock and grant it in one step, so a lock cannot be stolen there; break the \
-             lease and acquire the lock, or use a memory, SQLite, Redis or PostgreSQL store",
+             lease and acquire the lock, or use a memory, SQLite, Redis, PostgreSQL or MySQL store",
             self.capability().backend
         );
         Box::pin(std::future::ready(Err(Error::new(ErrorKind::Unsupported, message))))

@@ -34,6 +34,7 @@ const FLOORS: &[&str] = &[
     "backend",
     "rows",
     "memory",
+    "mysql",
     "postgres",
     "sqlite",
     "redis",
@@ -51,7 +52,7 @@ const FLOORS: &[&str] = &[
     "blocking",
 ];
 
-const STORES: [&str; 6] = ["consul", "memory", "postgres", "redis", "redlock", "sqlite"];
+const STORES: [&str; 7] = ["consul", "memory", "mysql", "postgres", "redis", "redlock", "sqlite"];
 
 /// What a store of several Redis servers is made of.
 const NODE_PARTS: [&str; 4] = ["config", "inspect", "protocol", "transport"];

@@ -34,7 +34,7 @@ const PASSWORDS: [&str; 24] = [
     "Zq7xWv Kj9pLm\\Xw8vQz'Yt5rBh\"/",
 ];
 
-const URLS: [&str; 26] = [
+const URLS: [&str; 28] = [
     "redis://:PASSWORD@127.0.0.1:1",
     "redis://bob:PASSWORD@127.0.0.1:1/0?timeout=100ms",
     "redis://127.0.0.1:1?password=PASSWORD",
@@ -53,6 +53,8 @@ const URLS: [&str; 26] = [
     "consul://127.0.0.1:1?token=PASSWORD",
     "consul+https://:PASSWORD@127.0.0.1:1",
     "consul+unix://bob:PASSWORD@/nowhere/consul.sock",
+    "mysql://bob:PASSWORD@127.0.0.1:1/app",
+    "mariadb://:PASSWORD@127.0.0.1:1/app?sslmode=disable",
     "postgres://bob:PASSWORD@127.0.0.1:1/app",
     "postgresql://:PASSWORD@127.0.0.1:1?sslmode=disable",
     "sqlite://bob:PASSWORD@127.0.0.1/locks.db",

@@ -3,6 +3,7 @@
 //! - [`redis::RedisServer`] starts a `redis-server` on a free loopback port with a throw-away data
 //!   folder: plain, with a password, ACL users, TLS, a unix socket, an append-only file.
 //! - [`consul::ConsulAgent`] starts a Consul agent, [`consul::Cluster`] three servers.
+//! - [`mariadb::MariadbServer`] starts a MariaDB server, as another user if this one is root.
 //! - [`pgbouncer::PgBouncer`] starts a pooler before such a server.
 //! - [`postgres::PostgresServer`] starts a PostgreSQL server, as another user if this one is root.
 //! - [`proxy::Proxy`] sits between a client and such a server, understands RESP, and delays, holds,
@@ -19,6 +20,7 @@ mod child;
 pub mod clock;
 pub mod consul;
 pub mod http;
+pub mod mariadb;
 #[cfg(target_os = "linux")]
 pub mod netns;
 pub mod pgbouncer;

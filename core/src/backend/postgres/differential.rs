@@ -19,11 +19,13 @@ use crate::snapshot::{BreakRequest, Query, Snapshot};
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::Wakeups;
 
-use super::protocol::value::Statement;
-use super::store::Store;
-use super::transport::link::Link;
-use super::transport::session::Opener;
-use super::{PostgresConfig, inspect, open};
+use crate::backend::rows::server::link::Link;
+use crate::backend::rows::server::snapshot;
+use crate::backend::rows::server::store::Store;
+use crate::backend::rows::server::value::Statement;
+
+use super::server::Postgres;
+use super::{PostgresConfig, open};
 
 struct Dice(u64);
 
@@ -38,7 +40,7 @@ impl Dice {
 }
 
 struct Tables {
-    store: Store,
+    store: Store<Postgres>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -55,11 +57,10 @@ impl Tables {
             client: ClientId::new("test", 1).unwrap(),
             timeout: Duration::from_secs(20),
         };
-        let schema = config.schema.clone();
-        let link =
-            Arc::new(Link::new(Opener::new(config).unwrap(), context.runtime.clone(), context.timeout));
-        let store = Store::new(link, schema, context.client, context.wakeups);
-        runtime.block_on(open::prepare(&store.link, &store.schema, Purpose::Lock)).unwrap();
+        let server = Postgres::new(config).unwrap();
+        let link = Arc::new(Link::new(server, context.runtime.clone(), context.timeout));
+        let store = Store::new(link, context.client, context.wakeups);
+        runtime.block_on(open::prepare(&store.link, &store.server().schema, Purpose::Lock)).unwrap();
         Self { store, runtime }
     }
 
@@ -205,7 +206,7 @@ fn run(server: &PostgresServer, seed: u64) {
             2 => Query { limit: Some(2), ..Query::default() },
             _ => Query::default(),
         };
-        let ours = tables.at(now_ms, inspect::snapshot::read(store, &query));
+        let ours = tables.at(now_ms, snapshot::read(store, &query));
         let theirs = spec.snapshot(now, &query);
         assert_eq!(comparable(ours), comparable(theirs), "{told}: {query:?}");
     }
