@@ -9,6 +9,8 @@
 //! - The server pushes nothing; waiters poll.
 
 mod config;
+#[cfg(all(test, unix))]
+mod differential;
 mod doctor;
 mod open;
 mod protocol;

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
@@ -11,7 +12,7 @@ use crate::backend::rows::server::link::Link;
 use crate::backend::rows::server::store::{Concerned, Store};
 use crate::backend::rows::server::value::{Cell, Cells, Param, Statement};
 use crate::backend::rows::server::window::Write;
-use crate::backend::rows::server::{Asked, Server, Session as _, StepRows, backend};
+use crate::backend::rows::server::{Asked, Server, Session as _, StepRows, backend, commit};
 use crate::backend::{ANNOUNCE_TTL, Backend, Contender, OpenContext, Purpose, RenewItem};
 use crate::client_info::ClientInfo;
 use crate::clock::millis;
@@ -33,7 +34,7 @@ pub(crate) async fn open(
     context: OpenContext,
     purpose: Purpose,
 ) -> Result<Arc<dyn Backend>> {
-    let server = Mysql { opener: Opener::new(config, context.timeout)? };
+    let server = Mysql { opener: Opener::new(config, context.timeout)?, records_each_heartbeat: false };
     // These servers notify no client.
     let listens: Option<fn(Arc<Store<Mysql>>) -> AbortHandle> = None;
     backend::open(server, context, purpose, listens).await
@@ -41,7 +42,12 @@ pub(crate) async fn open(
 
 pub(crate) struct Mysql {
     pub opener: Opener,
+    /// As the specification does; otherwise one that was recorded not long ago is good enough.
+    pub records_each_heartbeat: bool,
 }
+
+/// How often the first two waiters poll; the second is the next one after a hand-off.
+const NEXT_POLLS: Duration = Duration::from_millis(50);
 
 /// The column of `lock` that says whether leases or waiters may have more.
 const IS_SHARED: usize = 2;
@@ -92,9 +98,20 @@ impl Server for Mysql {
         statements::release_alone(contender, fence)
     }
 
-    /// A step is as cheap: a commit of one transaction cannot leave out the disk.
-    fn heartbeat(&self, _: &Contender, _: i64, _: i64, _: i64) -> Option<Asked> {
-        None
+    /// One that was recorded not long ago is not recorded again: a commit waits for the disk.
+    fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, _: i64) -> Option<Asked> {
+        if self.records_each_heartbeat {
+            return None;
+        }
+        let still_waits = statements::still_waits(contender, near_ms, far_ms);
+        let statements =
+            vec![statements::begin(), statements::share(contender.name.as_str()), still_waits, commit()];
+        Some(Asked { statements, at: 2 })
+    }
+
+    /// No client is notified, so each waiter asks in time for its turn. The usual interval bounds it.
+    fn poll_within(position: u32) -> Option<Duration> {
+        Some(NEXT_POLLS.saturating_mul(position.max(1)))
     }
 
     fn make(&self, names: &[String]) -> Vec<Statement> {

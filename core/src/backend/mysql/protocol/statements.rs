@@ -12,6 +12,7 @@ use crate::backend::rows::{Candidate, ceil_ms, signed};
 use crate::backend::{AUDIT_LENGTH, Contender, RenewItem};
 use crate::client_info::ClientInfo;
 use crate::policy::fencing::FencingToken;
+use crate::policy::waiting::WaitTimes;
 
 /// The server's clock in microseconds since 1970, whatever the time zone of the session is.
 macro_rules! clock_us {
@@ -100,6 +101,51 @@ pub(crate) fn acquire_free(contender: &Contender) -> Statement {
             " DIV 1000)"
         ),
         params,
+    )
+}
+
+/// Waits for a step on this lock, and keeps the next one out until the end of the transaction.
+pub(crate) fn share(name: &str) -> Statement {
+    Statement::new("SELECT name FROM polylatch_locks WHERE name = ? LOCK IN SHARE MODE", vec![name.into()])
+}
+
+/// Answers as `read::waits` reads it while another client certainly holds the lock alone, the head of the queue is
+/// alive, and the heartbeat of this waiter was recorded less than two sevenths of its length ago, one poll interval: then
+/// a step would do nothing that has to be done.
+///
+/// It follows [`share`]: a step that grants the lock to this waiter has read the time before, and a waiter that is
+/// answered in between would count its lease from a later moment than the store does.
+pub(crate) fn still_waits(contender: &Contender, near_ms: i64, far_ms: i64) -> Statement {
+    let name = contender.name.as_str();
+    Statement::new(
+        concat!(
+            "SELECT l.counter, (SELECT COUNT(*) FROM polylatch_waiters q WHERE q.name = ? AND q.ticket < me.ticket), \
+             l.ends_ms - ",
+            clock_us!(),
+            " DIV 1000, ",
+            clock_us!(),
+            " DIV 1000 - l.acquired_ms, l.client, l.label \
+             FROM polylatch_locks l JOIN polylatch_waiters me ON me.name = l.name AND me.owner = ? \
+             WHERE l.name = ? AND l.owner IS NOT NULL AND l.mode IN ('mutex', 'write') AND l.ends_ms > ",
+            clock_us!(),
+            " DIV 1000 AND me.silent_ms > ",
+            clock_us!(),
+            " DIV 1000 + CASE WHEN (SELECT COUNT(*) FROM polylatch_waiters b WHERE b.name = ? \
+             AND b.ticket < me.ticket) < ? THEN ? ELSE ? END AND (SELECT h.silent_ms FROM polylatch_waiters h WHERE h.name = ? \
+             ORDER BY h.ticket LIMIT 1) > ",
+            clock_us!(),
+            " DIV 1000"
+        ),
+        vec![
+            name.into(),
+            contender.owner.to_hex().into(),
+            name.into(),
+            name.into(),
+            i64::from(WaitTimes::NEAR_POSITIONS).into(),
+            (near_ms * 5 / 7).into(),
+            (far_ms * 5 / 7).into(),
+            name.into(),
+        ],
     )
 }
 

@@ -22,15 +22,19 @@ impl<S: Server> Store<S> {
             }
             _ => self.enter(contender).await?,
         };
-        let answer = match answer {
+        let mut answer = match answer {
             Some(answer) => answer,
             None => {
                 let concerned = Concerned::contender(contender, true, true);
                 self.step(&concerned, |window: &mut Window| window.poll(contender, ask)).await?
             }
         };
-        match (&answer, ask) {
-            (Answer::Wait { .. }, Ask::Wait { .. }) => self.remember(contender.owner),
+        match (&mut answer, ask) {
+            (Answer::Wait { answer, .. }, Ask::Wait { .. }) => {
+                let within = answer.position.and_then(S::poll_within);
+                answer.poll_within = [answer.poll_within, within].into_iter().flatten().min();
+                self.remember(contender.owner);
+            }
             _ => self.forget(contender.owner),
         }
         Ok(answer)

@@ -5,6 +5,8 @@
 
 pub(crate) mod acquire;
 pub(crate) mod backend;
+#[cfg(all(test, unix))]
+pub(crate) mod differential;
 pub(crate) mod failure;
 pub(crate) mod link;
 pub(crate) mod login;
@@ -18,6 +20,7 @@ pub(crate) mod window;
 
 use std::collections::HashSet;
 use std::future::Future;
+use std::time::Duration;
 
 use crate::backend::{Contender, Purpose, RenewItem};
 use crate::client_info::ClientInfo;
@@ -107,6 +110,12 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
 
     /// Records the heartbeat of a waiter where a step would do no more, if that is cheaper than a step.
     fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, timeout_ms: i64) -> Option<Asked>;
+
+    /// How soon a waiter at this position asks again, where the server notifies no client.
+    fn poll_within(position: u32) -> Option<Duration> {
+        let _ = position;
+        None
+    }
 
     /// Makes the rows of these names where a transaction of its own must do that.
     fn make(&self, names: &[String]) -> Vec<Statement>;
