@@ -137,6 +137,17 @@ need_postgres() {
   install_packages postgresql
 }
 
+# need_mariadb: the programs of a MariaDB server and its command line; unless POLYLATCH_TEST_MARIADB names their folder. These
+# packages start no server.
+need_mariadb() {
+  if [ -n "${POLYLATCH_TEST_MARIADB:-}" ]; then
+    [ -x "$POLYLATCH_TEST_MARIADB/mariadbd" ] ||
+      die "POLYLATCH_TEST_MARIADB=$POLYLATCH_TEST_MARIADB has no program mariadbd"
+    return
+  fi
+  [ -x /usr/sbin/mariadbd ] && have mariadb || install_packages mariadb-server-core mariadb-client-core
+}
+
 # need_servers: other servers that speak as Redis does, Redis 8 and Valkey 8 of Debian 13, unpacked (not installed) into the
 # tests' cache with the libraries that they need. Sets OTHER_SERVERS to their programs; returns 1 where they cannot be
 # fetched, with the reason in OTHER_SERVERS_MISSING.

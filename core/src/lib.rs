@@ -61,7 +61,7 @@ mod capability;
 mod client;
 mod client_info;
 mod clock;
-#[cfg(any(feature = "redis", feature = "http", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql"))]
 mod credential;
 mod driver;
 mod error;
@@ -87,12 +87,17 @@ pub mod resource;
 mod service;
 mod snapshot;
 mod stats;
-#[cfg(all(any(feature = "redis", feature = "http", feature = "postgres"), not(target_family = "wasm")))]
+#[cfg(all(
+    any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql"),
+    not(target_family = "wasm")
+))]
 mod tls;
 mod token;
 mod url_check;
 mod wakeups;
 
+#[cfg(feature = "mysql")]
+pub use backend::mysql::{MysqlRole, mysql_grants, mysql_schema};
 #[cfg(feature = "postgres")]
 pub use backend::postgres::{PostgresRole, postgres_grants, postgres_schema};
 pub use capability::Capability;
@@ -120,6 +125,9 @@ pub mod stores {
     pub mod etcd {}
     #[doc = include_str!("backend/memory/docs.md")]
     pub mod memory {}
+    #[cfg(feature = "mysql")]
+    #[doc = include_str!("backend/mysql/docs.md")]
+    pub mod mysql {}
     #[cfg(feature = "postgres")]
     #[doc = include_str!("backend/postgres/docs.md")]
     pub mod postgres {}

@@ -8,7 +8,7 @@ use crate::limits::{DEFAULT_LEASE, MAX_LEASE, MAX_WAIT, MIN_LEASE, in_range};
 use crate::mode::Mode;
 use crate::name::{LockName, check_label};
 use crate::params::Params;
-#[cfg(all(test, any(feature = "redis", feature = "http", feature = "postgres")))]
+#[cfg(all(test, any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql")))]
 use crate::params::take_apart;
 pub(crate) use crate::policy::acquisition::Wait;
 use crate::policy::lease::LeasePlan;
@@ -211,7 +211,7 @@ fn check_steal(asked: &Asked) -> Result<()> {
 }
 
 /// Reads a URL by the rules of one store alone, without opening it.
-#[cfg(all(test, any(feature = "redis", feature = "http", feature = "postgres")))]
+#[cfg(all(test, any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql")))]
 pub(crate) fn read<C>(
     url: &str,
     from_url: impl FnOnce(&str, &str, &mut Params, &Settings) -> Result<C>,

@@ -146,6 +146,17 @@ pub(crate) async fn open(
                 .map_err(|error| error.during("postgres", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => {
+            use crate::backend::mysql;
+            let config = mysql::MysqlConfig::from_url(scheme, target, &mut params)?;
+            params.finish()?;
+            let display = config.display();
+            let backend = mysql::open(config, context, purpose)
+                .await
+                .map_err(|error| error.during("mysql", "connect"))?;
+            Ok(Opened { backend, settings, display })
+        }
         #[cfg(all(feature = "redis", not(target_family = "wasm")))]
         "redlock" | "redlocks" => {
             use crate::backend::redlock;
@@ -186,6 +197,9 @@ fn unknown_scheme(url: &str) -> Error {
     }
     if cfg!(feature = "postgres") {
         known.push("postgres://HOST:PORT/DATABASE");
+    }
+    if cfg!(feature = "mysql") {
+        known.extend(["mysql://HOST:PORT/DATABASE", "mariadb://HOST:PORT/DATABASE"]);
     }
     let scheme = match url_check::split_scheme(url) {
         Some((scheme, _)) => format!("the URL scheme {scheme:?} is unknown"),

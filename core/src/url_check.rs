@@ -1,7 +1,7 @@
 //! What a URL looks like before it is taken apart: which text in it may be a password.
 
 /// The schemes of all stores, whether or not this build has them.
-const SCHEMES: [&str; 18] = [
+const SCHEMES: [&str; 20] = [
     "memory",
     "sqlite",
     "redis",
@@ -20,6 +20,8 @@ const SCHEMES: [&str; 18] = [
     "etcd+https",
     "postgres",
     "postgresql",
+    "mysql",
+    "mariadb",
 ];
 
 /// Returns the scheme of a URL and what stands behind its colon.

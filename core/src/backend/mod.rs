@@ -30,6 +30,8 @@ pub(crate) mod etcd;
 pub(crate) mod http;
 #[cfg(any(not(target_family = "wasm"), feature = "memory"))]
 pub(crate) mod memory;
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(not(target_family = "wasm"))]
@@ -38,7 +40,7 @@ pub(crate) mod records;
 pub(crate) mod redis;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]
 pub(crate) mod redlock;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub(crate) mod rows;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -242,7 +244,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         let _ = (contender, reason);
         let message = format!(
             "{} cannot end the leases of a lock and grant it in one step, so a lock cannot be stolen there; break the \
-             lease and acquire the lock, or use a memory, SQLite, Redis or PostgreSQL store",
+             lease and acquire the lock, or use a memory, SQLite, Redis, PostgreSQL or MySQL store",
             self.capability().backend
         );
         Box::pin(std::future::ready(Err(Error::new(ErrorKind::Unsupported, message))))
@@ -318,14 +320,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Errors: `unsupported` for a store that keeps none.
     #[cfg(not(target_family = "wasm"))]
     fn records(&self) -> Result<&dyn records::Records> {
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "{} keeps no records of idempotent work; use a memory, SQLite, Redis or PostgreSQL store for them, beside \
-                 the store of the locks if need be",
-                self.capability().backend
-            ),
-        ))
+        Err(records::none_kept(self.capability().backend))
     }
 
     /// Lets go of connections and threads. Nothing is called afterwards.

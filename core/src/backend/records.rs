@@ -5,7 +5,19 @@
 use std::time::Duration;
 
 use crate::backend::Reply;
+use crate::error::{Error, ErrorKind};
 use crate::policy::idempotency::{Record, RecordId, Seen};
+
+/// The error of a store that keeps no records.
+pub(crate) fn none_kept(backend: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "{backend} keeps no records of idempotent work; use a memory, SQLite, Redis or PostgreSQL store for them, beside \
+             the store of the locks if need be"
+        ),
+    )
+}
 
 /// What to write over a record.
 #[derive(Debug, Clone, PartialEq, Eq)]

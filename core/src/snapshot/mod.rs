@@ -265,7 +265,7 @@ pub struct WaiterView {
     /// Its last heartbeat is too old: it is skipped at the next hand-off.
     pub silent: bool,
     /// When it gives up if it is not granted the lock before, on the store's clock. `None` if it waits without a limit,
-    /// or if that is not known: Consul, RedLock and PostgreSQL do not record it, nor did earlier clients.
+    /// or if that is not known: Consul, RedLock, PostgreSQL and MySQL do not record it, nor did earlier clients.
     #[serde(default)]
     pub gives_up_at_ms: Option<u64>,
 }

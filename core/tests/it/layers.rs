@@ -36,6 +36,7 @@ const FLOORS: &[&str] = &[
     "rows",
     "http",
     "memory",
+    "mysql",
     "postgres",
     "sqlite",
     "redis",
@@ -55,7 +56,7 @@ const FLOORS: &[&str] = &[
     "blocking",
 ];
 
-const STORES: [&str; 7] = ["consul", "etcd", "memory", "postgres", "redis", "redlock", "sqlite"];
+const STORES: [&str; 8] = ["consul", "etcd", "memory", "mysql", "postgres", "redis", "redlock", "sqlite"];
 
 /// What a store of several Redis servers is made of.
 const NODE_PARTS: [&str; 4] = ["config", "inspect", "protocol", "transport"];

@@ -34,7 +34,7 @@ const PASSWORDS: [&str; 24] = [
     "Zq7xWv Kj9pLm\\Xw8vQz'Yt5rBh\"/",
 ];
 
-const URLS: [&str; 28] = [
+const URLS: [&str; 30] = [
     "redis://:PASSWORD@127.0.0.1:1",
     "redis://bob:PASSWORD@127.0.0.1:1/0?timeout=100ms",
     "redis://127.0.0.1:1?password=PASSWORD",
@@ -55,6 +55,8 @@ const URLS: [&str; 28] = [
     "consul+unix://bob:PASSWORD@/nowhere/consul.sock",
     "etcd://bob:PASSWORD@127.0.0.1:1,127.0.0.1:2/locks",
     "etcd+https://:PASSWORD@127.0.0.1:1",
+    "mysql://bob:PASSWORD@127.0.0.1:1/app",
+    "mariadb://:PASSWORD@127.0.0.1:1/app?sslmode=disable",
     "postgres://bob:PASSWORD@127.0.0.1:1/app",
     "postgresql://:PASSWORD@127.0.0.1:1?sslmode=disable",
     "sqlite://bob:PASSWORD@127.0.0.1/locks.db",

@@ -1,7 +1,7 @@
 //! `polylatch schema`: the tables of a store, for operators who make them themselves.
 
 use clap::{Args, Subcommand};
-use polylatch::{PostgresRole, postgres_grants, postgres_schema};
+use polylatch::{MysqlRole, PostgresRole, mysql_grants, mysql_schema, postgres_grants, postgres_schema};
 
 use super::store::{Failure, print_text};
 
@@ -14,6 +14,7 @@ pub(super) struct SchemaArgs {
 
 #[derive(Debug, Subcommand)]
 enum Store {
+    Mysql(MysqlArgs),
     Postgres(PostgresArgs),
 }
 
@@ -39,6 +40,33 @@ struct PostgresArgs {
     inspectors: Vec<String>,
 }
 
+/// Print the SQL script of the tables in a MySQL or MariaDB database
+///
+/// The script makes the tables in the current database, and run again it changes nothing. Without it, the first client makes
+/// the same tables if its user may create them.
+///
+/// Nothing is connected to.
+#[derive(Debug, Args)]
+#[command(after_help = MYSQL_HELP)]
+struct MysqlArgs {
+    /// Also print the grants for this user, which acquires, waits, releases and breaks; may be repeated
+    #[arg(long, value_name = "USER[@HOST]")]
+    clients: Vec<String>,
+
+    /// Also print the grants for this user, which looks and changes nothing; may be repeated
+    #[arg(long, value_name = "USER[@HOST]")]
+    inspectors: Vec<String>,
+}
+
+const MYSQL_HELP: &str = "\
+Examples:
+  polylatch schema mysql
+  polylatch schema mysql --clients app --inspectors oncall@10.% | mysql shop
+
+The users must exist: CREATE USER app IDENTIFIED BY '...'. Without a host \
+USER is USER@%. A user of inspectors sees names, holders and waiters, and no \
+owner token; it can use ls, show, watch and graph, and not break.";
+
 const HELP: &str = "\
 Examples:
   polylatch schema postgres
@@ -49,7 +77,10 @@ inspectors sees names, holders and waiters, and no owner token; it can use \
 ls, show, watch and graph, and not break.";
 
 pub(super) fn schema(args: &SchemaArgs) -> Result<u8, Failure> {
-    let Store::Postgres(args) = &args.store;
+    let args = match &args.store {
+        Store::Postgres(args) => args,
+        Store::Mysql(args) => return mysql(args),
+    };
     let mut text = postgres_schema(&args.schema)?;
     let roles = |kind, roles: &[String]| -> Result<String, Failure> {
         let grants: Result<Vec<_>, _> =
@@ -58,6 +89,18 @@ pub(super) fn schema(args: &SchemaArgs) -> Result<u8, Failure> {
     };
     text += &roles(PostgresRole::Client, &args.clients)?;
     text += &roles(PostgresRole::Inspector, &args.inspectors)?;
+    print_text(text.as_bytes())?;
+    Ok(0)
+}
+
+fn mysql(args: &MysqlArgs) -> Result<u8, Failure> {
+    let mut text = mysql_schema();
+    for (kind, users) in [(MysqlRole::Client, &args.clients), (MysqlRole::Inspector, &args.inspectors)] {
+        for user in users {
+            text += "\n";
+            text += &mysql_grants(kind, user)?;
+        }
+    }
     print_text(text.as_bytes())?;
     Ok(0)
 }

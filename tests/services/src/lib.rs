@@ -4,6 +4,7 @@
 //!   folder: plain, with a password, ACL users, TLS, a unix socket, an append-only file.
 //! - [`consul::ConsulAgent`] starts a Consul agent, [`consul::Cluster`] three servers.
 //! - [`etcd::EtcdMember`] starts an etcd of one member, [`etcd::EtcdCluster`] one of three.
+//! - [`mariadb::MariadbServer`] starts a MariaDB server, as another user if this one is root.
 //! - [`pgbouncer::PgBouncer`] starts a pooler before such a server.
 //! - [`postgres::PostgresServer`] starts a PostgreSQL server, as another user if this one is root.
 //! - [`proxy::Proxy`] sits between a client and such a server, understands RESP, and delays, holds,
@@ -21,6 +22,7 @@ pub mod clock;
 pub mod consul;
 pub mod etcd;
 pub mod http;
+pub mod mariadb;
 #[cfg(target_os = "linux")]
 pub mod netns;
 pub mod pgbouncer;

@@ -1,25 +1,19 @@
 //! The PostgreSQL part of a URL: where, who, how, and in which schema.
 
-use std::borrow::Cow;
-
-use percent_encoding::percent_decode_str;
-
-use crate::address::{TlsFiles, bracketed, host_and_port};
+use crate::address::{TlsFiles, bracketed};
+use crate::backend::rows::server::login::{Login, SslMode, invalid};
 use crate::credential::Credential;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::params::Params;
 
 use super::protocol::schema::Schema;
 
-/// Whether the connection is encrypted. With TLS the server's certificate is always verified, by its issuer and by
-/// its name: there is no mode that encrypts for any server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SslMode {
-    Disable,
-    /// With TLS if the server offers it, else without.
-    Prefer,
-    Require,
-}
+const MODES: [(&str, SslMode); 4] = [
+    ("disable", SslMode::Disable),
+    ("prefer", SslMode::Prefer),
+    ("require", SslMode::Require),
+    ("verify-full", SslMode::Require),
+];
 
 /// Everything that a URL says about a PostgreSQL store.
 #[derive(Debug, Clone)]
@@ -39,52 +33,10 @@ pub(crate) struct PostgresConfig {
 impl PostgresConfig {
     /// Reads `postgres://[user[:password]@]host[:port][/database]`.
     pub(crate) fn from_url(scheme: &str, target: &str, params: &mut Params) -> Result<Self> {
-        let mut user = params.text("user");
-        let mut password = Credential::from_params(params, "password_env", "password_file")?;
-        let rest = target
-            .strip_prefix("//")
-            .ok_or_else(|| invalid(format!("write {scheme}://HOST, with two slashes")))?;
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let place = match authority.rsplit_once('@') {
-            None => authority,
-            Some((login, place)) => {
-                let (name, secret) = login.split_once(':').unwrap_or((login, ""));
-                if !name.is_empty() {
-                    user = Some(decoded(name)?);
-                }
-                if !secret.is_empty() {
-                    password = Some(Credential::given(decoded(secret)?));
-                }
-                place
-            }
-        };
-        if place.contains(',') {
-            return Err(invalid(
-                "a PostgreSQL URL has one host; name the primary, or an address that follows it",
-            ));
-        }
-        let (host, port) = host_and_port(place, 5432).map_err(invalid)?;
-        let database = decoded(path.strip_suffix('/').unwrap_or(path))?;
-        if database.contains('/') {
-            return Err(invalid("the path of a PostgreSQL URL is one database; write /DATABASE"));
-        }
+        let Login { host, port, user, password, database, ssl_mode, files } =
+            Login::from_url("PostgreSQL", 5432, &MODES, scheme, target, params)?;
         let user = user.unwrap_or_else(|| "postgres".into());
         let database = if database.is_empty() { user.clone() } else { database };
-        let ssl_mode = params.choice(
-            "sslmode",
-            &[
-                ("disable", SslMode::Disable),
-                ("prefer", SslMode::Prefer),
-                ("require", SslMode::Require),
-                ("verify-full", SslMode::Require),
-            ],
-            if is_loopback(&host) { SslMode::Disable } else { SslMode::Require },
-        )?;
-        let files = TlsFiles::from_params(
-            params,
-            ssl_mode != SslMode::Disable,
-            "sslmode=verify-full, the default for hosts other than this one",
-        )?;
         let schema =
             Schema::new(&params.text("schema").unwrap_or_else(|| "polylatch".into())).map_err(invalid)?;
         let listens = params.choice("listen", &[("yes", true), ("no", false)], true)?;
@@ -95,20 +47,6 @@ impl PostgresConfig {
     pub(crate) fn display(&self) -> String {
         format!("postgres://{}:{}/{}", bracketed(&self.host), self.port, self.database)
     }
-}
-
-/// Whether a host is this one, so that nobody can listen in between.
-fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-fn decoded(text: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8().map(Cow::into_owned);
-    decoded.map_err(|_| invalid("user, password or database of the URL is not UTF-8 after percent-decoding"))
-}
-
-fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
 }
 
 #[cfg(test)]

@@ -6,23 +6,17 @@
 //! - Grants and breaks are pushed by NOTIFY to the client concerned, only if another client waits.
 //! - Nothing is kept in the session, so a pooler may stand in between.
 
-mod acquire;
-mod backend;
 mod config;
 #[cfg(all(test, unix))]
 mod differential;
 mod doctor;
-mod idempotency;
-mod inspect;
 mod open;
 mod protocol;
 mod push;
-mod release;
-mod renew;
-mod store;
+mod server;
 mod transport;
 
-pub(crate) use backend::open;
 pub(crate) use config::PostgresConfig;
 pub use open::{postgres_grants, postgres_schema};
 pub use protocol::grants::PostgresRole;
+pub(crate) use server::open;

@@ -1,15 +1,17 @@
 //! Opening a store: its tables are found and checked, or made.
 
 use crate::backend::Purpose;
+use crate::backend::rows::server::failure::Failure;
+use crate::backend::rows::server::link::Link;
+use crate::backend::rows::server::value::{Cells, Statement};
+use crate::backend::rows::server::{Session as _, commit};
 use crate::error::{Error, ErrorKind, Result};
 
 use super::protocol::grants::PostgresRole;
 use super::protocol::reading::{may_create, tables};
 use super::protocol::schema::{Schema, TABLES, VERSION};
-use super::protocol::statements::{begin, commit};
-use super::protocol::value::{Cells, Statement};
-use super::transport::errors::Failure;
-use super::transport::link::Link;
+use super::protocol::statements::begin;
+use super::server::Postgres;
 
 /// Returns the SQL script that creates the tables in `schema`, for operators who do not let programs create them. It is
 /// one transaction. Run again it changes nothing; it refuses a schema with tables of another program or version.
@@ -69,7 +71,7 @@ impl Found {
 ///
 /// Errors: `backend_rejected` if they may not be made or used, are missing in part, or are of another version;
 /// `name_conflict` if a table of another program has one of their names.
-pub(crate) async fn prepare(link: &Link, schema: &Schema, purpose: Purpose) -> Result<bool> {
+pub(crate) async fn prepare(link: &Link<Postgres>, schema: &Schema, purpose: Purpose) -> Result<bool> {
     let mut found = look(link, schema).await.map_err(Failure::into_error)?;
     if found.present.is_empty() {
         if purpose != Purpose::Lock {
@@ -83,17 +85,17 @@ pub(crate) async fn prepare(link: &Link, schema: &Schema, purpose: Purpose) -> R
 }
 
 /// Whether a client of this user would make the tables.
-pub(crate) async fn can_create(link: &Link, schema: &Schema) -> Result<bool> {
+pub(crate) async fn can_create(link: &Link<Postgres>, schema: &Schema) -> Result<bool> {
     let answers = link.ask(&[may_create(schema)], false).await.map_err(Failure::into_error)?;
     Ok(answers[0].first().is_some_and(|row| row.int(0) != 0))
 }
 
-async fn look(link: &Link, schema: &Schema) -> std::result::Result<Found, Failure> {
+async fn look(link: &Link<Postgres>, schema: &Schema) -> std::result::Result<Found, Failure> {
     let answers = link.ask(&[tables(schema)], false).await?;
     Ok(Found::read(&answers[0]))
 }
 
-async fn create(link: &Link, schema: &Schema, schema_exists: bool) -> Result<()> {
+async fn create(link: &Link<Postgres>, schema: &Schema, schema_exists: bool) -> Result<()> {
     let lent = link.lend().await.map_err(Failure::into_error)?;
     let made = async {
         let answers = lent.session.ask(&[begin(), schema.alone(), tables(schema)], false).await?;
@@ -143,7 +145,7 @@ fn command(schema: &Schema) -> String {
     format!("polylatch schema postgres --schema {}", schema.name())
 }
 
-async fn check(link: &Link, schema: &Schema, found: &Found, purpose: Purpose) -> Result<()> {
+async fn check(link: &Link<Postgres>, schema: &Schema, found: &Found, purpose: Purpose) -> Result<()> {
     let name = schema.name();
     let rejected = |message: String| Err(Error::new(ErrorKind::BackendRejected, message));
     if !found.present.iter().any(|table| table == TABLES[0].name) {

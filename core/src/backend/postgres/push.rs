@@ -7,11 +7,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::backend::rows::Push;
+use crate::backend::rows::server::Session as _;
+use crate::backend::rows::server::failure::Failure;
+use crate::backend::rows::server::store::Store;
 use crate::policy::backoff::Backoff;
 
 use super::protocol::messages::{listen, parse};
-use super::store::Store;
-use super::transport::errors::Failure;
+use super::server::Postgres;
 use super::transport::session::Session;
 
 /// Pauses between attempts to listen.
@@ -19,13 +21,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Listens until the task is ended.
-pub(crate) async fn run(store: Arc<Store>) {
+pub(crate) async fn run(store: Arc<Store<Postgres>>) {
     let seed = u64::from(std::process::id());
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, seed);
     loop {
         let (heard, mut messages) = mpsc::unbounded_channel();
         let listening = async {
-            let session = store.link.opener.open(Some(heard)).await?;
+            let session = store.server().opener.open(Some(heard)).await?;
             session.ask(&[listen(store.client.as_str())], false).await?;
             Ok::<Session, Failure>(session)
         };

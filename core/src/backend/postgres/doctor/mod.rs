@@ -9,10 +9,12 @@ use tokio::sync::mpsc;
 use crate::backend::Purpose;
 use crate::backend::postgres::open::{can_create, prepare};
 use crate::backend::postgres::protocol::messages::{listen, notify};
-use crate::backend::postgres::protocol::value::Statement;
-use crate::backend::postgres::store::Store;
-use crate::backend::postgres::transport::errors::Failure;
+use crate::backend::postgres::server::Postgres;
 use crate::backend::rows::Push;
+use crate::backend::rows::server::Session as _;
+use crate::backend::rows::server::failure::Failure;
+use crate::backend::rows::server::store::Store;
+use crate::backend::rows::server::value::Statement;
 use crate::clock::wall_us;
 use crate::error::Result;
 use crate::snapshot::Examination;
@@ -58,7 +60,7 @@ const SETTINGS: [&str; 8] = [
     "synchronous_standby_names",
 ];
 
-pub(crate) async fn examine(store: &Store) -> Result<Examination> {
+pub(crate) async fn examine(store: &Store<Postgres>) -> Result<Examination> {
     let mut facts = Facts::default();
     let names: Vec<String> = SETTINGS.iter().map(|name| (*name).to_owned()).collect();
     let statements = [
@@ -82,10 +84,10 @@ pub(crate) async fn examine(store: &Store) -> Result<Examination> {
     let ms = |us: u64| i64::try_from(us / 1000).unwrap_or(0);
     facts.skew_ms = server / 1000 - ms(sent + (received.saturating_sub(sent)) / 2);
     facts.skew_error_ms = ms(received.saturating_sub(sent)) / 2 + 1;
-    facts.is_heard = if store.link.opener.config.listens { Some(is_heard(store).await?) } else { None };
-    facts.tables = match prepare(&store.link, &store.schema, Purpose::Examine).await {
+    facts.is_heard = if store.server().opener.config.listens { Some(is_heard(store).await?) } else { None };
+    facts.tables = match prepare(&store.link, &store.server().schema, Purpose::Examine).await {
         Ok(true) => Tables::Usable,
-        Ok(false) if can_create(&store.link, &store.schema).await? => Tables::ToBeMade,
+        Ok(false) if can_create(&store.link, &store.server().schema).await? => Tables::ToBeMade,
         Ok(false) => Tables::Refused("there are none, and this user may not create them".into()),
         Err(error) => Tables::Refused(error.to_string()),
     };
@@ -94,10 +96,10 @@ pub(crate) async fn examine(store: &Store) -> Result<Examination> {
 
 /// Sends a notification on one connection and listens for it on another. A pooler in transaction mode gives the connection
 /// that listens to other clients.
-async fn is_heard(store: &Store) -> Result<bool> {
+async fn is_heard(store: &Store<Postgres>) -> Result<bool> {
     let client = format!("examined by {}", store.client.as_str());
     let (heard, mut messages) = mpsc::unbounded_channel();
-    let session = store.link.opener.open(Some(heard)).await.map_err(Failure::into_error)?;
+    let session = store.server().opener.open(Some(heard)).await.map_err(Failure::into_error)?;
     session.ask(&[listen(&client)], false).await.map_err(Failure::into_error)?;
     let push = Push::Granted { owner: OwnerToken::random()?, fence: 1 };
     store.ask(&[notify(&client, push)], true).await?;

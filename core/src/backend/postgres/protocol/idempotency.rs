@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::schema::Schema;
-use super::value::{Cells, Param, Statement};
 use crate::backend::records::{Listing, Put};
+use crate::backend::rows::server::idempotency::RecordStatements;
+use crate::backend::rows::server::value::{Cells, Param, Statement};
 use crate::backend::rows::{ceil_ms, millis, signed, unsigned};
 use crate::error::{Error, ErrorKind, Result};
 use crate::policy::idempotency::{Kind, Record, RecordId, Seen, State};
@@ -31,9 +32,8 @@ fn id_params(id: &RecordId) -> Vec<Param> {
     vec![id.scope.as_str().into(), id.key.as_str().into(), kind(id.kind).into()]
 }
 
-impl Schema {
-    /// Reads a record, unless `but` wrote it.
-    pub(crate) fn record(&self, id: &RecordId, but: Option<OwnerToken>) -> Statement {
+impl RecordStatements for Schema {
+    fn record(&self, id: &RecordId, but: Option<OwnerToken>) -> Statement {
         let mut params = id_params(id);
         params.push(but.map(OwnerToken::to_hex).unwrap_or_default().into());
         let sql = format!(
@@ -43,8 +43,7 @@ impl Schema {
         Statement::new(self.sql(&sql), params)
     }
 
-    /// Writes over a record of this version (`None`: over none); returns a row with the new version if it did.
-    pub(crate) fn swap_record(&self, id: &RecordId, expected: Option<u64>, put: &Put) -> Statement {
+    fn swap_record(&self, id: &RecordId, expected: Option<u64>, put: &Put) -> Statement {
         let mut params = id_params(id);
         let Put::Write { record, lease, keep } = put else {
             params.push(expected.map_or(-1, signed).into());
@@ -85,7 +84,7 @@ impl Schema {
         Statement::new(self.sql(&sql), params)
     }
 
-    pub(crate) fn list_records(&self, listing: &Listing) -> Statement {
+    fn list_records(&self, listing: &Listing) -> Statement {
         let sql = format!(
             "SELECT {READ}, i.result_bytes, i.scope, i.key, i.kind FROM {{s}}.seen_idempotency i, {NOW} \
              WHERE starts_with(i.scope, $1) AND (i.keep_until_ms IS NULL OR i.keep_until_ms > n.us / 1000) \
@@ -95,7 +94,7 @@ impl Schema {
         Statement::new(self.sql(&sql), vec![listing.scope_prefix.as_str().into(), most.into()])
     }
 
-    pub(crate) fn purge_records(&self, most: usize) -> Statement {
+    fn purge_records(&self, most: usize) -> Statement {
         let sql = format!(
             "WITH over AS (SELECT i.scope, i.key, i.kind FROM {{s}}.idempotency i, {NOW} \
              WHERE i.keep_until_ms <= n.us / 1000 ORDER BY i.keep_until_ms LIMIT $1 FOR UPDATE OF i SKIP LOCKED), \
@@ -105,18 +104,24 @@ impl Schema {
         );
         Statement::new(self.sql(&sql), vec![i64::try_from(most).unwrap_or(i64::MAX).into()])
     }
-}
 
-/// Reads a row of [`Schema::record`].
-pub(crate) fn seen(id: &RecordId, row: &Cells) -> Result<Seen> {
-    let mut seen = listed(id, row)?;
-    seen.record.owner = OwnerToken::from_hex(&row.text(12)).ok_or_else(|| unreadable(id))?;
-    seen.record.result = row.bytes(13);
-    Ok(seen)
+    fn seen(&self, id: &RecordId, row: &Cells) -> Result<Seen> {
+        let mut seen = common(id, row)?;
+        seen.record.owner = OwnerToken::from_hex(&row.text(12)).ok_or_else(|| unreadable(id))?;
+        seen.record.result = row.bytes(13);
+        Ok(seen)
+    }
+
+    fn listed(&self, row: &Cells) -> Result<(RecordId, Seen)> {
+        let kind = if row.text(14) == "token" { Kind::Token } else { Kind::Key };
+        let id = RecordId { kind, scope: row.text(12), key: row.text(13) };
+        let seen = common(&id, row)?;
+        Ok((id, seen))
+    }
 }
 
 /// Reads the common columns of a row.
-fn listed(id: &RecordId, row: &Cells) -> Result<Seen> {
+fn common(id: &RecordId, row: &Cells) -> Result<Seen> {
     let count = |at: usize| u32::try_from(row.int(at)).unwrap_or(u32::MAX);
     Ok(Seen {
         version: unsigned(row.int(0)),
@@ -136,14 +141,6 @@ fn listed(id: &RecordId, row: &Cells) -> Result<Seen> {
             result: Vec::new(),
         },
     })
-}
-
-/// Reads a row of [`Schema::list_records`].
-pub(crate) fn listed_row(row: &Cells) -> Result<(RecordId, Seen)> {
-    let kind = if row.text(14) == "token" { Kind::Token } else { Kind::Key };
-    let id = RecordId { kind, scope: row.text(12), key: row.text(13) };
-    let seen = listed(&id, row)?;
-    Ok((id, seen))
 }
 
 fn unreadable(id: &RecordId) -> Error {

@@ -3,7 +3,7 @@
 use crate::backend::rows::Push;
 use crate::token::OwnerToken;
 
-use super::value::Statement;
+use crate::backend::rows::server::value::Statement;
 
 /// The channel of a client. Its id may be longer than the name of a channel can be; two clients with one channel
 /// ignore each other's messages.
@@ -50,7 +50,7 @@ mod tests {
         let owner = OwnerToken::random().unwrap();
         for push in [Push::Granted { owner, fence: 7 }, Push::Revoked { owner, fence: 1 << 52 }] {
             let statement = notify("h:1:a", push);
-            let crate::backend::postgres::protocol::value::Param::Text(text) = &statement.params[1] else {
+            let crate::backend::rows::server::value::Param::Text(text) = &statement.params[1] else {
                 panic!("{statement:?}")
             };
             assert_eq!(parse(text), Some(push));

@@ -4,8 +4,5 @@ pub(crate) mod grants;
 pub(crate) mod idempotency;
 pub(crate) mod messages;
 pub(crate) mod reading;
-pub(crate) mod rows;
 pub(crate) mod schema;
 pub(crate) mod statements;
-pub(crate) mod value;
-pub(crate) mod window;

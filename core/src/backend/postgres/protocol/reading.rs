@@ -2,7 +2,7 @@
 
 use super::grants::has_rights;
 use super::schema::{Schema, TABLES, Table};
-use super::value::{Param, Statement};
+use crate::backend::rows::server::value::{Param, Statement};
 
 /// One moment for all that is read.
 pub(crate) fn begin_reading() -> Statement {

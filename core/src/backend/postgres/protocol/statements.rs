@@ -7,8 +7,9 @@ use crate::policy::fencing::FencingToken;
 use crate::policy::waiting::WaitTimes;
 
 use super::schema::Schema;
-use super::value::{Param, Statement};
-use super::window::{Lease, Write};
+use crate::backend::rows::server::read::{lease_params, mode_params};
+use crate::backend::rows::server::value::{Param, Statement};
+use crate::backend::rows::server::window::{Lease, Write};
 
 /// The server's clock in microseconds since 1970, exact.
 macro_rules! clock_us {
@@ -17,7 +18,7 @@ macro_rules! clock_us {
     };
 }
 
-/// The columns of a lease, in the order in which `rows::lease` reads them.
+/// The columns of a lease, in the order in which `read::lease` reads them.
 macro_rules! lease_columns {
     () => {
         "owner, fence, client, label, mode, permits, capacity, lease_ms, first_ms, acquired_ms, ends_ms, renewals, \
@@ -42,14 +43,6 @@ pub(crate) fn limits(timeout_ms: i64) -> Statement {
 /// This transaction is committed without waiting for the disk.
 pub(crate) fn relaxed() -> Statement {
     Statement::new("SELECT set_config('synchronous_commit', 'off', true)", vec![])
-}
-
-pub(crate) fn commit() -> Statement {
-    Statement::new("COMMIT", vec![])
-}
-
-pub(crate) fn rollback() -> Statement {
-    Statement::new("ROLLBACK", vec![])
 }
 
 impl Schema {
@@ -243,11 +236,11 @@ impl Schema {
                     params,
                 )]
             }
-            Write::Heartbeat { owner, silent_ms } => vec![self.with(
+            Write::Heartbeat { owner, silent_ms, .. } => vec![self.with(
                 "UPDATE {s}.waiters SET silent_ms = $2 WHERE owner = $1",
                 vec![owner.as_str().into(), (*silent_ms).into()],
             )],
-            Write::Leave { name, owner } => vec![self.with(
+            Write::Leave { name, owner, .. } => vec![self.with(
                 "DELETE FROM {s}.waiters WHERE owner = $1 AND name = $2",
                 vec![owner.as_str().into(), name.as_str().into()],
             )],
@@ -401,18 +394,4 @@ impl Schema {
             ),
         ]
     }
-}
-
-fn mode_params(mode: &crate::mode::Mode) -> [Param; 3] {
-    [mode.code().into(), i64::from(mode.permits()).into(), mode.kind().capacity().map(i64::from).into()]
-}
-
-fn lease_params(lease: &Lease) -> Vec<Param> {
-    let holder = &lease.holder;
-    let mut params = vec![Param::from(holder.owner.as_str()), holder.fence.into()];
-    params.extend([Param::from(holder.client.as_str()), holder.label.as_str().into()]);
-    params.extend(mode_params(&holder.mode));
-    params.extend([Param::from(lease.lease_ms), lease.first_ms.into(), holder.acquired_ms.into()]);
-    params.extend([Param::from(holder.ends_ms), lease.renewals.into(), lease.renewed_ms.into()]);
-    params
 }

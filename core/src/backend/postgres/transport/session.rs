@@ -14,14 +14,16 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row};
 
 use crate::address::bracketed;
-use crate::backend::postgres::config::{PostgresConfig, SslMode};
-use crate::backend::postgres::protocol::value::{Cell, Cells, Param, Statement};
+use crate::backend::postgres::config::PostgresConfig;
+use crate::backend::rows::server::failure::Failure;
+use crate::backend::rows::server::login::SslMode;
+use crate::backend::rows::server::value::{Cell, Cells, Param, Statement};
 use crate::caller_driven::socket::notice_loss;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tls::{self, Tls};
 use crate::wakeups::unpoisoned;
 
-use super::errors::{Failure, with_causes};
+use super::errors::{failure, with_causes};
 use super::tls::Connector;
 
 /// Opens connections.
@@ -139,7 +141,7 @@ impl Opener {
         use std::error::Error as _;
         let place = self.place();
         if error.as_db_error().is_some() {
-            return Failure::of(error, &place, false);
+            return failure(error, &place, false);
         }
         let text = with_causes(error);
         let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
@@ -174,7 +176,7 @@ impl Opener {
                 ),
             ));
         }
-        Failure::of(error, &place, false)
+        failure(error, &place, false)
     }
 }
 
@@ -197,19 +199,17 @@ where
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send + 'a>>;
 
-impl Session {
-    pub(crate) fn is_open(&self) -> bool {
+impl crate::backend::rows::server::Session for Session {
+    fn is_open(&self) -> bool {
         !self.client.is_closed() && !self.driver.is_finished()
     }
 
-    /// Ends the connection; requests on it fail.
-    pub(crate) fn end(&self) {
+    fn end(&self) {
         self.driver.abort();
     }
 
-    /// Sends these statements at once, in this order, and returns their rows. The first failure counts; later
-    /// ones follow from it. `changes`: they may change rows outside of a transaction, or end one.
-    pub(crate) async fn ask(
+    /// Sends them at once. The first failure counts; later ones follow from it.
+    async fn ask(
         &self,
         statements: &[Statement],
         changes: bool,
@@ -239,11 +239,13 @@ impl Session {
             .flatten()
             .map(|answer| match answer {
                 Ok(rows) => Ok(rows.iter().map(cells).collect()),
-                Err(error) => Err(Failure::of(&error, &self.place, changes)),
+                Err(error) => Err(failure(&error, &self.place, changes)),
             })
             .collect()
     }
+}
 
+impl Session {
     fn request<'a>(&'a self, statement: &'a Statement) -> Answer<'a> {
         Box::pin(async move {
             let params: Vec<(&(dyn ToSql + Sync), Type)> = statement

@@ -3,12 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::backend::postgres::protocol::reading::{begin_reading, clock};
-use crate::backend::postgres::protocol::rows::{lease, mode};
-use crate::backend::postgres::protocol::statements::commit;
-use crate::backend::postgres::protocol::value::Cells;
-use crate::backend::postgres::protocol::window::Lease;
-use crate::backend::postgres::store::Store;
 use crate::backend::rows::{ceil_ms, millis, token, unsigned};
 use crate::backend::{ANNOUNCE_TTL, is_renewed};
 use crate::error::Result;
@@ -18,24 +12,32 @@ use crate::snapshot::{
 };
 use crate::token::ClientId;
 
-pub(crate) async fn read(store: &Store, query: &Query) -> Result<Snapshot> {
+use super::read::{lease, mode};
+use super::store::Store;
+use super::value::Cells;
+use super::window::Lease;
+use super::{Server, commit};
+
+pub(crate) async fn read<S: Server>(store: &Store<S>, query: &Query) -> Result<Snapshot> {
     let limit = query.limit();
     let most = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
-    let mut statements = vec![begin_reading(), clock()];
-    statements.extend(store.schema.read(query.name.as_deref(), query.prefix.as_deref(), most));
+    let mut statements = store.server().begin_reading();
+    let at = statements.len();
+    statements.push(store.server().clock());
+    statements.extend(store.server().read(query.name.as_deref(), query.prefix.as_deref(), most));
     statements.push(commit());
     let (answers, requests) = match store.read(&statements).await? {
         Some(answers) => (answers, statements.len()),
         // Without tables nothing was ever locked here.
         None => {
             let mut answers = vec![Vec::new(); statements.len()];
-            answers[1] = store.ask(&[clock()], true).await?.swap_remove(0);
+            answers[at] = store.ask(&[store.server().clock()], true).await?.swap_remove(0);
             (answers, statements.len() + 2)
         }
     };
-    let now_us = answers[1].first().map_or(0, |row| row.int(0));
+    let now_us = answers[at].first().map_or(0, |row| row.int(0));
     let now_ms = now_us / 1000;
-    let [own, beside, waiting, clients, audit] = &answers[2..7] else {
+    let [own, beside, waiting, clients, audit] = &answers[at + 1..at + 6] else {
         unreachable!("as many as were asked")
     };
     let mut found: BTreeMap<String, LockView> = BTreeMap::new();
@@ -69,7 +71,7 @@ pub(crate) async fn read(store: &Store, query: &Query) -> Result<Snapshot> {
         found.entry(name.clone()).or_insert_with_key(|name| unused(name, Mode::Mutex));
     }
     Ok(Snapshot {
-        backend: "postgres".into(),
+        backend: S::STORE.into(),
         taken_at_ms: unsigned(now_ms),
         round_trip: Duration::ZERO,
         requests: u32::try_from(requests).unwrap_or(u32::MAX),

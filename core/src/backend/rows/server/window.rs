@@ -88,12 +88,15 @@ pub(crate) enum Write {
         silent_ms: i64,
     },
     Heartbeat {
+        name: String,
         owner: String,
+        ticket: i64,
         silent_ms: i64,
     },
     Leave {
         name: String,
         owner: String,
+        ticket: i64,
     },
     /// Deletes the waiters up to this place.
     Drop {
@@ -298,8 +301,10 @@ impl Rows for Window {
         Ok(())
     }
 
-    fn heartbeat(&mut self, _: &str, owner: &str, silent_ms: i64) -> Result<(), NeedsMore> {
-        self.writes.push(Write::Heartbeat { owner: owner.to_owned(), silent_ms });
+    fn heartbeat(&mut self, name: &str, owner: &str, silent_ms: i64) -> Result<(), NeedsMore> {
+        let Some(ticket) = self.lock(name).ticket else { return Ok(()) };
+        let (name, owner) = (name.to_owned(), owner.to_owned());
+        self.writes.push(Write::Heartbeat { name, owner, ticket, silent_ms });
         Ok(())
     }
 
@@ -318,20 +323,14 @@ impl Rows for Window {
         let lock = self.lock(name);
         let in_window = lock.front.iter().position(|waiter| waiter.candidate.owner == owner);
         let ticket = in_window.and_then(|at| lock.front.remove(at)).map(|waiter| waiter.ticket);
-        let is_contender = match (ticket, lock.ticket) {
-            (Some(left), Some(own)) => left == own,
-            // Behind the window only the contender itself is known.
-            (None, own) => own.is_some(),
-            (Some(_), None) => false,
-        };
-        if is_contender {
+        // Behind the window only the contender itself is known.
+        let Some(left) = ticket.or(lock.ticket) else { return Ok(false) };
+        if lock.ticket == Some(left) {
             lock.ticket = None;
-        } else if ticket.is_some() {
-            lock.removed += 1;
         } else {
-            return Ok(false);
+            lock.removed += 1;
         }
-        self.writes.push(Write::Leave { name: name.to_owned(), owner: owner.to_owned() });
+        self.writes.push(Write::Leave { name: name.to_owned(), owner: owner.to_owned(), ticket: left });
         Ok(true)
     }
 

@@ -1,6 +1,5 @@
 //! Renewing leases in batches, and announcing who this client is.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -11,9 +10,9 @@ use crate::clock::millis;
 use crate::error::Result;
 use crate::token::OwnerToken;
 
-use super::protocol::statements::{begin, commit, limits};
-use super::protocol::value::Cells;
+use super::Server;
 use super::store::Store;
+use super::value::Cells;
 
 /// How long rows of crashed clients are kept: a waiter that was away may come back to its place.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
@@ -24,14 +23,10 @@ const UNUSED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// One in so many announcements sweeps: about every five minutes.
 const SWEEP_EVERY: u32 = 60;
 
-impl Store {
-    /// Extends leases in one transaction. The rows of their locks are locked in the order of names, as by every
-    /// other step.
+impl<S: Server> Store<S> {
+    /// Extends leases. The rows of their locks are locked in the order of names, as by every other step.
     pub(crate) async fn renew(&self, items: &[RenewItem]) -> Result<Vec<Renewal>> {
-        let timeout_ms = i64::try_from(millis(self.link.timeout)).unwrap_or(0);
-        let [lock, own, beside] = self.schema.renew(items);
-        let answers = self.ask(&[begin(), limits(timeout_ms), lock, own, beside, commit()], true).await?;
-        let extended: HashSet<(String, i64)> = answers[3..5].iter().flatten().map(owner_and_fence).collect();
+        let extended = S::renew(self, items).await?;
         let is_extended =
             |item: &RenewItem| extended.contains(&(item.contender.owner.to_hex(), signed(item.fence.get())));
         let lost: Vec<_> = items.iter().filter(|item| !is_extended(item)).collect();
@@ -47,7 +42,7 @@ impl Store {
     /// Reports which leases of these owners were broken, by what the store has recorded.
     pub(crate) async fn look_up_breaks(&self, owners: Vec<OwnerToken>) -> Result<()> {
         let owners = owners.into_iter().map(OwnerToken::to_hex).collect();
-        let answers = self.ask(&[self.schema.broken(owners)], true).await?;
+        let answers = self.ask(&[self.server().broken(owners)], true).await?;
         for (owner, fence) in answers.iter().flatten().map(owner_and_fence) {
             if let Some(owner) = OwnerToken::from_hex(&owner) {
                 self.wakeups.revoked(owner, unsigned(fence));
@@ -59,15 +54,14 @@ impl Store {
     pub(crate) async fn announce(&self, client: &ClientInfo) -> Result<()> {
         static COUNT: AtomicU32 = AtomicU32::new(1);
         let ms = |duration: Duration| i64::try_from(millis(duration)).unwrap_or(0);
-        let mut statements = self.schema.announce(client, ms(ANNOUNCE_TTL)).to_vec();
+        self.ask(&self.server().announce(client, ms(ANNOUNCE_TTL)), true).await?;
         if COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(SWEEP_EVERY) {
-            statements.extend(self.schema.sweep(ms(FORGOTTEN_AFTER), ms(UNUSED_AFTER)));
+            S::sweep(self, ms(FORGOTTEN_AFTER), ms(UNUSED_AFTER)).await?;
         }
-        self.ask(&statements, true).await?;
         Ok(())
     }
 }
 
-fn owner_and_fence(row: &Cells) -> (String, i64) {
+pub(crate) fn owner_and_fence(row: &Cells) -> (String, i64) {
     (row.text(0), row.int(1))
 }

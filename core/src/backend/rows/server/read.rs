@@ -1,4 +1,4 @@
-//! Answers parsed: leases and waiters from rows.
+//! Leases and waiters from rows, and leases as values for rows.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::mode::Mode;
 use crate::policy::waiting::WaitAnswer;
 use crate::token::ClientId;
 
-use super::value::Cells;
+use super::StepRows;
+use super::value::{Cells, Param};
 use super::window::{Lease, Lock, Waiter, Window};
 
 /// The time of a step by the server's clock.
@@ -86,14 +87,9 @@ fn waiter(row: &Cells) -> Waiter {
     }
 }
 
-/// Puts the rows of `lock`, `leases`, `front` and `places` together. `most` is how many waiters were asked for.
-pub(crate) fn window(
-    locks: &[Cells],
-    leases: &[Cells],
-    front: &[Cells],
-    places: &[Cells],
-    most: i64,
-) -> Window {
+/// Puts the rows of a step together. `most` is how many waiters were asked for.
+pub(crate) fn window(rows: &StepRows, most: i64) -> Window {
+    let StepRows { locks, leases, front, places } = rows;
     let mut found: BTreeMap<String, Lock> = BTreeMap::new();
     for row in locks {
         let lock = Lock {
@@ -119,4 +115,20 @@ pub(crate) fn window(
         lock.more = lock.front.len() as i64 >= most;
     }
     Window::new(now(us), found)
+}
+
+/// The values of the columns `mode, permits, capacity`.
+pub(crate) fn mode_params(mode: &Mode) -> [Param; 3] {
+    [mode.code().into(), i64::from(mode.permits()).into(), mode.kind().capacity().map(i64::from).into()]
+}
+
+/// The values of the columns of a lease, in the order in which [`lease`] reads them.
+pub(crate) fn lease_params(lease: &Lease) -> Vec<Param> {
+    let holder = &lease.holder;
+    let mut params = vec![Param::from(holder.owner.as_str()), holder.fence.into()];
+    params.extend([Param::from(holder.client.as_str()), holder.label.as_str().into()]);
+    params.extend(mode_params(&holder.mode));
+    params.extend([Param::from(lease.lease_ms), lease.first_ms.into(), holder.acquired_ms.into()]);
+    params.extend([Param::from(holder.ends_ms), lease.renewals.into(), lease.renewed_ms.into()]);
+    params
 }

@@ -10,28 +10,27 @@ use tokio::runtime::Handle;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::backend::Reply;
-use crate::backend::postgres::protocol::statements::rollback;
-use crate::backend::postgres::protocol::value::{Cells, Statement};
 use crate::error::{Effect, Error, ErrorKind, Result};
 
-use super::errors::Failure;
-use super::session::{Opener, Session};
+use super::failure::Failure;
+use super::value::{Cells, Statement};
+use super::{Server, Session, rollback};
 
 /// How often a step is tried that met another transaction or lost its connection; each is idempotent.
 const TRIES: u32 = 4;
 
-pub(crate) struct Link {
-    pub opener: Opener,
+pub(crate) struct Link<S: Server> {
+    pub server: S,
     /// Several read: statements that are a step of their own. One writes: a transaction.
-    slot: RwLock<Option<Session>>,
+    slot: RwLock<Option<S::Session>>,
     runtime: Handle,
     pub timeout: Duration,
     closed: AtomicBool,
 }
 
-impl Link {
-    pub(crate) fn new(opener: Opener, runtime: Handle, timeout: Duration) -> Self {
-        Self { opener, slot: RwLock::new(None), runtime, timeout, closed: AtomicBool::new(false) }
+impl<S: Server> Link<S> {
+    pub(crate) fn new(server: S, runtime: Handle, timeout: Duration) -> Self {
+        Self { server, slot: RwLock::new(None), runtime, timeout, closed: AtomicBool::new(false) }
     }
 
     /// Carries out a request in the background, whatever becomes of the caller, within the time limit.
@@ -54,9 +53,9 @@ impl Link {
                     Err(Error::new(
                         ErrorKind::BackendUnavailable,
                         format!(
-                            "PostgreSQL at {} did not answer within {:?}; is it overloaded, or a transaction in the \
-                             way?",
-                            link.opener.place(),
+                            "{} at {} did not answer within {:?}; is it overloaded, or a transaction in the way?",
+                            S::NAME,
+                            link.server.place(),
                             link.timeout
                         ),
                     )
@@ -75,7 +74,7 @@ impl Link {
                 .with_effect(Effect::Maybe)
                 .with_source(error)),
             };
-            answer.map_err(|error| error.during("postgres", operation))
+            answer.map_err(|error| error.during(S::STORE, operation))
         })
     }
 
@@ -94,34 +93,34 @@ impl Link {
 
     /// Lends the connection to one transaction. If that is given up, the connection ends, and with it the
     /// transaction.
-    pub(crate) async fn lend(&self) -> std::result::Result<Lent<'_>, Failure> {
+    pub(crate) async fn lend(&self) -> std::result::Result<Lent<'_, S>, Failure> {
         let mut slot = self.slot.write().await;
-        let session = match slot.take().filter(Session::is_open) {
+        let session = match slot.take().filter(S::Session::is_open) {
             Some(session) => session,
             None => self.connect().await?,
         };
         Ok(Lent { slot, session })
     }
 
-    async fn open(&self) -> std::result::Result<RwLockReadGuard<'_, Option<Session>>, Failure> {
+    async fn open(&self) -> std::result::Result<RwLockReadGuard<'_, Option<S::Session>>, Failure> {
         let slot = self.slot.read().await;
-        if slot.as_ref().is_some_and(Session::is_open) {
+        if slot.as_ref().is_some_and(S::Session::is_open) {
             return Ok(slot);
         }
         drop(slot);
         let mut slot = self.slot.write().await;
-        if !slot.as_ref().is_some_and(Session::is_open) {
+        if !slot.as_ref().is_some_and(S::Session::is_open) {
             *slot = None;
             *slot = Some(self.connect().await?);
         }
         Ok(slot.downgrade())
     }
 
-    async fn connect(&self) -> std::result::Result<Session, Failure> {
+    async fn connect(&self) -> std::result::Result<S::Session, Failure> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(closed().into());
         }
-        self.opener.open(None).await
+        self.server.open().await
     }
 
     /// Ends the connection after the requests before; later requests are refused.
@@ -132,12 +131,12 @@ impl Link {
 }
 
 /// The connection during one transaction.
-pub(crate) struct Lent<'l> {
-    slot: RwLockWriteGuard<'l, Option<Session>>,
-    pub session: Session,
+pub(crate) struct Lent<'l, S: Server> {
+    slot: RwLockWriteGuard<'l, Option<S::Session>>,
+    pub session: S::Session,
 }
 
-impl Lent<'_> {
+impl<S: Server> Lent<'_, S> {
     /// Takes the connection back after a transaction that has ended, or failed and is rolled back now.
     pub(crate) async fn end<T>(
         mut self,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::task::AbortHandle;
 
-use crate::backend::records::Records;
+use crate::backend::records::{Records, none_kept};
 use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
     RenewItem, Renewal, Reply,
@@ -18,38 +18,35 @@ use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
 use crate::snapshot::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
 
-use super::config::PostgresConfig;
-use super::open::prepare;
+use super::link::Link;
 use super::store::Store;
-use super::transport::link::Link;
-use super::transport::session::Opener;
-use super::{doctor, inspect, push};
+use super::{Server, snapshot};
 
-/// Opens the tables, or makes them.
+/// Opens the tables, or makes them. `listens` starts the task that hears grants, where the server pushes them.
 ///
-/// Errors: as of [`prepare`]; `backend_unavailable` if the server cannot be reached.
-pub(crate) async fn open(
-    config: PostgresConfig,
+/// Errors: as of [`Server::prepare`]; `backend_unavailable` if the server cannot be reached.
+pub(crate) async fn open<S: Server>(
+    server: S,
     context: OpenContext,
     purpose: Purpose,
+    listens: Option<impl FnOnce(Arc<Store<S>>) -> AbortHandle>,
 ) -> Result<Arc<dyn Backend>> {
-    let (schema, listens) = (config.schema.clone(), config.listens);
-    let link = Arc::new(Link::new(Opener::new(config)?, context.runtime.clone(), context.timeout));
-    let store = Arc::new(Store::new(link, schema, context.client, context.wakeups));
+    let link = Arc::new(Link::new(server, context.runtime.clone(), context.timeout));
+    let store = Arc::new(Store::new(link, context.client, context.wakeups));
     if purpose != Purpose::Examine {
         let opened = Arc::clone(&store);
-        let prepared = async move { prepare(&opened.link, &opened.schema, purpose).await };
+        let prepared = async move { S::prepare(&opened.link, purpose).await };
         store.link.run("connect", prepared).await?;
     }
-    let listener = (listens && purpose == Purpose::Lock)
-        .then(|| context.runtime.spawn(push::run(Arc::clone(&store))).abort_handle());
-    Ok(Arc::new(PostgresBackend {
+    let push = listens.is_some();
+    let listener = listens.filter(|_| purpose == Purpose::Lock).map(|listen| listen(Arc::clone(&store)));
+    Ok(Arc::new(DatabaseBackend {
         store,
         listener,
         capability: Capability {
-            backend: "postgres",
+            backend: S::STORE,
             fifo: true,
-            push: listens,
+            push,
             expiry: true,
             sharing: true,
             atomic_sets: true,
@@ -60,19 +57,19 @@ pub(crate) async fn open(
     }))
 }
 
-pub(super) struct PostgresBackend {
-    store: Arc<Store>,
+pub(super) struct DatabaseBackend<S: Server> {
+    pub(super) store: Arc<Store<S>>,
     listener: Option<AbortHandle>,
     capability: Capability,
 }
 
-impl fmt::Debug for PostgresBackend {
+impl<S: Server> fmt::Debug for DatabaseBackend<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresBackend").field("capability", &self.capability).finish_non_exhaustive()
+        f.debug_struct(S::STORE).field("capability", &self.capability).finish_non_exhaustive()
     }
 }
 
-impl Drop for PostgresBackend {
+impl<S: Server> Drop for DatabaseBackend<S> {
     fn drop(&mut self) {
         if let Some(listener) = &self.listener {
             listener.abort();
@@ -80,18 +77,18 @@ impl Drop for PostgresBackend {
     }
 }
 
-impl PostgresBackend {
+impl<S: Server> DatabaseBackend<S> {
     /// Sends a request. It leaves now, not when the reply is first polled.
     pub(super) fn ask<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         operation: &'static str,
-        request: impl FnOnce(Arc<Store>) -> F,
+        request: impl FnOnce(Arc<Store<S>>) -> F,
     ) -> Reply<T> {
         self.store.link.run(operation, request(Arc::clone(&self.store)))
     }
 }
 
-impl Backend for PostgresBackend {
+impl<S: Server> Backend for DatabaseBackend<S> {
     fn capability(&self) -> &Capability {
         &self.capability
     }
@@ -139,7 +136,7 @@ impl Backend for PostgresBackend {
         let query = query.clone();
         let asked = Instant::now();
         self.ask("snapshot", move |store| async move {
-            let mut snapshot = inspect::snapshot::read(&store, &query).await?;
+            let mut snapshot = snapshot::read(&store, &query).await?;
             snapshot.round_trip = asked.elapsed();
             Ok(snapshot)
         })
@@ -151,11 +148,11 @@ impl Backend for PostgresBackend {
     }
 
     fn examine(&self) -> Reply<Examination> {
-        self.ask("examine", |store| async move { doctor::examine(&store).await })
+        self.ask("examine", |store| async move { S::examine(&store).await })
     }
 
     fn records(&self) -> Result<&dyn Records> {
-        Ok(self)
+        self.store.server().records().map(|_| self as &dyn Records).ok_or_else(|| none_kept(S::STORE))
     }
 
     fn close(&self) -> Reply<()> {

@@ -7,16 +7,17 @@ use crate::mode::Mode;
 use crate::policy::fencing::FencingToken;
 use crate::snapshot::{BreakOutcome, BreakRequest};
 
-use super::protocol::window::Window;
+use super::Server;
+use super::failure::Failure;
+use super::link::Tries;
 use super::store::{Concerned, Store, fence as fence_of};
-use super::transport::errors::Failure;
-use super::transport::link::Tries;
+use super::window::Window;
 
-impl Store {
+impl<S: Server> Store<S> {
     /// One statement for a lock that no other client holds or waits for, a step for any other.
     pub(crate) async fn release(&self, contender: &Contender, fence: FencingToken) -> Result<Released> {
         self.forget(contender.owner);
-        let statement = [self.schema.release_alone(contender, fence)];
+        let statement = [self.server().release_alone(contender, fence)];
         let mut tries = Tries::default();
         loop {
             match self.link.ask(&statement, true).await {

@@ -10,16 +10,12 @@ use crate::policy::fencing::FencingToken;
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::{Wakeups, unpoisoned};
 
-use super::open::prepare;
-use super::protocol::messages::notify;
-use super::protocol::rows::window;
-use super::protocol::schema::Schema;
-use super::protocol::statements::{begin, commit, limits, relaxed, rollback};
-use super::protocol::value::Cells;
-use super::protocol::window::{NeedsMore, Window};
-use super::transport::errors::Failure;
-use super::transport::link::{Link, Tries};
-use super::transport::session::Session;
+use super::failure::Failure;
+use super::link::{Link, Tries};
+use super::read::window;
+use super::value::{Cells, Statement};
+use super::window::{NeedsMore, Window};
+use super::{Server, Session, commit, rollback};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -30,9 +26,8 @@ const FEW: i64 = 8;
 const MANY: i64 = (crate::backend::REAPED_PER_STEP + 128) as i64;
 
 /// One store, as this client sees it.
-pub(crate) struct Store {
-    pub link: Arc<Link>,
-    pub schema: Schema,
+pub(crate) struct Store<S: Server> {
+    pub link: Arc<Link<S>>,
     pub client: ClientId,
     pub wakeups: Arc<Wakeups>,
     /// Acquisitions that were told to wait; only a hint which statement to try first.
@@ -53,9 +48,18 @@ pub(crate) struct Concerned {
 /// Of more than these some waited for leases that were lost; they are forgotten all at once.
 const MOST_QUEUED: usize = 20_000;
 
-impl Store {
-    pub(crate) fn new(link: Arc<Link>, schema: Schema, client: ClientId, wakeups: Arc<Wakeups>) -> Self {
-        Self { link, schema, client, wakeups, queued: Mutex::default() }
+impl<S: Server> Store<S> {
+    pub(crate) fn new(link: Arc<Link<S>>, client: ClientId, wakeups: Arc<Wakeups>) -> Self {
+        Self { link, client, wakeups, queued: Mutex::default() }
+    }
+
+    pub(crate) fn server(&self) -> &S {
+        &self.link.server
+    }
+
+    /// The time limit of a request, in milliseconds.
+    pub(crate) fn timeout_ms(&self) -> i64 {
+        i64::try_from(millis(self.link.timeout)).unwrap_or(0)
     }
 
     pub(crate) fn queued(&self) -> MutexGuard<'_, HashSet<OwnerToken>> {
@@ -81,16 +85,18 @@ impl Store {
         concerned: &Concerned,
         decide: impl Fn(&mut Window) -> Result<T, NeedsMore>,
     ) -> Result<T> {
-        let mut tries = Tries::default();
+        let (mut tries, mut is_missing) = (Tries::default(), false);
         loop {
-            let done = match self.link.lend().await {
-                Ok(lent) => {
-                    let done = self.step_on(&lent.session, concerned, &decide).await;
-                    lent.end(done).await
+            let done = async {
+                let make = if is_missing { self.server().make(&concerned.names) } else { Vec::new() };
+                if !make.is_empty() {
+                    self.link.ask(&make, true).await?;
                 }
-                Err(failure) => Err(failure),
+                let lent = self.link.lend().await?;
+                let done = self.step_on(&lent.session, concerned, &decide, &mut is_missing).await;
+                lent.end(done).await
             };
-            match done {
+            match done.await {
                 Ok((answer, pushes)) => {
                     self.deliver(&pushes);
                     return Ok(answer);
@@ -102,30 +108,17 @@ impl Store {
 
     async fn step_on<T>(
         &self,
-        session: &Session,
+        session: &S::Session,
         concerned: &Concerned,
         decide: &impl Fn(&mut Window) -> Result<T, NeedsMore>,
+        is_missing: &mut bool,
     ) -> Result<(T, Vec<(String, Push)>), Failure> {
-        let Concerned { names, owners, make, .. } = concerned;
-        let timeout_ms = i64::try_from(millis(self.link.timeout)).unwrap_or(0);
-        let mut statements = vec![begin(), limits(timeout_ms)];
-        if *make {
-            statements.push(self.schema.ensure(names));
-        }
-        let at = statements.len();
-        statements.extend([
-            self.schema.lock(names),
-            self.schema.leases(names),
-            self.schema.front(names, FEW),
-            self.schema.places(names, owners),
-        ]);
-        let answers = session.ask(&statements, false).await?;
-        let [locks, leases, front, places] = &answers[at..] else {
-            return Err(incomplete().into());
-        };
-        let mut read = window(locks, leases, front, places, FEW);
-        if *make && read.locks.values().any(|lock| !lock.exists) {
-            // A sweep has deleted the row in between.
+        let server = self.server();
+        let mut rows = server.begin_step(session, concerned, FEW, self.timeout_ms()).await?;
+        let mut read = window(&rows, FEW);
+        *is_missing = concerned.make && read.locks.values().any(|lock| !lock.exists);
+        if *is_missing {
+            // It is new, or a sweep has deleted the row in between.
             return Err(Failure::Collision(Error::new(
                 ErrorKind::BackendUnavailable,
                 "the row of the lock was deleted several times while it was acquired",
@@ -134,10 +127,8 @@ impl Store {
         let answer = match decide(&mut read) {
             Ok(answer) => answer,
             Err(NeedsMore) => {
-                let more = [self.schema.front(names, MANY), self.schema.places(names, owners)];
-                let more = session.ask(&more, false).await?;
-                let [front, places] = more.as_slice() else { return Err(incomplete().into()) };
-                read = window(locks, leases, front, places, MANY);
+                server.read_more(session, concerned, &mut rows, MANY).await?;
+                read = window(&rows, MANY);
                 decide(&mut read).map_err(|NeedsMore| incomplete())?
             }
         };
@@ -145,28 +136,24 @@ impl Store {
         let pushes = std::mem::take(&mut read.pushes);
         let is_of_leases = read.is_of_leases;
         let mut statements: Vec<_> =
-            read.into_writes().iter().flat_map(|write| self.schema.write(write, now_ms)).collect();
+            read.into_writes().iter().flat_map(|write| server.write(write, now_ms)).collect();
         if statements.is_empty() {
             session.ask(&[rollback()], false).await?;
             return Ok((answer, pushes));
         }
         if !is_of_leases {
-            statements.push(relaxed());
+            statements.extend(server.relaxed());
         }
         // Never for an uncontended lock: a notification makes the commits of the whole server queue up.
         let others = pushes.iter().filter(|(client, _)| client != self.client.as_str());
-        statements.extend(others.map(|(client, push)| notify(client, *push)));
+        statements.extend(others.filter_map(|(client, push)| server.notify(client, *push)));
         statements.push(commit());
         session.ask(&statements, true).await?;
         Ok((answer, pushes))
     }
 
     /// A transaction whose statements need no answer in between.
-    pub(crate) async fn ask(
-        &self,
-        statements: &[super::protocol::value::Statement],
-        repeats: bool,
-    ) -> Result<Vec<Vec<Cells>>> {
+    pub(crate) async fn ask(&self, statements: &[Statement], repeats: bool) -> Result<Vec<Vec<Cells>>> {
         let mut tries = Tries::default();
         loop {
             match self.link.ask(statements, true).await {
@@ -177,18 +164,15 @@ impl Store {
     }
 
     /// The same for inspection; `None` while there are no tables.
-    pub(crate) async fn read(
-        &self,
-        statements: &[super::protocol::value::Statement],
-    ) -> Result<Option<Vec<Vec<Cells>>>> {
+    pub(crate) async fn read(&self, statements: &[Statement]) -> Result<Option<Vec<Vec<Cells>>>> {
         let (mut tries, mut were_missing) = (Tries::default(), false);
         loop {
             match self.link.ask(statements, false).await {
                 Ok(answers) => return Ok(Some(answers)),
-                Err(failure) if failure.is_missing_table() && !were_missing => {
+                Err(failure) if S::is_missing_table(failure.code()) && !were_missing => {
                     // None of them, or one that was dropped; or they were made in between.
                     were_missing = true;
-                    if !prepare(&self.link, &self.schema, Purpose::Look).await? {
+                    if !S::prepare(&self.link, Purpose::Look).await? {
                         return Ok(None);
                     }
                 }

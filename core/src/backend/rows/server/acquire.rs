@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use crate::backend::rows::{Steps, ceil_ms};
 use crate::backend::{Answer, AnswerAll, Ask, Contender};
-use crate::clock::millis;
 use crate::error::Result;
 
-use super::protocol::rows::waits;
-use super::protocol::statements::{begin, commit, limits, relaxed};
-use super::protocol::window::Window;
+use super::Server;
+use super::failure::Failure;
+use super::link::Tries;
+use super::read::waits;
 use super::store::{Concerned, Store, fence};
-use super::transport::errors::Failure;
-use super::transport::link::Tries;
+use super::window::Window;
 
-impl Store {
+impl<S: Server> Store<S> {
     pub(crate) async fn poll(&self, contender: &Contender, ask: Ask) -> Result<Answer> {
         let answer = match ask {
             Ask::Wait { near_heartbeat, far_heartbeat, .. } if self.queued().contains(&contender.owner) => {
@@ -23,15 +22,19 @@ impl Store {
             }
             _ => self.enter(contender).await?,
         };
-        let answer = match answer {
+        let mut answer = match answer {
             Some(answer) => answer,
             None => {
                 let concerned = Concerned::contender(contender, true, true);
                 self.step(&concerned, |window: &mut Window| window.poll(contender, ask)).await?
             }
         };
-        match (&answer, ask) {
-            (Answer::Wait { .. }, Ask::Wait { .. }) => self.remember(contender.owner),
+        match (&mut answer, ask) {
+            (Answer::Wait { answer, .. }, Ask::Wait { .. }) => {
+                let within = answer.position.and_then(S::poll_within);
+                answer.poll_within = [answer.poll_within, within].into_iter().flatten().min();
+                self.remember(contender.owner);
+            }
             _ => self.forget(contender.owner),
         }
         Ok(answer)
@@ -39,7 +42,7 @@ impl Store {
 
     /// Takes a lock that is free.
     async fn enter(&self, contender: &Contender) -> Result<Option<Answer>> {
-        let statement = [self.schema.acquire_free(contender)];
+        let statement = [self.server().acquire_free(contender)];
         let mut tries = Tries::default();
         loop {
             match self.link.ask(&statement, true).await {
@@ -53,13 +56,14 @@ impl Store {
 
     /// Records a heartbeat where there is nothing else to do. It may be lost in a crash of the server.
     async fn beat(&self, contender: &Contender, near: Duration, far: Duration) -> Result<Option<Answer>> {
-        let beat = self.schema.heartbeat(contender, ceil_ms(near), ceil_ms(far));
-        let timeout_ms = i64::try_from(millis(self.link.timeout)).unwrap_or(0);
-        let statements = [begin(), limits(timeout_ms), relaxed(), beat, commit()];
+        let timeout_ms = self.timeout_ms();
+        let Some(asked) = self.server().heartbeat(contender, ceil_ms(near), ceil_ms(far), timeout_ms) else {
+            return Ok(None);
+        };
         let mut tries = Tries::default();
         loop {
-            match self.link.ask(&statements, true).await {
-                Ok(answers) => return Ok(answers[3].first().map(waits)),
+            match self.link.ask(&asked.statements, true).await {
+                Ok(answers) => return Ok(answers[asked.at].first().map(waits)),
                 Err(Failure::Collision(_)) => return Ok(None),
                 Err(failure) => tries.again(failure, true)?,
             }

@@ -1,0 +1,266 @@
+//! Facts become findings and promises.
+
+use super::{Facts, Tables};
+use crate::snapshot::examination::{
+    AFTER_FAILOVER, AFTER_RESTART, AFTER_WIPE, EXCLUSION, FENCING_ORDER, FIFO, PUSH,
+};
+use crate::snapshot::{Check, Examination, Promise};
+
+/// A clock that differs by more shows wrong times, and may have stepped.
+const MOST_SKEW_MS: i64 = 1_000;
+
+impl Facts {
+    fn setting(&self, name: &str) -> &str {
+        self.settings.get(name).map_or("", String::as_str)
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        ["ON", "1", "YES"].contains(&self.setting(name).to_ascii_uppercase().as_str())
+    }
+
+    fn product(&self) -> &'static str {
+        if self.version.contains("MariaDB") { "MariaDB" } else { "MySQL" }
+    }
+
+    fn is_durable(&self) -> bool {
+        self.setting("innodb_flush_log_at_trx_commit") == "1"
+    }
+}
+
+pub(crate) fn judge(facts: &Facts) -> Examination {
+    let findings = vec![
+        writes(facts),
+        durability(facts),
+        isolation(facts),
+        clock(facts),
+        connections(facts),
+        tables(facts),
+        primary_key(facts),
+    ];
+    let restart = if facts.is_durable() {
+        Promise::yes(AFTER_RESTART, "commits are on the disk before they are answered")
+    } else {
+        Promise::no(
+            AFTER_RESTART,
+            "the last commits may be lost in a crash, and with them leases that are held",
+        )
+    };
+    let promises = vec![
+        Promise::yes(EXCLUSION, "every step locks the row of the lock first"),
+        restart,
+        Promise::no(AFTER_FAILOVER, "a replica that follows asynchronously may lack the last leases"),
+        Promise::no(AFTER_WIPE, "deleted rows are forgotten leases"),
+        Promise::yes(FENCING_ORDER, "a counter in the row of the lock, never behind the server's clock"),
+        Promise::no(PUSH, "the server notifies no client, so waiters poll"),
+        Promise::yes(FIFO, "waiters are rows, in the order of their tickets"),
+    ];
+    let server = format!("{} {}", facts.product(), facts.version);
+    Examination::new("mysql", Some(server), findings, promises)
+}
+
+fn writes(facts: &Facts) -> Check {
+    for name in ["super_read_only", "innodb_read_only", "read_only"] {
+        if facts.is_on(name) {
+            let check = if name == "read_only" && facts.tables == Tables::Usable {
+                Check::notice(
+                    "read-only",
+                    "The server is read-only, and this user may write all the same",
+                    "read_only is on",
+                )
+                .means("Clients of other users cannot acquire a lock.")
+            } else {
+                Check::problem("read-only", "The server is read-only", format!("{name} is on"))
+                    .means("No lock can be acquired.")
+            };
+            return check.fix("Connect to the primary.");
+        }
+    }
+    Check::ok("read-only", "The server takes writes", "read_only is off")
+}
+
+fn durability(facts: &Facts) -> Check {
+    let flush = facts.setting("innodb_flush_log_at_trx_commit");
+    if !facts.is_durable() {
+        return Check::warning(
+            "durability",
+            "A crash may lose the last commits",
+            format!("innodb_flush_log_at_trx_commit is {flush}"),
+        )
+        .means(
+            "After a power failure (with 0 also after a crash of the server) a lease that was just granted may be gone, \
+             and the same lock has two holders.",
+        )
+        .fix("SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's configuration");
+    }
+    if facts.is_on("log_bin") && facts.setting("sync_binlog") != "1" {
+        return Check::notice(
+            "durability",
+            "The binary log is not synced at each commit",
+            format!("sync_binlog is {}", facts.setting("sync_binlog")),
+        )
+        .means("After a crash a replica may have leases that this server lost, or the other way around.")
+        .fix("SET GLOBAL sync_binlog = 1, and in the server's configuration");
+    }
+    Check::ok(
+        "durability",
+        "Commits are on the disk before they are answered",
+        "innodb_flush_log_at_trx_commit is 1",
+    )
+}
+
+fn isolation(facts: &Facts) -> Check {
+    let isolation = facts.setting("session_isolation");
+    if facts.is_on("log_bin") && facts.setting("binlog_format").eq_ignore_ascii_case("STATEMENT") {
+        return Check::problem(
+            "isolation",
+            "The binary log does not take READ COMMITTED",
+            "binlog_format is STATEMENT",
+        )
+        .means("The server refuses every write of a lock.")
+        .fix("SET GLOBAL binlog_format = 'MIXED' (or ROW), and in the server's configuration");
+    }
+    if isolation == "READ-COMMITTED" {
+        return Check::ok(
+            "isolation",
+            "Sessions of Polylatch do not lock gaps",
+            "each of them runs in READ COMMITTED, whatever the server's default is",
+        );
+    }
+    Check::warning(
+        "isolation",
+        "Sessions are not isolated as they were set",
+        format!("transaction_isolation of this session is {isolation:?}"),
+    )
+    .means("Clients may meet in gaps between rows and lose time in deadlocks.")
+    .fix("Connect to the server itself, or let the proxy in between keep the session's settings.")
+}
+
+fn clock(facts: &Facts) -> Check {
+    let (skew, error) = (facts.skew_ms, facts.skew_error_ms);
+    if skew.abs() <= MOST_SKEW_MS + error {
+        return Check::ok(
+            "clock",
+            "The clocks agree",
+            format!("the server's differs by {skew} ms (± {error} ms)"),
+        );
+    }
+    Check::warning(
+        "clock",
+        "The clocks do not agree",
+        format!("the server's differs from this host's by {skew} ms (± {error} ms)"),
+    )
+    .means(
+        "Leases end by the server's clock. If that clock steps forward, a lease ends before its holder knows; fencing \
+         tokens then tell the holders apart.",
+    )
+    .fix("Run a time service on both hosts, and let it correct the clock slowly.")
+}
+
+fn connections(facts: &Facts) -> Check {
+    let most: i64 = facts.setting("max_connections").parse().unwrap_or(0);
+    let left = most - facts.connections;
+    let detail = format!("{} of {most} are in use; a client uses one", facts.connections);
+    if most > 0 && left < most / 10 {
+        return Check::warning("connections", "Few connections are left", detail)
+            .means("A client that cannot connect cannot renew, and loses its leases.")
+            .fix("Raise max_connections.");
+    }
+    Check::ok("connections", "There are connections left", detail)
+}
+
+fn tables(facts: &Facts) -> Check {
+    match &facts.tables {
+        Tables::Usable => {
+            Check::ok("tables", "The tables are there and may be used", "version, columns and rights fit")
+        }
+        Tables::ToBeMade => Check::ok(
+            "tables",
+            "The tables are made by the first client",
+            "there are none that this user may see; it needs the right to create them",
+        ),
+        Tables::Refused(why) => Check::problem("tables", "The tables cannot be used", why.clone())
+            .means("No lock can be acquired.")
+            .fix("Let the owner of the database run what `polylatch schema mysql` prints."),
+    }
+}
+
+fn primary_key(facts: &Facts) -> Check {
+    match (&facts.tables, facts.scans.first()) {
+        (_, Some(first)) => Check::warning(
+            "primary-key",
+            "Rows are not found by the primary key",
+            format!("{} of the statements, such as: {first}", facts.scans.len()),
+        )
+        .means("A step waits for rows of other locks, and clients meet in deadlocks.")
+        .fix("Compare the tables with what `polylatch schema mysql` prints."),
+        (Tables::Usable, None) => {
+            Check::ok("primary-key", "Rows are found by the primary key", "as EXPLAIN tells")
+        }
+        (_, None) => Check::ok("primary-key", "Rows are found by the primary key", "there are no tables yet"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{CheckSeverity, Holds};
+
+    fn good() -> Facts {
+        let settings = [
+            ("innodb_flush_log_at_trx_commit", "1"),
+            ("sync_binlog", "0"),
+            ("log_bin", "OFF"),
+            ("binlog_format", "MIXED"),
+            ("read_only", "OFF"),
+            ("session_isolation", "READ-COMMITTED"),
+            ("max_connections", "151"),
+        ];
+        Facts {
+            version: "10.11.19-MariaDB".into(),
+            settings: settings
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            connections: 5,
+            skew_error_ms: 1,
+            ..Facts::default()
+        }
+    }
+
+    fn with(settings: &[(&str, &str)]) -> Facts {
+        let mut facts = good();
+        facts.settings.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        facts
+    }
+
+    #[test]
+    fn what_breaks_a_promise_is_found() {
+        assert_eq!(judge(&good()).worst(), CheckSeverity::Ok);
+        for (facts, id, severity) in [
+            (with(&[("innodb_flush_log_at_trx_commit", "2")]), "durability", CheckSeverity::Warning),
+            (with(&[("log_bin", "ON")]), "durability", CheckSeverity::Notice),
+            (with(&[("log_bin", "ON"), ("binlog_format", "STATEMENT")]), "isolation", CheckSeverity::Problem),
+            (with(&[("session_isolation", "REPEATABLE-READ")]), "isolation", CheckSeverity::Warning),
+            (with(&[("super_read_only", "ON")]), "read-only", CheckSeverity::Problem),
+            (with(&[("read_only", "ON")]), "read-only", CheckSeverity::Notice),
+            (
+                Facts { tables: Tables::Refused("gone".into()), ..with(&[("read_only", "ON")]) },
+                "read-only",
+                CheckSeverity::Problem,
+            ),
+            (Facts { skew_ms: -5_000, ..good() }, "clock", CheckSeverity::Warning),
+            (Facts { connections: 145, ..good() }, "connections", CheckSeverity::Warning),
+            (Facts { tables: Tables::Refused("gone".into()), ..good() }, "tables", CheckSeverity::Problem),
+            (Facts { scans: vec!["SELECT".into()], ..good() }, "primary-key", CheckSeverity::Warning),
+        ] {
+            let found = judge(&facts);
+            assert_eq!(found.finding(id).map(|check| check.severity), Some(severity), "{facts:?}");
+        }
+        let restart = |facts: &Facts| {
+            let promises = judge(facts).promises;
+            promises.iter().find(|promise| promise.id == AFTER_RESTART).map(|promise| promise.holds)
+        };
+        assert_eq!(restart(&good()), Some(Holds::Yes));
+        assert_eq!(restart(&with(&[("innodb_flush_log_at_trx_commit", "0")])), Some(Holds::No));
+    }
+}

@@ -1,0 +1,119 @@
+//! Says what the server, as it is set up, can and cannot promise.
+
+mod checks;
+
+use std::collections::BTreeMap;
+
+use crate::backend::Purpose;
+use crate::backend::rows::server::store::Store;
+use crate::backend::rows::server::value::Statement;
+use crate::clock::wall_us;
+use crate::error::Result;
+use crate::snapshot::Examination;
+
+use super::open::prepare;
+use super::protocol::statements::{clock, explained};
+use super::server::Mysql;
+
+/// What was read of the server.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Facts {
+    pub version: String,
+    pub settings: BTreeMap<String, String>,
+    pub connections: i64,
+    /// The server's clock minus this host's, in milliseconds, and how far that may be wrong.
+    pub skew_ms: i64,
+    pub skew_error_ms: i64,
+    pub tables: Tables,
+    /// Statements that the server would carry out without the primary key.
+    pub scans: Vec<String>,
+}
+
+/// What a client finds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Tables {
+    #[default]
+    Usable,
+    /// None yet; the first client makes them, if it may.
+    ToBeMade,
+    /// Why a client cannot use them.
+    Refused(String),
+}
+
+/// Settings of the server. One that it does not have is left out by its answer.
+const SETTINGS: [&str; 12] = [
+    "innodb_flush_log_at_trx_commit",
+    "innodb_doublewrite",
+    "sync_binlog",
+    "log_bin",
+    "binlog_format",
+    "read_only",
+    "super_read_only",
+    "innodb_read_only",
+    "max_connections",
+    "tx_isolation",
+    "transaction_isolation",
+    "wsrep_on",
+];
+
+pub(crate) async fn examine(store: &Store<Mysql>) -> Result<Examination> {
+    let mut facts = Facts::default();
+    let names: Vec<_> = SETTINGS.iter().map(|name| format!("'{name}'")).collect();
+    let statements = [
+        Statement::new("SELECT CAST(VERSION() AS BINARY)", vec![]),
+        Statement::new(
+            format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})", names.join(", ")),
+            vec![],
+        ),
+        Statement::new("SHOW GLOBAL STATUS LIKE 'Threads_connected'", vec![]),
+        // Of this session, which sets it itself.
+        Statement::new(
+            "SHOW SESSION VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation')",
+            vec![],
+        ),
+    ];
+    let answers = store.ask(&statements, true).await?;
+    facts.version = answers[0].first().map_or_else(String::new, |row| row.text(0));
+    facts.settings = answers[1].iter().map(|row| (row.text(0), row.text(1))).collect();
+    facts.connections = answers[2].first().and_then(|row| row.text(1).parse().ok()).unwrap_or(0);
+    let isolation = answers[3].first().map_or_else(String::new, |row| row.text(1));
+    facts.settings.insert("session_isolation".into(), isolation);
+    let sent = wall_us();
+    let answers = store.ask(&[clock()], true).await?;
+    let received = wall_us();
+    let server = answers[0].first().map_or(0, |row| row.int(0));
+    let ms = |us: u64| i64::try_from(us / 1000).unwrap_or(0);
+    facts.skew_ms = server / 1000 - ms(sent + (received.saturating_sub(sent)) / 2);
+    facts.skew_error_ms = ms(received.saturating_sub(sent)) / 2 + 1;
+    facts.tables = match prepare(&store.link, Purpose::Examine).await {
+        Ok(true) => Tables::Usable,
+        Ok(false) => Tables::ToBeMade,
+        Err(error) => Tables::Refused(error.to_string()),
+    };
+    if facts.tables == Tables::Usable {
+        facts.scans = scans(store).await?;
+    }
+    Ok(checks::judge(&facts))
+}
+
+/// Asks the server how it would carry out the statements of the verbs.
+async fn scans(store: &Store<Mysql>) -> Result<Vec<String>> {
+    let mut scans = Vec::new();
+    for statement in explained() {
+        let what = statement.sql.clone();
+        let explain = Statement::new(format!("EXPLAIN {}", statement.sql), statement.params);
+        let answers = store.ask(&[explain], true).await?;
+        // Columns in front of the key differ between servers, so it is looked for by its value.
+        let uses_key = answers[0].iter().all(|row| {
+            let texts: Vec<_> = (0..row.0.len()).map(|at| row.text(at)).collect();
+            let is_empty_by_rule = texts
+                .iter()
+                .any(|text| text.contains("Impossible WHERE") || text.contains("no matching row"));
+            is_empty_by_rule || texts.iter().any(|text| text == "PRIMARY")
+        });
+        if !uses_key {
+            scans.push(what);
+        }
+    }
+    Ok(scans)
+}

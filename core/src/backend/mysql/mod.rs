@@ -1,0 +1,24 @@
+//! MySQL and MariaDB in lease mode: locks as rows, time by the server's clock.
+//!
+//! - An uncontended acquire is one conditional UPDATE of the row of the lock, and so are its renewal and its release.
+//!   The row stays: nothing is inserted or deleted on the way.
+//! - Every other verb is one transaction: it locks the row of the lock, reads leases and the first waiters, decides
+//!   ([`crate::backend::rows`]) and writes.
+//! - Rows are found by their primary keys alone, and each session runs in READ COMMITTED: no gap is locked, so clients
+//!   at many new names do not meet.
+//! - The server pushes nothing; waiters poll.
+
+mod config;
+#[cfg(all(test, unix))]
+mod differential;
+mod doctor;
+mod open;
+mod protocol;
+mod renew;
+mod server;
+mod transport;
+
+pub(crate) use config::MysqlConfig;
+pub use open::{mysql_grants, mysql_schema};
+pub use protocol::grants::MysqlRole;
+pub(crate) use server::open;

@@ -1,0 +1,6 @@
+//! Statements as values, without I/O.
+
+pub(crate) mod grants;
+pub(crate) mod reading;
+pub(crate) mod schema;
+pub(crate) mod statements;

@@ -1,0 +1,259 @@
+//! One connection.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use mysql_async::prelude::Queryable;
+use mysql_async::{ClientIdentity, Conn, OptsBuilder, Params, Row, SslOpts, Value};
+use tokio::sync::{Mutex, Semaphore};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+
+use crate::address::{TlsFiles, bracketed};
+use crate::backend::mysql::config::MysqlConfig;
+use crate::backend::mysql::protocol::statements;
+use crate::backend::rows::server::failure::Failure;
+use crate::backend::rows::server::login::SslMode;
+use crate::backend::rows::server::value::{Cell, Cells, Param, Statement};
+use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::tls::{self, Tls};
+
+use super::errors::failure;
+
+/// After how much idle time the operating system begins to probe a connection.
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+
+/// How many statements the server keeps prepared for a session; there are about as many.
+const PREPARED: usize = 64;
+
+/// Opens connections.
+pub(crate) struct Opener {
+    pub config: MysqlConfig,
+    timeout_ms: i64,
+}
+
+/// An open connection. One request at a time is on its way; the others wait.
+pub(crate) struct Session {
+    /// Taken out by a request: one that is given up ends the connection, which may stand in the middle of an answer.
+    conn: Mutex<Option<Conn>>,
+    /// Closed at the end of the connection.
+    ended: Semaphore,
+    place: String,
+}
+
+impl Opener {
+    /// Checks certificates and keys.
+    ///
+    /// Errors: `invalid_config` that names the file.
+    pub(crate) fn new(config: MysqlConfig, timeout: Duration) -> Result<Self> {
+        if config.login.ssl_mode != SslMode::Disable {
+            Tls::new(&config.login.host, &config.login.files)?;
+            // The client library takes the provider of the process; without one it would have to guess, and panics if
+            // another library has brought a second one along.
+            if CryptoProvider::get_default().is_none() {
+                let _ = ring::default_provider().install_default();
+            }
+        }
+        Ok(Self { config, timeout_ms: i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX) })
+    }
+
+    pub(crate) fn place(&self) -> String {
+        format!("{}:{}", bracketed(&self.config.login.host), self.config.login.port)
+    }
+
+    /// Connects and logs in. A secret that was rotated is read again once.
+    pub(crate) async fn open(&self) -> std::result::Result<Session, Failure> {
+        match self.open_once().await {
+            Err(refused)
+                if refused.code() == "1045"
+                    && self
+                        .config
+                        .login
+                        .password
+                        .as_ref()
+                        .is_some_and(|password| password.read_again(|_| true)) =>
+            {
+                self.open_once().await
+            }
+            other => other,
+        }
+    }
+
+    async fn open_once(&self) -> std::result::Result<Session, Failure> {
+        let login = &self.config.login;
+        let options = OptsBuilder::default()
+            .ip_or_hostname(login.host.as_str())
+            .tcp_port(login.port)
+            .user(Some(self.config.user()))
+            .pass(login.password.as_ref().map(|password| password.latest().0))
+            .db_name(Some(login.database.as_str()))
+            // A URL names a host and a port; the library would go on to a unix socket that the server names.
+            .prefer_socket(false)
+            .tcp_nodelay(true)
+            .tcp_keepalive(Some(PROBE_AFTER))
+            .stmt_cache_size(PREPARED)
+            // A row that is found counts, also if it stays as it was.
+            .client_found_rows(true)
+            .ssl_opts(match login.ssl_mode {
+                SslMode::Disable => None,
+                SslMode::Prefer | SslMode::Require => Some(ssl(&login.files)?),
+            })
+            .init(statements::session(self.timeout_ms).to_vec());
+        let conn = Conn::new(options).await.map_err(|error| self.not_opened(error))?;
+        Ok(Session { conn: Mutex::new(Some(conn)), ended: Semaphore::new(0), place: self.place() })
+    }
+
+    fn not_opened(&self, error: mysql_async::Error) -> Failure {
+        let place = self.place();
+        let has_tls = self.config.login.ssl_mode != SslMode::Disable;
+        let io = match error {
+            mysql_async::Error::Io(mysql_async::IoError::Io(io)) => io,
+            mysql_async::Error::Io(mysql_async::IoError::Tls(tls)) => std::io::Error::other(tls.to_string()),
+            other => return failure(other, &place, false),
+        };
+        if has_tls && io.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>()) {
+            return Failure::from(tls::refused(io, "MySQL", &place, "mysql", "mysql"));
+        }
+        let error = Error::new(
+            ErrorKind::BackendUnavailable,
+            format!("cannot connect to MySQL at {place}; check that it runs and that this is its address"),
+        );
+        Failure::Lost { error: error.with_source(io), sent: false }
+    }
+}
+
+/// Certificates and keys, read again for each connection so that they can be renewed while the program runs.
+fn ssl(files: &TlsFiles) -> Result<SslOpts> {
+    let roots = match &files.ca {
+        Some(ca) => vec![ca.clone().into()],
+        None => {
+            let system = rustls_native_certs::load_native_certs().certs;
+            system.into_iter().map(|root| root.to_vec().into()).collect()
+        }
+    };
+    let identity = match (&files.certificate, &files.key) {
+        (Some(certificate), Some(key)) => {
+            Some(ClientIdentity::new(certificate.clone().into(), key.clone().into()))
+        }
+        _ => None,
+    };
+    Ok(SslOpts::default()
+        .with_root_certs(roots)
+        .with_disable_built_in_roots(true)
+        .with_client_identity(identity))
+}
+
+impl crate::backend::rows::server::Session for Session {
+    fn is_open(&self) -> bool {
+        !self.ended.is_closed()
+    }
+
+    fn end(&self) {
+        self.ended.close();
+    }
+
+    async fn ask(
+        &self,
+        statements: &[Statement],
+        changes: bool,
+    ) -> std::result::Result<Vec<Vec<Cells>>, Failure> {
+        let mut slot = self.conn.lock().await;
+        if !self.is_open() {
+            *slot = None;
+        }
+        let Some(mut conn) = slot.take() else { return Err(self.gone(false)) };
+        let mut answers = Vec::with_capacity(statements.len());
+        // Before it is committed, a transaction has done nothing.
+        let is_transaction = statements.last().is_some_and(|statement| statement.sql == "COMMIT");
+        for (at, statement) in statements.iter().enumerate() {
+            let sent = changes && (!is_transaction || at + 1 == statements.len());
+            match self.until_the_end(carry_out(&mut conn, statement)).await {
+                None => return Err(self.gone(sent)),
+                Some(Ok(rows)) => answers.push(rows),
+                Some(Err(error)) => {
+                    let failed = failure(error, &self.place, sent);
+                    if matches!(failed, Failure::Lost { .. }) {
+                        self.ended.close();
+                        return Err(failed);
+                    }
+                    // What the server has refused may be one of several statements of a transaction.
+                    match self.until_the_end(conn.query_drop("ROLLBACK")).await {
+                        Some(Ok(())) => *slot = Some(conn),
+                        _ => self.ended.close(),
+                    }
+                    return Err(failed);
+                }
+            }
+        }
+        *slot = Some(conn);
+        Ok(answers)
+    }
+}
+
+impl Session {
+    /// Waits for an answer; `None` if the connection was ended meanwhile.
+    async fn until_the_end<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        let ended = async {
+            // It has no permits, so this ends when it is closed.
+            let _ = self.ended.acquire().await;
+        };
+        match select(Box::pin(answer), Box::pin(ended)).await {
+            Either::Left((answer, _)) => Some(answer),
+            Either::Right(_) => None,
+        }
+    }
+
+    fn gone(&self, sent: bool) -> Failure {
+        let effect = if sent { Effect::Maybe } else { Effect::None };
+        let error = Error::new(
+            ErrorKind::BackendUnavailable,
+            format!("the connection to MySQL at {} ended", self.place),
+        );
+        Failure::Lost { error: error.with_effect(effect), sent }
+    }
+}
+
+/// Sends one statement and reads its rows. One that changed a row and gave a number to `LAST_INSERT_ID` answers with
+/// that number as its only row.
+async fn carry_out(conn: &mut Conn, statement: &Statement) -> mysql_async::Result<Vec<Cells>> {
+    let word = statement.sql.split(' ').next().unwrap_or_default();
+    if ["START", "SET", "COMMIT", "ROLLBACK", "CREATE"].contains(&word) {
+        conn.query_drop(statement.sql.as_str()).await?;
+        return Ok(Vec::new());
+    }
+    let prepared = conn.prep(statement.sql.as_str()).await?;
+    let values: Vec<Value> = statement.params.iter().map(value).collect();
+    let values = if values.is_empty() { Params::Empty } else { Params::Positional(values) };
+    let mut result = conn.exec_iter(&prepared, values).await?;
+    let rows: Vec<Row> = result.collect().await?;
+    drop(result);
+    if word == "UPDATE"
+        && conn.affected_rows() > 0
+        && let Some(number) = conn.last_insert_id()
+    {
+        return Ok(vec![Cells(vec![Cell::Int(i64::try_from(number).unwrap_or(i64::MAX))])]);
+    }
+    Ok(rows.into_iter().map(cells).collect())
+}
+
+fn value(param: &Param) -> Value {
+    match param {
+        Param::Text(text) => Value::from(text.as_str()),
+        Param::Bytes(bytes) => Value::from(bytes.as_slice()),
+        Param::Int(number) => Value::Int(*number),
+        Param::OptionalInt(number) => number.map_or(Value::NULL, Value::Int),
+        Param::OptionalText(text) => text.as_deref().map_or(Value::NULL, Value::from),
+        // These servers have no lists; the statements name each value.
+        Param::Texts(_) | Param::Ints(_) => Value::NULL,
+    }
+}
+
+fn cells(row: Row) -> Cells {
+    let cell = |value| match value {
+        Value::Int(number) => Cell::Int(number),
+        Value::UInt(number) => Cell::Int(i64::try_from(number).unwrap_or(i64::MAX)),
+        Value::Bytes(bytes) => Cell::Text(String::from_utf8_lossy(&bytes).into_owned()),
+        _ => Cell::Null,
+    };
+    Cells(row.unwrap().into_iter().map(cell).collect())
+}

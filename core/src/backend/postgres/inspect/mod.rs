@@ -1,3 +1,0 @@
-//! What the tables say, for inspection.
-
-pub(crate) mod snapshot;

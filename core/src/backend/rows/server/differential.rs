@@ -1,0 +1,231 @@
+//! The statements of a server against the specification, in random order, by a clock that the test sets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::memory::store::{Now as SpecNow, Store as Spec};
+use crate::backend::{Answer, AnswerAll, Ask, Contender, Conversion, Purpose, RenewItem};
+use crate::client_info::ClientInfo;
+use crate::clock::BootInstant;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::policy::fencing::FencingToken;
+use crate::snapshot::{BreakRequest, Query, Snapshot};
+use crate::token::{ClientId, OwnerToken};
+use crate::wakeups::Wakeups;
+
+use super::link::Link;
+use super::store::Store;
+use super::value::Statement;
+use super::{Server, snapshot};
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        // xorshift64.
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % most
+    }
+}
+
+/// Empty tables, and how to set the clock by which their server answers.
+pub(crate) struct Tables<S: Server> {
+    store: Store<S>,
+    runtime: tokio::runtime::Runtime,
+    set_clock: fn(i64) -> Statement,
+}
+
+impl<S: Server> Tables<S> {
+    /// Makes the tables. `set_clock` takes milliseconds since 1970.
+    pub(crate) fn new(server: S, set_clock: fn(i64) -> Statement) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let link = Arc::new(Link::new(server, runtime.handle().clone(), Duration::from_secs(20)));
+        let store = Store::new(link, ClientId::new("test", 1).unwrap(), Arc::<Wakeups>::default());
+        runtime.block_on(S::prepare(&store.link, Purpose::Lock)).unwrap();
+        Self { store, runtime, set_clock }
+    }
+
+    fn at<T>(&self, now_ms: i64, step: impl Future<Output = crate::error::Result<T>>) -> T {
+        self.runtime.block_on(async {
+            self.store.ask(&[(self.set_clock)(now_ms)], true).await.unwrap();
+            step.await.unwrap()
+        })
+    }
+}
+
+fn spec_now(ms: i64) -> SpecNow {
+    SpecNow { boot: BootInstant::from_nanos(ms as u64 * 1_000_000), wall_us: ms as u64 * 1000 }
+}
+
+/// The specification has one counter for all names, the tables one for each; and it notifies waiters.
+fn without_counter(answer: Answer) -> Answer {
+    match answer {
+        Answer::Wait { mut answer, holder } => {
+            answer.fence = 0;
+            answer.poll_within = answer.poll_within.filter(Duration::is_zero);
+            Answer::Wait { answer, holder }
+        }
+        other => other,
+    }
+}
+
+fn comparable(mut snapshot: Snapshot) -> Snapshot {
+    (snapshot.backend, snapshot.requests) = ("".into(), 0);
+    snapshot.round_trip = Duration::ZERO;
+    // The server makes its digests in another way: what counts is which of them are the same.
+    let mut known: Vec<String> = Vec::new();
+    let mut number = |digest: &mut String| {
+        let at = known.iter().position(|other| other == digest).unwrap_or_else(|| {
+            known.push(digest.clone());
+            known.len() - 1
+        });
+        *digest = format!("#{at}");
+    };
+    for lock in &mut snapshot.locks {
+        lock.holders.iter_mut().for_each(|holder| number(&mut holder.owner_digest));
+        lock.waiters.iter_mut().for_each(|waiter| number(&mut waiter.owner_digest));
+    }
+    snapshot
+}
+
+/// One random sequence.
+pub(crate) fn run<S: Server>(tables: &Tables<S>, seed: u64) {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let store = &tables.store;
+    let mut spec = Spec::default();
+    let clients: Vec<_> =
+        (0..3).map(|_| Arc::new(ClientInfo::of_this_process(None, "rust", "0").unwrap())).collect();
+    let contenders: Vec<_> = (0..24).map(|n| contender(n, &clients[n as usize % 3].id)).collect();
+    let mut fences = vec![1_u64; contenders.len()];
+    let mut now_ms: i64 = 1_700_000_000_000;
+    for step in 0..150 {
+        // More in each step than it gives out numbers.
+        now_ms += 1 + dice.below(700) as i64 * i64::from(dice.below(3) > 0);
+        let now = spec_now(now_ms);
+        let at = dice.below(contenders.len() as u64) as usize;
+        let who = &contenders[at];
+        let fence = FencingToken::new(fences[at]);
+        let told = format!("seed {seed}, step {step}");
+        match dice.below(17) {
+            0..=6 => {
+                let ask = match dice.below(4) {
+                    0 => Ask::Try,
+                    _ => Ask::Wait {
+                        near_heartbeat: Duration::from_millis(900),
+                        far_heartbeat: Duration::from_millis(2_500),
+                        left: None,
+                    },
+                };
+                let ours = tables.at(now_ms, store.poll(who, ask));
+                let theirs = spec.poll(now, who, ask).0;
+                assert_eq!(without_counter(ours.clone()), without_counter(theirs), "{told}: poll {who:?}");
+                if let Answer::Held { fence } = ours {
+                    fences[at] = fence.get();
+                }
+            }
+            7 | 8 => {
+                let item = RenewItem {
+                    contender: Arc::clone(who),
+                    fence,
+                    lease: if dice.below(2) == 0 { who.lease } else { who.first_lease },
+                    length: who.lease * [2, 2, 2, 1, 5][dice.below(5) as usize] / 2,
+                    renewals: dice.below(9) as u32,
+                };
+                let ours = tables.at(now_ms, store.renew(std::slice::from_ref(&item)));
+                assert_eq!(ours, [spec.renew(now, &item)], "{told}: renew");
+            }
+            9 | 10 => {
+                let ours = tables.at(now_ms, store.release(who, fence));
+                assert_eq!(ours, spec.release(now, who, fence.get()).0, "{told}: release");
+            }
+            11 => {
+                tables.at(now_ms, store.cancel(who));
+                spec.cancel(now, who);
+            }
+            12 => {
+                let request = BreakRequest {
+                    name: who.name.as_str().to_owned(),
+                    expected: fence,
+                    by: "operator".into(),
+                    reason: "test".into(),
+                };
+                let ours = tables.at(now_ms, store.break_lease(&request));
+                assert_eq!(ours, spec.break_lease(now, &request).0, "{told}: break");
+            }
+            13 if matches!(who.mode, Mode::Mutex | Mode::Write) => {
+                let ours = tables.at(now_ms, store.steal(who, "test"));
+                assert_eq!(ours, spec.steal(now, who, "test").0, "{told}: steal");
+                if let Answer::Held { fence } = ours {
+                    fences[at] = fence.get();
+                }
+            }
+            14 => {
+                let one = [Arc::clone(who)];
+                let ours = tables.at(now_ms, store.take_all(&one));
+                assert_eq!(ours, spec.take_all(now, &one).0, "{told}: take all");
+                if let AnswerAll::Held { fences: taken } = ours {
+                    fences[at] = taken[0].get();
+                }
+            }
+            15 => {
+                let to = if dice.below(2) == 0 { Mode::Read } else { Mode::Write };
+                let ours = tables.at(now_ms, store.convert(who, fence, to));
+                assert_eq!(ours, spec.convert(now, who, fence.get(), to).0, "{told}: convert");
+                if let Conversion::Done { fence } = ours {
+                    fences[at] = fence.get();
+                }
+            }
+            _ => {
+                let client = &clients[dice.below(3) as usize];
+                tables.at(now_ms, store.announce(client));
+                spec.announce(now, client);
+            }
+        }
+        let query = match dice.below(5) {
+            0 => Query { name: Some("orders/1".into()), ..Query::default() },
+            1 => Query { prefix: Some("orders/".into()), limit: Some(1), ..Query::default() },
+            2 => Query { limit: Some(2), ..Query::default() },
+            _ => Query::default(),
+        };
+        let ours = tables.at(now_ms, snapshot::read(store, &query));
+        let theirs = spec.snapshot(now, &query);
+        assert_eq!(comparable(ours), comparable(theirs), "{told}: {query:?}");
+    }
+}
+
+/// Six contenders for each of four names: alone, reading and writing, by permits, and all mixed up.
+fn contender(n: u64, client: &ClientId) -> Arc<Contender> {
+    let permits = |count, capacity| Mode::Permits { count, capacity };
+    let (name, mode) = match (n % 4, n / 4) {
+        (0, _) => ("a", Mode::Mutex),
+        (1, 1 | 4) => ("orders/1", Mode::Write),
+        (1, _) => ("orders/1", Mode::Read),
+        (2, at) => ("orders/2", permits(1 + at as u32 % 3, 4)),
+        (_, 0) => ("ordersß", Mode::Read),
+        (_, 1) => ("ordersß", permits(1, 2)),
+        (_, 2) => ("ordersß", permits(1, 3)),
+        (_, 3) => ("ordersß", Mode::Write),
+        _ => ("ordersß", Mode::Mutex),
+    };
+    Arc::new(Contender {
+        name: LockName::new(name).unwrap(),
+        owner: OwnerToken::random().unwrap(),
+        client: client.clone(),
+        label: format!("job {n}"),
+        lease: Duration::from_secs(5),
+        first_lease: Duration::from_millis(800 + 100 * (n % 12)),
+        barge: n % 10 == 7,
+        mode,
+    })
+}
+
+/// The first seed and how many sequences there are, as the environment says.
+pub(crate) fn seeds() -> std::ops::Range<u64> {
+    let from_env = |key| std::env::var(key).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let first = from_env("POLYLATCH_DIFFERENTIAL_SEED").unwrap_or(1);
+    let sequences = from_env("POLYLATCH_DIFFERENTIAL_SEQUENCES").unwrap_or(60);
+    first..first + sequences.min(2_000)
+}
