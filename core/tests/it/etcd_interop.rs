@@ -184,7 +184,7 @@ fn data_of_another_program_is_refused_and_left_alone() {
     MEMBER.run_command(&["put", "interop-5/web/1f", "precious"]);
     for result in [
         block_on(client.lock("web").try_acquire()).map(drop),
-        block_on(client.lock("web").acquire()).map(drop),
+        block_on(client.lock("web").wait(millis(3_000)).acquire()).map(drop),
     ] {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NameConflict, "{error}");
