@@ -106,6 +106,29 @@ mod redis {
     idempotency!(fresh);
 
     #[test]
+    fn a_first_run_costs_two_requests_and_a_repetition_one() {
+        let server = RedisServer::start();
+        let client = block_on(polylatch::Polylatch::connect(&server.url())).unwrap();
+        let scope = client.idempotency("s");
+        // Long enough that no renewal comes.
+        let options = polylatch::idempotency::RunOptions::new().lease(std::time::Duration::from_secs(600));
+        let run = |key: &str| block_on(scope.run(key, &options, |_| async { Ok(vec![1]) })).unwrap();
+        let calls = || -> u64 {
+            let stats = server.command(&["INFO", "commandstats"]);
+            let text = stats.text().unwrap();
+            let calls = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+            calls.unwrap().split(',').next().unwrap().parse().unwrap()
+        };
+        // The server has the script from now on.
+        run("before");
+        let before = calls();
+        assert!(!run("k").is_replayed());
+        assert_eq!(calls() - before, 2);
+        assert!(run("k").is_replayed());
+        assert_eq!(calls() - before, 3);
+    }
+
+    #[test]
     fn a_key_of_another_program_is_left_as_it_is() {
         let store = fresh();
         let prefix = store.0.split("prefix=").nth(1).unwrap();
