@@ -106,6 +106,53 @@ mod redis {
     idempotency!(fresh);
 
     #[test]
+    fn a_first_run_costs_two_requests_and_a_repetition_one() {
+        let server = RedisServer::start();
+        let client = block_on(polylatch::Polylatch::connect(&server.url())).unwrap();
+        let scope = client.idempotency("s");
+        // Long enough that no renewal comes.
+        let options = polylatch::idempotency::RunOptions::new().lease(std::time::Duration::from_secs(600));
+        let run = |key: &str| block_on(scope.run(key, &options, |_| async { Ok(vec![1]) })).unwrap();
+        let calls = || -> u64 {
+            let stats = server.command(&["INFO", "commandstats"]);
+            let text = stats.text().unwrap();
+            let calls = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+            calls.unwrap().split(',').next().unwrap().parse().unwrap()
+        };
+        // The server has the script from now on.
+        run("before");
+        let before = calls();
+        assert!(!run("k").is_replayed());
+        assert_eq!(calls() - before, 2);
+        assert!(run("k").is_replayed());
+        assert_eq!(calls() - before, 3);
+    }
+
+    /// The user of the page of the store, which says that records can be listed with one command more.
+    #[test]
+    fn the_rights_that_locks_need_are_enough_and_listing_names_what_it_lacks() {
+        let page = include_str!("../../src/backend/redis/docs.md");
+        let line = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER polylatch on ")).unwrap();
+        let rights = line.replace(">PASSWORD", ">secret").replace("polylatch:*", "p:*");
+        let server = RedisServer::builder().acl_user(&format!("worker on {rights}")).start();
+        let url = format!("{}?prefix=p", server.url_as("worker", "secret"));
+        let client = block_on(polylatch::Polylatch::connect(&url)).unwrap();
+        let scope = client.idempotency("s");
+        let ever =
+            polylatch::idempotency::RunOptions::new().retention(polylatch::idempotency::Retention::Forever);
+        for _ in 0..2 {
+            block_on(scope.run("k", &ever, |_| async { Ok(vec![1]) })).unwrap();
+        }
+        assert_eq!(block_on(scope.show("k")).unwrap().unwrap().keep_left_ms, None);
+        let token = block_on(scope.issue(std::time::Duration::from_secs(60))).unwrap();
+        let first = polylatch::idempotency::Consumed::First;
+        assert_eq!(block_on(scope.consume(&token)).unwrap(), first);
+        let error = block_on(client.idempotency_records().list("", 9)).unwrap_err();
+        assert_eq!(error.code(), "backend_rejected");
+        assert!(error.to_string().contains("allow SCAN"), "{error}");
+    }
+
+    #[test]
     fn a_key_of_another_program_is_left_as_it_is() {
         let store = fresh();
         let prefix = store.0.split("prefix=").nth(1).unwrap();

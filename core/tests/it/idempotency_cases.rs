@@ -252,6 +252,7 @@ pub fn a_claim_that_was_taken_over_stores_nothing(store: &impl Store) {
                 async { Ok(b"newer".to_vec()) }
             });
             assert!(!newer.await.unwrap().is_replayed());
+            eventually("the claim is lost", || claim.check().is_err());
             let reason = claim.lost().await;
             assert_eq!(reason, polylatch::LostReason::Superseded, "the work is told");
             assert_eq!(claim.check().unwrap_err().code(), "lease_lost");

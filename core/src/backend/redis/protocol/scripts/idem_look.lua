@@ -3,8 +3,8 @@
 local time = redis.call('TIME')
 local now_ms = string.format('%.0f', math.floor((time[1] * 1000000 + time[2]) / 1000))
 local fields = {}
-for at, value in ipairs(redis.call('HMGET', KEYS[1], unpack(ARGV))) do
-  fields[#fields + 1] = ARGV[at]
-  fields[#fields + 1] = value or ''
+for at, field in ipairs(ARGV) do
+  fields[2 * at - 1] = field
+  fields[2 * at] = redis.call('HGET', KEYS[1], field) or ''
 end
 return {0, now_ms, redis.call('PTTL', KEYS[1]), fields}

@@ -22,7 +22,9 @@ local ends_ms = '0'
 if ARGV[3] ~= '' then ends_ms = string.format('%.0f', math.ceil(now_us / 1000) + ARGV[3]) end
 local fence = ARGV[5]
 if fence == '' then fence = number end
+-- One that was kept for a time is to have no expiry left; every field is written below.
+if ARGV[4] == '' then redis.call('DEL', KEYS[1]) end
 redis.call('HSET', KEYS[1], 'version', number, 'fence', fence, 'ends_ms', ends_ms,
   'written_ms', string.format('%.0f', now_ms), unpack(fields))
-if ARGV[4] == '' then redis.call('PERSIST', KEYS[1]) else redis.call('PEXPIRE', KEYS[1], ARGV[4]) end
+if ARGV[4] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[4]) end
 return {1, number}
