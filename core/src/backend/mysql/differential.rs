@@ -27,8 +27,8 @@ fn every_statement_answers_and_leaves_what_the_specification_says() {
             let (seconds, rest) = (ms / 1000, ms % 1000);
             Statement::new(format!("SET SESSION timestamp = {seconds}.{rest:03}"), vec![])
         };
-        let server = Mysql { opener, records_each_heartbeat: true };
-        run(&Tables::new(server, set_clock), seed);
+        let mysql = Mysql { opener, records_each_heartbeat: true };
+        run(&Tables::new(mysql, set_clock), seed);
         server.sql(&format!("DROP DATABASE seed_{seed}"));
     }
 }

@@ -8,6 +8,7 @@ mod doctor;
 mod exporter;
 mod healthy_fleet;
 mod layers;
+mod mysql;
 mod postgres;
 mod redlock;
 mod scenes;
