@@ -36,9 +36,11 @@ pub(crate) async fn open(
 ) -> Result<Arc<dyn Backend>> {
     let server = Mysql { opener: Opener::new(config, context.timeout)?, records_each_heartbeat: false };
     // These servers notify no client.
-    let listens: Option<fn(Arc<Store<Mysql>>) -> AbortHandle> = None;
-    backend::open(server, context, purpose, listens).await
+    backend::open(server, context, purpose, None::<Listen>).await
 }
+
+/// Starts the task that hears what a server pushes.
+type Listen = fn(Arc<Store<Mysql>>) -> AbortHandle;
 
 pub(crate) struct Mysql {
     pub opener: Opener,

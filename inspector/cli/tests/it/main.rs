@@ -9,6 +9,7 @@ mod exporter;
 mod healthy_fleet;
 mod idem;
 mod layers;
+mod mysql;
 mod postgres;
 mod redlock;
 mod scenes;
