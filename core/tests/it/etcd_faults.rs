@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::contract::{block_on, eventually, eventually_within, millis, seen};
 use polylatch::{ErrorKind, Guard, LostReason, Polylatch};
 use polylatch_test_services::etcd::{EtcdCluster, EtcdMember};
+use polylatch_test_services::tls::{Flaw, TestCa};
 
 fn connect(url: &str) -> Polylatch {
     block_on(Polylatch::connect(url)).unwrap_or_else(|error| panic!("{error:?}"))
@@ -232,6 +233,26 @@ fn authentication_is_required_checked_and_renewed() {
     block_on(guard.release()).unwrap();
     let again = block_on(client.lock("a").wait(millis(10_000)).acquire()).unwrap();
     again.check().unwrap();
+}
+
+#[test]
+fn tls_is_verified_and_the_wrong_scheme_is_told() {
+    let member = EtcdMember::start_with_tls(&TestCa::new(), Flaw::None);
+    let (url, files) = member.tls();
+    let client = connect(&format!("{url}?ca={}", files.ca.display()));
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    let lock = client.lock("a").wait(millis(30_000));
+    let waiter = thread::spawn(move || block_on(lock.acquire()).unwrap());
+    eventually("it waits", || seen(&client, "a").waiters.len() == 1);
+    block_on(guard.release()).unwrap();
+    waiter.join().unwrap().check().unwrap();
+
+    let error = block_on(Polylatch::connect(&format!("{url}?ca={}", files.wrong_ca.display()))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendRejected, "{error}");
+    assert!(error.to_string().contains("not trusted"), "{error}");
+    let plain = url.replace("etcd+https://", "etcd://");
+    let error = block_on(Polylatch::connect(&plain)).unwrap_err();
+    assert!(error.to_string().contains("etcd+https://"), "{error}");
 }
 
 #[test]
