@@ -30,6 +30,8 @@ const CONSUL: &str = "tests/robustness/tests/consul.rs";
 const SQLITE: &str = "tests/robustness/tests/sqlite.rs";
 const ETCD: &str = "core/tests/it/etcd_faults.rs";
 const ETCD_BESIDE: &str = "core/tests/it/etcd_interop.rs";
+const ETCD_UNDER_LOAD: (&str, &str) =
+    (ETCD, "sections_never_overlap_and_fences_grow_while_leaders_are_killed_and_paused");
 const WAITING: &str = "core/tests/it/contract/cases_wait.rs";
 const CASES: &str = "core/tests/it/contract/cases.rs";
 
@@ -321,8 +323,11 @@ const SET_UPS: &[SetUp] = &[
                 ],
             ),
             ("exclusion-after-restart", &[(ETCD, "a_member_that_is_killed_comes_back_with_its_locks")]),
-            ("exclusion-after-failover", &[(ETCD, "locks_survive_the_death_and_the_pause_of_leaders")]),
-            ("fencing-order", &[(ETCD, "locks_survive_the_death_and_the_pause_of_leaders")]),
+            (
+                "exclusion-after-failover",
+                &[ETCD_UNDER_LOAD, (ETCD, "locks_survive_the_death_and_the_pause_of_leaders")],
+            ),
+            ("fencing-order", &[ETCD_UNDER_LOAD]),
             ("push", &[(ETCD_BESIDE, "a_lock_taken_by_etcdctl_excludes_us_and_its_release_wakes_us")]),
             ("fifo", &[(ETCD_BESIDE, "a_lock_of_ours_excludes_etcdctl_which_enters_after_our_release")]),
         ],

@@ -2,12 +2,15 @@
 
 #![cfg(all(feature = "etcd", unix))]
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::contract::{block_on, eventually, eventually_within, millis, seen};
 use polylatch::{ErrorKind, Guard, LostReason, Polylatch};
 use polylatch_test_services::etcd::{EtcdCluster, EtcdMember};
+use polylatch_test_services::tls::{Flaw, TestCa};
 
 fn connect(url: &str) -> Polylatch {
     block_on(Polylatch::connect(url)).unwrap_or_else(|error| panic!("{error:?}"))
@@ -126,6 +129,70 @@ fn locks_survive_the_death_and_the_pause_of_leaders() {
     }
 }
 
+struct EndOfWork<'a>(&'a AtomicBool);
+
+impl Drop for EndOfWork<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn sections_never_overlap_and_fences_grow_while_leaders_are_killed_and_paused() {
+    let cluster = EtcdCluster::start();
+    let (is_inside, last, done) = (AtomicBool::new(false), Mutex::new(0), AtomicBool::new(false));
+    let sections = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            let client = connect(&format!("{}?lease=30s&timeout=2s", cluster.url()));
+            let (is_inside, last, done, sections) = (&is_inside, &last, &done, &sections);
+            scope.spawn(move || {
+                while !done.load(Ordering::SeqCst) {
+                    // Without a majority this fails, and is asked again.
+                    let Ok(guard) = block_on(client.lock("a").wait(millis(20_000)).acquire()) else {
+                        continue;
+                    };
+                    assert!(!is_inside.swap(true, Ordering::SeqCst), "worker {worker} is not alone");
+                    let before = std::mem::replace(&mut *last.lock().unwrap(), guard.fencing_token().get());
+                    assert!(guard.fencing_token().get() > before, "fences went back");
+                    assert!(guard.is_held());
+                    is_inside.store(false, Ordering::SeqCst);
+                    sections.fetch_add(1, Ordering::SeqCst);
+                    // One that failed goes on in the background.
+                    let _ = block_on(guard.release());
+                }
+            });
+        }
+        let goes_on = |what: &str| {
+            let before = sections.load(Ordering::SeqCst);
+            eventually_within(what, Duration::from_secs(90), || {
+                sections.load(Ordering::SeqCst) >= before + 100
+            });
+        };
+        // Also if this thread panics: the scope waits for the workers.
+        let end = EndOfWork(&done);
+        goes_on("sections before any fault");
+        for pause in [false, true, false, true] {
+            let leader = cluster.leader();
+            if pause {
+                leader.pause()
+            } else {
+                leader.kill()
+            }
+            goes_on("sections without that leader");
+            if pause {
+                leader.resume()
+            } else {
+                leader.start_again()
+            }
+            leader.wait_for_leader();
+            goes_on("sections with all members");
+        }
+        drop(end);
+    });
+    println!("{} sections, 2 leaders killed, 2 paused", sections.load(Ordering::SeqCst));
+}
+
 #[test]
 fn a_member_that_hangs_delays_a_hand_off_and_stops_none() {
     let cluster = EtcdCluster::start();
@@ -232,6 +299,26 @@ fn authentication_is_required_checked_and_renewed() {
     block_on(guard.release()).unwrap();
     let again = block_on(client.lock("a").wait(millis(10_000)).acquire()).unwrap();
     again.check().unwrap();
+}
+
+#[test]
+fn tls_is_verified_and_the_wrong_scheme_is_told() {
+    let member = EtcdMember::start_with_tls(&TestCa::new(), Flaw::None);
+    let (url, files) = member.tls();
+    let client = connect(&format!("{url}?ca={}", files.ca.display()));
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    let lock = client.lock("a").wait(millis(30_000));
+    let waiter = thread::spawn(move || block_on(lock.acquire()).unwrap());
+    eventually("it waits", || seen(&client, "a").waiters.len() == 1);
+    block_on(guard.release()).unwrap();
+    waiter.join().unwrap().check().unwrap();
+
+    let error = block_on(Polylatch::connect(&format!("{url}?ca={}", files.wrong_ca.display()))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendRejected, "{error}");
+    assert!(error.to_string().contains("not trusted"), "{error}");
+    let plain = url.replace("etcd+https://", "etcd://");
+    let error = block_on(Polylatch::connect(&plain)).unwrap_err();
+    assert!(error.to_string().contains("etcd+https://"), "{error}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::http::{self, Answer};
 use crate::port::ReservedPort;
+use crate::tls::{Flaw, TestCa, TlsFiles};
 use crate::wait::{poll, wait_for};
 use crate::{TempDir, proc};
 
@@ -25,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct EtcdMember {
     name: String,
     clients: ReservedPort,
+    /// Another port of clients, with TLS.
+    secure: Option<(ReservedPort, TlsFiles)>,
     peers: ReservedPort,
     child: Mutex<Option<Child>>,
     dir: TempDir,
@@ -34,7 +37,23 @@ impl EtcdMember {
     /// Starts a member of its own. Panics with its log.
     #[track_caller]
     pub fn start() -> EtcdMember {
-        let member = EtcdMember::prepare("m0").unwrap_or_else(|error| panic!("{error}"));
+        EtcdMember::prepare("m0").unwrap_or_else(|error| panic!("{error}")).started()
+    }
+
+    /// The same with a second port of clients that speaks TLS.
+    #[track_caller]
+    pub fn start_with_tls(ca: &TestCa, flaw: Flaw) -> EtcdMember {
+        let prepare = || {
+            let mut member = EtcdMember::prepare("m0")?;
+            member.secure = Some((ReservedPort::new()?, TlsFiles::write(member.dir.path(), ca, flaw)?));
+            io::Result::Ok(member)
+        };
+        prepare().unwrap_or_else(|error| panic!("{error}")).started()
+    }
+
+    #[track_caller]
+    fn started(self) -> EtcdMember {
+        let member = self;
         let all = member.as_peer();
         member.run(&all).unwrap_or_else(|error| panic!("{error}"));
         member.wait_for_leader();
@@ -45,6 +64,7 @@ impl EtcdMember {
         Ok(EtcdMember {
             name: name.into(),
             clients: ReservedPort::new()?,
+            secure: None,
             peers: ReservedPort::new()?,
             child: Mutex::new(None),
             dir: TempDir::try_new()?,
@@ -58,6 +78,15 @@ impl EtcdMember {
 
     pub fn url(&self) -> String {
         format!("etcd://{}", self.address())
+    }
+
+    /// The port that speaks TLS, by the name in the certificate, and the files of it. Panics for a member without TLS.
+    #[track_caller]
+    pub fn tls(&self) -> (String, &TlsFiles) {
+        match &self.secure {
+            Some((port, files)) => (format!("etcd+https://localhost:{}", port.number()), files),
+            None => panic!("this member was started without TLS"),
+        }
     }
 
     /// The id of the running process. Panics while the member is stopped.
@@ -169,9 +198,13 @@ impl EtcdMember {
 
     fn run(&self, all: &str) -> io::Result<()> {
         let log = File::options().create(true).append(true).open(self.dir.join("etcd.log"))?;
-        let (clients, peers) =
-            (format!("http://{}", self.clients.address()), format!("http://{}", self.peers.address()));
+        let mut clients = format!("http://{}", self.clients.address());
+        let peers = format!("http://{}", self.peers.address());
         let mut command = Command::new(program("etcd"));
+        if let Some((port, files)) = &self.secure {
+            clients.push_str(&format!(",https://{}", port.address()));
+            command.arg("--cert-file").arg(&files.cert).arg("--key-file").arg(&files.key);
+        }
         command
             .args(["--name", &self.name, "--data-dir"])
             .arg(self.dir.join("data"))
