@@ -44,5 +44,5 @@ fn every_test_that_the_table_of_promises_names_exists() {
         }
         rows += 1;
     }
-    assert_eq!(rows, 14);
+    assert_eq!(rows, 16);
 }
