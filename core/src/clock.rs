@@ -36,7 +36,7 @@ pub(crate) fn wall_ms() -> u64 {
 }
 
 /// As [`wall_ms`], in microseconds.
-#[cfg(all(feature = "redis", not(target_family = "wasm")))]
+#[cfg(all(any(feature = "redis", feature = "postgres", feature = "mysql"), not(target_family = "wasm")))]
 pub(crate) fn wall_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
