@@ -120,7 +120,9 @@ mod tests {
         assert_eq!(parse("").unwrap().after, Duration::from_secs(4));
         let plain = parse("redis://a --url redis://b").unwrap().sorted();
         assert_eq!((plain.url.len(), plain.link), (2, None));
-        for store in ["etcd://a,b", "etcd+https://a", "postgres://a/app", "postgresql://a", "mysql://a", "mariadb://a"] {
+        for store in
+            ["etcd://a,b", "etcd+https://a", "postgres://a/app", "postgresql://a", "mysql://a", "mariadb://a"]
+        {
             assert_eq!(parse(store).unwrap().sorted().url, [store], "a store without --url");
         }
         let link = parse("polylatch://shop/orders").unwrap().sorted();
