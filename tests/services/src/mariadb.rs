@@ -242,7 +242,8 @@ fn own(path: &Path) {
 
 fn as_nobody(name: &str, folder: &Path) -> Command {
     let mut command = Command::new(program(name));
-    command.current_dir(folder);
+    // The temporary folder of the tests may be one into which that user cannot write.
+    command.current_dir(folder).env("TMPDIR", folder);
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
