@@ -157,7 +157,7 @@ class AsyncGuard:
         await carry_out(self._native._start_downgrade())
 
     async def try_upgrade(self) -> bool:
-        """Upgrades a read lock to a write lock if there is no other reader; see :meth:`polylatch.Guard.try_upgrade`."""
+        """Upgrades to a write lock if there is no other reader; see :meth:`polylatch.Guard.try_upgrade`."""
         return cast("bool", await carry_out(self._native._start_try_upgrade()))
 
     async def __aenter__(self) -> "AsyncGuard":

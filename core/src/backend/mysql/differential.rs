@@ -17,7 +17,7 @@ use super::transport::session::Opener;
 fn every_statement_answers_and_leaves_what_the_specification_says() {
     // What is compared is not whether the disk keeps it.
     let server = MariadbServer::with(&["innodb-flush-log-at-trx-commit=0"]);
-    for seed in seeds() {
+    for seed in seeds(20) {
         server.sql(&format!("CREATE DATABASE seed_{seed}"));
         let url = server.url_of("root", &format!("seed_{seed}"));
         let (scheme, target, mut params) = take_apart(&url).unwrap().unwrap();

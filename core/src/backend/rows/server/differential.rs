@@ -223,9 +223,9 @@ fn contender(n: u64, client: &ClientId) -> Arc<Contender> {
 }
 
 /// The first seed and how many sequences there are, as the environment says.
-pub(crate) fn seeds() -> std::ops::Range<u64> {
+pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
     let from_env = |key| std::env::var(key).ok().map(|text| text.parse::<u64>().expect("a number"));
     let first = from_env("POLYLATCH_DIFFERENTIAL_SEED").unwrap_or(1);
-    let sequences = from_env("POLYLATCH_DIFFERENTIAL_SEQUENCES").unwrap_or(60);
+    let sequences = from_env("POLYLATCH_DIFFERENTIAL_SEQUENCES").unwrap_or(usual);
     first..first + sequences.min(2_000)
 }
