@@ -1,9 +1,10 @@
-// Finds the native part: a package of its own for each platform, put there by npm. Nothing is
-// downloaded and nothing is compiled at installation.
+// Finds the native part: one file for each platform, inside the package. Nothing is downloaded and nothing is compiled at
+// installation, and no second package has to be there: `npm install --omit=optional`, or a lock file written on another
+// platform, takes nothing away.
 
 const platforms = require('./platforms.json');
 
-/** The packages that may fit this machine: on Linux one for each C library. */
+/** The platforms that may be this machine's: on Linux one for each C library. */
 function candidates() {
   const fits = Object.entries(platforms).filter(
     ([, row]) => row.os === process.platform && row.cpu === process.arch,
@@ -16,24 +17,23 @@ function load() {
   if (names.length === 0) {
     const known = Object.keys(platforms).join(', ');
     throw new Error(
-      `Polylatch has no native package for ${process.platform} ${process.arch}; there are ${known}`,
+      `Polylatch has no native part for ${process.platform} ${process.arch}; there are ${known}`,
     );
   }
   /** @type {unknown[]} */
   const errors = [];
-  // npm installs the one that fits. Asking Node which C library it has would take longer than to try.
+  // Asking Node which C library it has would take longer than to try.
   for (const name of names) {
     try {
-      return require(`@polylatch/${name}`);
+      return require(`../native/${name}.node`);
     } catch (error) {
       if (/** @type {any} */ (error)?.code !== 'MODULE_NOT_FOUND') errors.unshift(error);
       else errors.push(error);
     }
   }
   throw new Error(
-    `No native part of Polylatch can be loaded (${names.map((name) => `@polylatch/${name}`).join(', ')}). npm ` +
-      'installs it as an optional dependency of polylatch: install again without --omit=optional, and not ' +
-      'with a node_modules folder of another platform.',
+    `This package of Polylatch has no native part that loads here (${names.join(', ')}). Install the package that was ` +
+      'built for this platform.',
     { cause: errors[0] },
   );
 }

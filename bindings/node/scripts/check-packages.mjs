@@ -1,19 +1,22 @@
-// Checks the tarballs in a folder: what is in them, and how large they are.
+// Checks the tarball in a folder: what is in it, and how large its native parts are.
 //
 //   node scripts/check-packages.mjs FOLDER [--complete]
 //
-// With --complete there has to be one for every platform.
+// With --complete there has to be a native part for every platform.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 
-const MOST_BYTES = 6 * 1024 * 1024;
+/** Of one platform: its native part, compressed. */
+const MOST_BYTES = 5_000_000;
 
 const MAIN = [
   'LICENSE',
   'README.md',
+  'THIRD-PARTY-NOTICES.txt',
   'js/client.d.ts',
   'js/errors.d.ts',
   'js/errors.js',
@@ -28,35 +31,39 @@ const MAIN = [
   'js/types.d.ts',
   'package.json',
 ];
-const NATIVE = ['LICENSE', 'README.md', 'package.json', 'polylatch.node'];
-
 const [folder, complete] = process.argv.slice(2);
 assert.ok(complete === undefined || complete === '--complete', `there is no option ${complete}`);
 const tarballs = readdirSync(folder).filter((name) => name.endsWith('.tgz'));
-assert.ok(tarballs.length >= 2, 'the main package and at least one for a platform');
-const versions = new Set();
-const packed = new Set();
-for (const name of tarballs) {
-  const path = join(folder, name);
-  const { size } = statSync(path);
-  assert.ok(size <= MOST_BYTES, `${name} has ${size} bytes; at most ${MOST_BYTES} are allowed`);
-  const listed = execFileSync('tar', ['-tzf', path], { encoding: 'utf8' }).trim().split('\n');
-  const files = listed.map((file) => file.replace(/^package\//, '')).sort();
-  assert.deepEqual(files, /^polylatch-\d/.test(name) ? MAIN : NATIVE, name);
-  const manifest = JSON.parse(
-    execFileSync('tar', ['-xzOf', path, 'package/package.json'], { encoding: 'utf8' }),
+assert.equal(tarballs.length, 1, `one package, there are ${tarballs.join(', ')}`);
+const path = join(folder, tarballs[0]);
+const platforms = JSON.parse(readFileSync(new URL('../js/platforms.json', import.meta.url), 'utf8'));
+const native = Object.keys(platforms).map((name) => `native/${name}.node`);
+
+const listed = execFileSync('tar', ['-tzf', path], { encoding: 'utf8' }).trim().split('\n');
+const files = listed.map((file) => file.replace(/^package\//, '')).sort();
+const within = files.filter((file) => native.includes(file));
+assert.deepEqual(
+  files.filter((file) => !native.includes(file)),
+  MAIN,
+);
+assert.ok(within.length >= 1, 'a native part for at least one platform');
+if (complete) assert.deepEqual(within, native.sort(), 'a native part for every platform');
+for (const file of within) {
+  const bytes = execFileSync('tar', ['-xzOf', path, `package/${file}`], { maxBuffer: 2 ** 27 });
+  const { length } = gzipSync(bytes);
+  assert.ok(
+    length <= MOST_BYTES,
+    `${file} has ${length} bytes compressed; at most ${MOST_BYTES} are allowed`,
   );
-  for (const field of ['name', 'version', 'description', 'license', 'engines']) {
-    assert.ok(manifest[field], `${name}: no ${field}`);
-  }
-  versions.add(manifest.version);
-  packed.add(manifest.name);
-  assert.equal(manifest.dependencies, undefined, `${name}: nothing is needed at run time`);
-  assert.equal(manifest.scripts, undefined, `${name}: nothing runs at installation`);
+  process.stdout.write(`${file}: ${(length / 1e6).toFixed(2)} MB compressed\n`);
 }
-assert.equal(versions.size, 1, `packages of several versions: ${[...versions].join(', ')}`);
-if (complete) {
-  const platforms = JSON.parse(readFileSync(new URL('../js/platforms.json', import.meta.url), 'utf8'));
-  const all = ['polylatch', ...Object.keys(platforms).map((name) => `@polylatch/${name}`)];
-  assert.deepEqual([...packed].sort(), all.sort(), 'one for every platform, and the main one');
+const manifest = JSON.parse(
+  execFileSync('tar', ['-xzOf', path, 'package/package.json'], { encoding: 'utf8' }),
+);
+for (const field of ['name', 'version', 'description', 'license', 'engines']) {
+  assert.ok(manifest[field], `no ${field}`);
 }
+for (const field of ['dependencies', 'optionalDependencies', 'peerDependencies']) {
+  assert.equal(manifest[field], undefined, `${field}: installing asks no registry for anything`);
+}
+assert.equal(manifest.scripts, undefined, 'nothing runs at installation');

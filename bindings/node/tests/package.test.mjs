@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -23,15 +23,29 @@ test('import and require give the same', () => {
   for (const [name, value] of Object.entries(polylatch)) assert.equal(value, required[name], name);
 });
 
-test('there is one version, and nothing but the native part is needed', () => {
+test('the native part is inside, and nothing else is needed', () => {
   const manifest = require('polylatch/package.json');
-  const native = require('@polylatch/linux-x64-gnu/package.json');
   assert.equal(manifest.dependencies, undefined);
+  assert.equal(manifest.optionalDependencies, undefined);
   assert.equal(manifest.scripts, undefined, 'nothing runs at installation');
-  assert.equal(native.version, manifest.version);
   assert.equal(manifest.version, process.env.POLYLATCH_EXPECTED_VERSION ?? manifest.version);
-  const names = Object.entries(manifest.optionalDependencies);
-  assert.ok(names.length >= 7 && names.every(([, version]) => version === manifest.version));
+});
+
+test('a package without the part of this platform says which one it needs', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'polylatch-node-foreign-'));
+  try {
+    const copy = join(folder, 'polylatch');
+    cpSync(dirname(require.resolve('polylatch/package.json')), copy, { recursive: true });
+    rmSync(join(copy, 'native'), { recursive: true });
+    const failed = await promisify(execFile)(process.execPath, [
+      '-e',
+      `require(${JSON.stringify(copy)})`,
+    ]).catch((error) => error);
+    assert.match(failed.stderr, /has no native part that loads here \(linux-x64-gnu, linux-x64-musl\)/);
+    assert.match(failed.stderr, /Install the package that was built for this platform/);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 });
 
 test('every error code has its class, as the table of all languages says', () => {

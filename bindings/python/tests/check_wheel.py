@@ -22,6 +22,7 @@ with zipfile.ZipFile(wheel) as archive:
     info = f"polylatch-{version}.dist-info"
     metadata = email.message_from_bytes(archive.read(f"{info}/METADATA"))
     licence = archive.read(f"{info}/licenses/LICENSE")
+    notices = archive.read(f"{info}/licenses/THIRD-PARTY-NOTICES.txt").decode()
     record = archive.read(f"{info}/RECORD").decode()
 
 native = names & set(MODULE)
@@ -30,13 +31,14 @@ expected = {f"polylatch/{name}.py" for name in PYTHON} | {"polylatch/py.typed", 
 package = {name for name in names if not name.startswith(f"{info}/")}
 assert package == expected | native, package ^ (expected | native)
 assert licence == cargo.with_name("LICENSE").read_bytes(), "the licence is not the project's"
+assert "libsqlite3-sys" in notices and "Apache License" in notices, "the licences of what is compiled in"
 assert all(name in record for name in names), "a file is not in RECORD"
 
 assert metadata["Name"] == "polylatch"
 assert metadata["Version"] == version
 assert metadata["Requires-Python"] == ">=3.9"
 assert metadata["License-Expression"] == "MIT OR Apache-2.0"
-assert metadata["License-File"] == "LICENSE"
+assert metadata.get_all("License-File") == ["LICENSE", "THIRD-PARTY-NOTICES.txt"]
 assert metadata.get_all("Requires-Dist") is None, "there are no runtime dependencies"
 assert metadata["Description-Content-Type"].startswith("text/markdown")
 readme = metadata.get_payload()

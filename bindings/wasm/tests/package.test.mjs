@@ -37,7 +37,13 @@ test('it has the version of the workspace, and nothing that it does not need', (
   const { version, dependencies } = JSON.parse(readFileSync(manifest, 'utf8'));
   assert.equal(version, process.env.POLYLATCH_EXPECTED_VERSION);
   assert.equal(dependencies, undefined);
-  assert.deepEqual(readdirSync(folder).sort(), ['LICENSE', 'README.md', 'js', 'package.json']);
+  assert.deepEqual(readdirSync(folder).sort(), [
+    'LICENSE',
+    'README.md',
+    'THIRD-PARTY-NOTICES.txt',
+    'js',
+    'package.json',
+  ]);
 });
 
 const compressed = (name) => gzipSync(readFileSync(join(folder, 'js', name)), { level: 9 }).length;

@@ -48,8 +48,8 @@ pub struct Recording {
     pub bytes: u64,
 }
 
-/// What is worked on behind the window. Whoever wants it may wait for a whole snapshot to be taken, so
-/// drawing never does. It is locked before the state, never after.
+/// The state that is built behind the window. Its lock is held while a whole snapshot is taken, so drawing never
+/// waits for it. It is locked before the state, never after.
 #[derive(Debug, Default)]
 struct Kept {
     /// As the one that is shown, but for the news that are being taken.

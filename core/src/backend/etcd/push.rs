@@ -8,7 +8,7 @@ use super::backend::Inner;
 use super::sessions::Acquisition;
 
 impl Inner {
-    /// Wakes a waiter when this key is deleted. One watch at a time; one that failed is made anew by the next poll.
+    /// Wakes a waiter when this key is deleted. One watch at a time; the next poll starts a new one after a failure.
     pub(crate) fn watch(&self, acquisition: &Arc<Acquisition>, owner: OwnerToken, key: &str, revision: u64) {
         let mut state = acquisition.state();
         if state.ended

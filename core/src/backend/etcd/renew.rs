@@ -28,8 +28,8 @@ impl Inner {
             let sent_at = SystemClock.now();
             let leases: Vec<_> = some.iter().map(|one| one.lease).collect();
             let renewed = self.api.keep_alive(&leases).await?;
-            // A lease that lives does not say that its key is there: an operator may have broken the lock, or somebody
-            // may have deleted the key. And this is read from a majority; see the term below.
+            // A lease that lives does not say that its key is there: an operator may have broken the lock, or deleted
+            // the key. And this is read from a majority; see the term below.
             let found = self.api.transact(&requests::look(some.iter().map(|one| &*one.key))).await?;
             let created: HashMap<&str, u64> = (0..some.len())
                 .filter_map(|at| found.found(at).first())

@@ -21,7 +21,7 @@ const WAIT: Duration = Duration::from_secs(2);
 /// Pause after a request that failed, or did not wait.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A request that waits for the next change, made anew as long as this is kept.
+/// Requests that wait for the next change, one after the other, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Following {
     heard: Arc<Heard>,

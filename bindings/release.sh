@@ -1,0 +1,79 @@
+# shellcheck shell=bash
+# Sourced, after tests/provision.sh, by what builds a native library or program as it is released.
+
+# The C library that what is released runs on at least: that of 2012, older than every Linux that Node 20 or Python 3.9 run on.
+readonly OLDEST_GLIBC=2.17
+
+# release_target: prints the target, as Rust calls it, that is this machine.
+release_target() { "${RUSTC:-rustc}" -vV | sed -n 's/^host: //p'; }
+
+# release_flags TARGET [library|program]: sets RUSTFLAGS, so that nothing of what is built tells in which folder that was.
+release_flags() {
+  local here
+  here=$(cargo metadata --locked --no-deps --format-version 1 | sed -n 's/.*"workspace_root":"\([^"]*\)".*/\1/p')
+  export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-${HOME:?}/.cargo}=/cargo --remap-path-prefix=$here=/polylatch"
+  case $1 in
+    # A library that is loaded uses the C library of who loads it.
+    *-musl) [ "${2:-library}" != library ] || RUSTFLAGS+=' -C target-feature=-crt-static' ;;
+  esac
+}
+
+# release_build TARGET library|program ARGUMENTS...: has cargo build that for the target; the rest are arguments of `cargo build`.
+# It stands in release_folder then.
+release_build() (
+  local target=$1 kind=$2
+  shift 2
+  release_flags "$target" "$kind"
+  case $target in
+    *-linux-gnu) cargo zigbuild --locked --profile dist --target "$target.$OLDEST_GLIBC" "$@" ;;
+    *-linux-musl) cargo zigbuild --locked --profile dist --target "$target" "$@" ;;
+    *) cargo build --locked --profile dist --target "$target" "$@" ;;
+  esac
+)
+
+# wheel_build MATURIN TARGET ARGUMENTS...: has maturin build the Python package for the target; the rest are arguments of
+# `maturin build`.
+wheel_build() (
+  local maturin=$1 target=$2
+  shift 2
+  cd "$(dirname "${BASH_SOURCE[0]}")/python" || exit 1
+  ../notices polylatch-python >THIRD-PARTY-NOTICES.txt
+  release_flags "$target"
+  case $target in
+    *-linux-gnu) set -- --zig --compatibility manylinux2014 "$@" ;;
+    *-linux-musl) set -- --zig --compatibility musllinux_1_2 "$@" ;;
+  esac
+  "$maturin" build --locked --target "$target" "$@"
+)
+
+# release_folder TARGET: prints the folder in which release_build leaves what it builds.
+release_folder() { printf '%s/%s/dist\n' "$(cargo_target)" "$1"; }
+
+# need_release TARGET: installs what release_build needs for that target.
+need_release() {
+  need_compilers
+  case $1 in *-linux-*) need_zig ;; esac
+  [ "$1" = "$(release_target)" ] || ! have rustup || rustup -q target add "$1" >/dev/null 2>&1 ||
+    die "rustup could not add the target $1"
+}
+
+# need_zig: a C compiler that links for older C libraries and other processors, and what has cargo use it: packages of Python's
+# registry, in the tests' cache. Leaves cargo-zigbuild on PATH.
+need_zig() {
+  local home="${XDG_CACHE_HOME:-${HOME:?}/.cache}/polylatch-tests/zig-0.17.1"
+  if [ ! -e "$home/is-ready" ]; then
+    need_python
+    say 'Fetching: zig, cargo-zigbuild'
+    rm -rf "$home"
+    "$PYTHON" -m venv "$home"
+    "$home/bin/pip" install -q --disable-pip-version-check ziglang==0.17.1 cargo-zigbuild==0.24.0 ||
+      die 'pip could not install ziglang and cargo-zigbuild'
+    touch "$home/is-ready"
+  fi
+  case ":$PATH:" in
+    *":$home/bin:"*) ;;
+    # Behind everything else: it brings a python of its own.
+    *) PATH="$PATH:$home/bin" ;;
+  esac
+  export PATH CARGO_ZIGBUILD_ZIG_PATH="$home/bin/python-zig"
+}
