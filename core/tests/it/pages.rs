@@ -105,3 +105,36 @@ fn the_readme_is_short() {
         }
     }
 }
+
+/// The text of a page below `core/docs`.
+fn docs(name: &str) -> String {
+    fs::read_to_string(root().join("core/docs").join(name)).unwrap()
+}
+
+#[test]
+fn every_error_code_has_its_cause_and_its_remedy_on_the_page() {
+    let page = docs("errors.md");
+    for kind in polylatch::ErrorKind::ALL {
+        let code = kind.code();
+        let section = page.split(&format!("\n### `{code}`\n")).nth(1).unwrap_or_else(|| panic!("no {code}"));
+        assert!(section.split("\n#").next().unwrap().trim().len() > 20, "{code} is not explained");
+        assert!(page.contains(&format!("| `{}` |", kind.retry().code())), "no {}", kind.retry().code());
+    }
+    for reason in polylatch::LostReason::ALL {
+        assert!(page.contains(&format!("| `{}` |", reason.code())), "no {}", reason.code());
+    }
+}
+
+#[test]
+fn every_finding_is_in_the_catalogue() {
+    let page = docs("findings.md");
+    let rules = fs::read_to_string(root().join("inspector/model/src/verdict.rs")).unwrap();
+    let codes: Vec<_> =
+        rules.lines().filter_map(|line| line.split_once(" => \"")?.1.strip_suffix("\",")).collect();
+    assert!(codes.len() > 20, "{codes:?}");
+    for code in &codes {
+        assert!(page.contains(&format!("\n| `{code}` |")), "no {code}");
+    }
+    let told = page.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(told, codes.len(), "the catalogue has a finding that the rules do not have");
+}
