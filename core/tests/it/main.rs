@@ -21,6 +21,8 @@ mod contract_redis;
 mod contract_redlock;
 mod contract_sentinel;
 mod contract_sqlite;
+mod database_faults;
+mod database_tables;
 mod doctor_promises;
 mod etcd_faults;
 mod etcd_interop;

@@ -3,25 +3,14 @@
 
 #![cfg(all(feature = "mysql", unix))]
 
-use std::sync::{Arc, Barrier};
-use std::thread;
-
 use crate::contract::{Store, block_on, eventually};
 use crate::contract_mariadb::{SERVER, fresh};
-use polylatch::inspect::{BreakRequest, Query};
+use crate::database_tables::{self as tables, break_of, refused};
+use polylatch::inspect::Query;
 use polylatch::{Effect, ErrorKind, LostReason, MysqlRole, Polylatch, mysql_grants, mysql_schema};
 use polylatch_test_services::mariadb::{CERTIFIED, GUARDED, MariadbServer, PASSWORD};
 use polylatch_test_services::port::ReservedPort;
 use polylatch_test_services::tls::Flaw;
-
-#[track_caller]
-fn refused(url: &str, kind: ErrorKind, part: &str) {
-    let Err(error) = block_on(Polylatch::connect(url)) else { panic!("{url} was accepted") };
-    assert_eq!(error.kind(), kind, "{url}: {error:?}");
-    assert!(error.to_string().contains(part), "{url} should be told {part:?}: {error}");
-    assert_eq!(error.effect(), Effect::None, "{url}: {error:?}");
-    assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
-}
 
 /// A user of its own for one case, who may only connect.
 fn user(name: &str) {
@@ -141,34 +130,23 @@ fn an_inspector_reads_and_neither_breaks_nor_sees_owner_tokens() {
     user("eyes");
     let store = fresh();
     let database = &store.database;
-    let client = store.connect();
-    let guard = block_on(client.lock("a").label("mine").acquire()).unwrap();
-    let reader = block_on(client.rw_lock("b").read().acquire()).unwrap();
-    SERVER.sql(&format!("USE {database}; {}", mysql_grants(MysqlRole::Inspector, "eyes").unwrap()));
-    let url = SERVER.url_of("eyes", database);
-    let eyes = block_on(Polylatch::builder().url(&url).connect_to_look()).unwrap();
-    let seen = block_on(eyes.inspect().list(&Query::default())).unwrap();
-    assert_eq!(seen.locks.len(), 2, "{seen:?}");
-    assert_eq!(seen.locks[0].holders[0].label, "mine");
-    let digests: Vec<_> = seen.locks.iter().map(|lock| &lock.holders[0].owner_digest).collect();
-    assert!(digests[0].len() == 8 && digests[1].len() == 8 && digests[0] != digests[1], "{digests:?}");
-    let request = BreakRequest {
-        name: "a".into(),
-        expected: guard.fencing_token(),
-        by: "eyes".into(),
-        reason: "test".into(),
-    };
-    let error = block_on(eyes.inspect().break_lease(&request)).unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::BackendRejected, Effect::None), "{error:?}");
-    assert!(error.to_string().contains("rights of a client"), "{error}");
-    guard.check().unwrap();
-    for table in ["locks", "leases", "waiters", "audit"] {
-        let sql = format!("SELECT owner FROM polylatch_{table}");
-        let error = SERVER.script_as("eyes", database, &sql).unwrap_err();
-        assert!(error.contains("denied"), "{table}: {error}");
-    }
-    refused(&url, ErrorKind::BackendRejected, "--clients USER");
-    block_on(reader.release()).unwrap();
+    tables::an_inspector_reads_and_neither_breaks_nor_sees_owner_tokens(
+        &store,
+        &SERVER.url_of("eyes", database),
+        || {
+            drop(
+                SERVER
+                    .sql(&format!("USE {database}; {}", mysql_grants(MysqlRole::Inspector, "eyes").unwrap())),
+            )
+        },
+        "--clients USER",
+        |table| SERVER.script_as("eyes", database, &format!("SELECT owner FROM polylatch_{table}")),
+    );
+}
+
+#[test]
+fn many_clients_make_the_tables_at_once() {
+    tables::many_clients_make_the_tables_at_once(&fresh());
 }
 
 #[test]
@@ -218,24 +196,6 @@ fn doctor_says_what_the_server_promises() {
 }
 
 #[test]
-fn many_clients_make_the_tables_at_once() {
-    let store = fresh();
-    let begin = Arc::new(Barrier::new(16));
-    let threads: Vec<_> = (0..16)
-        .map(|_| {
-            let (url, begin) = (store.url("timeout=30s"), Arc::clone(&begin));
-            thread::spawn(move || {
-                begin.wait();
-                block_on(Polylatch::connect(&url)).map(drop)
-            })
-        })
-        .collect();
-    for thread in threads {
-        thread.join().unwrap().unwrap();
-    }
-}
-
-#[test]
 fn with_tls_the_certificate_is_verified_by_issuer_and_name() {
     let server = MariadbServer::with_tls(Flaw::None);
     let url = |options: &str| format!("{}?sslmode=verify-full&{options}", server.url());
@@ -275,12 +235,6 @@ fn a_break_is_found_by_the_next_renewal() {
     let url = store.url("lease=3s");
     let (holder, operator) = (block_on(Polylatch::connect(&url)).unwrap(), store.connect());
     let guard = block_on(holder.lock("a").acquire()).unwrap();
-    let request = BreakRequest {
-        name: "a".into(),
-        expected: guard.fencing_token(),
-        by: "operator".into(),
-        reason: "test".into(),
-    };
-    block_on(operator.inspect().break_lease(&request)).unwrap();
+    block_on(operator.inspect().break_lease(&break_of("a", guard.fencing_token()))).unwrap();
     assert_eq!(block_on(guard.lost()), LostReason::Broken);
 }

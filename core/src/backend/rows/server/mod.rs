@@ -7,6 +7,7 @@ pub(crate) mod acquire;
 pub(crate) mod backend;
 #[cfg(all(test, unix))]
 pub(crate) mod differential;
+pub(crate) mod doctor;
 pub(crate) mod failure;
 pub(crate) mod idempotency;
 pub(crate) mod link;
