@@ -27,6 +27,7 @@ mod doctor_promises;
 mod etcd_faults;
 mod etcd_interop;
 mod etcd_terms;
+mod guarded_sql;
 mod idempotency_cases;
 mod idempotency_kill;
 mod layers;
