@@ -24,6 +24,8 @@ pub mod http;
 pub mod redis;
 mod sequencer;
 mod sql;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod transaction;
 
 use std::fmt;
 
@@ -31,6 +33,8 @@ pub use sequencer::Sequencer;
 pub use sql::{
     Change, Compare, ConditionalUpdate, Conflict, FencedUpdate, Placeholders, Unchanged, VersionedUpdate,
 };
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use transaction::TransactionLock;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::policy::fencing::{FencingToken, TokenGate};

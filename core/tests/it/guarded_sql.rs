@@ -13,18 +13,18 @@ use polylatch::resource::{
 };
 
 /// A connection of the application, by the driver that it would use.
-enum Driver {
+pub enum Driver {
     Postgres(tokio_postgres::Client),
     Mysql(mysql_async::Conn),
 }
 
-struct Database {
-    runtime: Runtime,
-    driver: Driver,
+pub struct Database {
+    pub runtime: Runtime,
+    pub driver: Driver,
 }
 
 impl Database {
-    fn postgres() -> Self {
+    pub fn postgres() -> Self {
         let runtime = Runtime::new().unwrap();
         let url = crate::contract_postgres::SERVER.url();
         let client = runtime.block_on(async {
@@ -35,7 +35,7 @@ impl Database {
         Self { runtime, driver: Driver::Postgres(client) }
     }
 
-    fn mariadb(database: &str, found_rows: bool) -> Self {
+    pub fn mariadb(database: &str, found_rows: bool) -> Self {
         let runtime = Runtime::new().unwrap();
         let url = crate::contract_mariadb::SERVER.url_of("root", database);
         let options = mysql_async::Opts::from_url(&url).unwrap();
@@ -75,6 +75,14 @@ impl Database {
                 self.runtime.block_on(client.query_opt(sql, &values)).unwrap().map(|row| row.get(0))
             }
             Driver::Mysql(conn) => self.runtime.block_on(conn.exec_first(sql, positional(values))).unwrap(),
+        }
+    }
+
+    /// Runs a statement without values.
+    pub fn run(&mut self, sql: &str) {
+        match &mut self.driver {
+            Driver::Postgres(client) => self.runtime.block_on(client.batch_execute(sql)).unwrap(),
+            Driver::Mysql(conn) => self.runtime.block_on(conn.query_drop(sql)).unwrap(),
         }
     }
 

@@ -65,6 +65,7 @@ mod redlock_tls;
 mod resource_guards;
 mod stats;
 mod tests_readme;
+mod transaction_lock;
 mod url_secrets;
 mod virtual_time;
 mod words;

@@ -29,6 +29,13 @@ pub fn postgres_grants(schema: &str, kind: PostgresRole, role: &str) -> Result<S
     checked(schema)?.grants(kind, role).map_err(|rule| Error::new(ErrorKind::InvalidConfig, rule))
 }
 
+/// The statement that takes a lock for the length of the caller's transaction.
+///
+/// Errors: as of [`postgres_schema`].
+pub(crate) fn take_in_transaction(schema: &str) -> Result<String> {
+    Ok(checked(schema)?.take_in_transaction())
+}
+
 fn checked(schema: &str) -> Result<Schema> {
     Schema::new(schema).map_err(|rule| Error::new(ErrorKind::InvalidConfig, rule))
 }

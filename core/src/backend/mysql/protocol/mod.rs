@@ -5,3 +5,4 @@ pub(crate) mod idempotency;
 pub(crate) mod reading;
 pub(crate) mod schema;
 pub(crate) mod statements;
+pub(crate) mod transaction;

@@ -17,6 +17,7 @@ macro_rules! clock_us {
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
     };
 }
+pub(super) use clock_us;
 
 /// The columns of a lease, in the order in which `read::lease` reads them.
 macro_rules! lease_columns {
