@@ -21,6 +21,7 @@ mod contract_redis;
 mod contract_redlock;
 mod contract_sentinel;
 mod contract_sqlite;
+mod database_durability;
 mod database_faults;
 mod database_tables;
 mod doctor_promises;

@@ -10,6 +10,11 @@ impl Facts {
         self.settings.get(name).map_or("", String::as_str)
     }
 
+    /// The setting under which this client commits.
+    fn commits(&self) -> &str {
+        self.commits.unwrap_or_else(|| self.setting("synchronous_commit"))
+    }
+
     fn number(&self, name: &str) -> i64 {
         self.setting(name).parse().unwrap_or(0)
     }
@@ -42,7 +47,7 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
         .fix("Use listen=no, which saves the connection that listens, or connect to the server itself.")
     }));
     let is_durable = !["fsync", "full_page_writes"].iter().any(|name| facts.setting(name) == "off")
-        && facts.setting("synchronous_commit") != "off";
+        && facts.commits() != "off";
     let standby = facts.setting("synchronous_standby_names");
     let failover = if standby.is_empty() {
         Promise::no(AFTER_FAILOVER, "a standby that follows asynchronously may lack the last leases")
@@ -92,12 +97,22 @@ fn durability(facts: &Facts) -> Check {
                 .fix(format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()"));
         }
     }
-    if facts.setting("synchronous_commit") == "off" {
-        return Check::warning("durability", "A crash may lose the last commits", "synchronous_commit is off")
+    if facts.commits() == "off" {
+        let (detail, fix) = match facts.commits {
+            Some(_) => {
+                ("the URL says durability=async", "Leave durability=async out, or write durability=sync.")
+            }
+            None => (
+                "synchronous_commit is off",
+                "Write durability=sync, or ALTER ROLE ... SET synchronous_commit = on",
+            ),
+        };
+        return Check::warning("durability", "A crash may lose the last commits", detail)
             .means(
-                "After a crash of the server a lease that was just granted may be gone, and the same lock has two holders.",
+                "After a crash of the server a lease that was just granted may be gone, and the same lock has two holders. \
+                 Fencing tokens go on growing.",
             )
-            .fix("ALTER ROLE ... SET synchronous_commit = on");
+            .fix(fix);
     }
     Check::ok(
         "durability",
@@ -159,6 +174,12 @@ mod tests {
         for (facts, id, severity) in [
             (with("fsync", "off"), "durability", CheckSeverity::Problem),
             (with("synchronous_commit", "off"), "durability", CheckSeverity::Warning),
+            (Facts { commits: Some("off"), ..good() }, "durability", CheckSeverity::Warning),
+            (
+                Facts { commits: Some("on"), ..with("synchronous_commit", "off") },
+                "durability",
+                CheckSeverity::Ok,
+            ),
             (with("default_transaction_read_only", "on"), "read-only", CheckSeverity::Problem),
             (with("default_transaction_isolation", "serializable"), "isolation", CheckSeverity::Notice),
             (Facts { in_recovery: true, ..good() }, "read-only", CheckSeverity::Problem),

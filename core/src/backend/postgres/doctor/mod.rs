@@ -28,6 +28,8 @@ pub(crate) struct Facts {
     pub in_recovery: bool,
     pub connections: i64,
     pub skew: Skew,
+    /// What is set for the commits of this client.
+    pub commits: Option<&'static str>,
     /// Whether a notification that was sent was heard; `None` if this URL listens for none.
     pub is_heard: Option<bool>,
     pub tables: Tables,
@@ -64,6 +66,7 @@ pub(crate) async fn examine(store: &Store<Postgres>) -> Result<Examination> {
     }
     facts.settings = answers[1].iter().map(|row| (row.text(0), row.text(1))).collect();
     facts.skew = Skew::read(store).await?;
+    facts.commits = store.server().opener.config.durability.setting();
     facts.is_heard = if store.server().opener.config.listens { Some(is_heard(store).await?) } else { None };
     facts.tables = match prepare(&store.link, &store.server().schema, Purpose::Examine).await {
         Ok(true) => Tables::Usable,
