@@ -13,8 +13,8 @@ pub(crate) fn none_kept(backend: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!(
-            "{backend} keeps no records of idempotent work; use a memory, SQLite, Redis or PostgreSQL store for them, beside \
-             the store of the locks if need be"
+            "{backend} keeps no records of idempotent work; use a memory, SQLite, Redis, PostgreSQL or MySQL store for them, \
+             beside the store of the locks if need be"
         ),
     )
 }

@@ -5,7 +5,8 @@
 //! seen and refuses smaller ones, in the same atomic step as the write. This module has that step
 //! for SQL tables ([`FencedUpdate`]), for Redis keys ([`redis`]), for Consul keys (`consul`), for HTTP requests ([`http`]), and a
 //! printable value that carries the token across processes ([`Sequencer`]). For a resource inside one
-//! process there is [`TokenGate`].
+//! process there is [`TokenGate`]. Writes to SQL tables that need no lock are [`VersionedUpdate`] and
+//! [`ConditionalUpdate`].
 //!
 //! Nothing here sends anything or needs a client library: you get texts, their parameters in order,
 //! and the meaning of the answer.
@@ -23,11 +24,17 @@ pub mod http;
 pub mod redis;
 mod sequencer;
 mod sql;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod transaction;
 
 use std::fmt;
 
 pub use sequencer::Sequencer;
-pub use sql::{FencedUpdate, Placeholders, Unchanged};
+pub use sql::{
+    Change, Compare, ConditionalUpdate, Conflict, FencedUpdate, Placeholders, Unchanged, VersionedUpdate,
+};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use transaction::TransactionLock;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::policy::fencing::{FencingToken, TokenGate};

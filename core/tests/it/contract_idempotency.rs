@@ -194,6 +194,26 @@ mod postgres {
     idempotency!(fresh);
 }
 
+#[cfg(all(feature = "mysql", unix))]
+mod mariadb {
+    use crate::contract::Store;
+    use crate::contract_mariadb::{Mariadb, fresh as fresh_database};
+
+    pub struct Patient(Mariadb);
+
+    impl Store for Patient {
+        fn url(&self, options: &str) -> String {
+            self.0.url(&format!("timeout=20s&{options}"))
+        }
+    }
+
+    fn fresh() -> Patient {
+        Patient(fresh_database())
+    }
+
+    idempotency!(fresh);
+}
+
 /// A store that keeps no records says so, and says where to go.
 #[cfg(all(feature = "redis", unix))]
 #[test]
@@ -206,6 +226,6 @@ fn a_store_without_records_refuses_before_the_work() {
     let error = block_on(client.idempotency("s").run("k", &options, |_| async { panic!("it was run") }));
     let error = error.unwrap_err();
     assert_eq!(error.code(), "unsupported");
-    assert!(error.to_string().contains("SQLite, Redis or PostgreSQL"), "{error}");
+    assert!(error.to_string().contains("SQLite, Redis, PostgreSQL or MySQL"), "{error}");
     assert_eq!(block_on(client.idempotency_records().list("", 1)).unwrap_err().code(), "unsupported");
 }

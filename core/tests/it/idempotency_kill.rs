@@ -1,7 +1,7 @@
 //! A process that runs idempotent work is killed at each step: another run never waits for longer than its lease, and
 //! every answer that any process got is the same.
 
-#![cfg(all(unix, feature = "redis", feature = "sqlite", feature = "postgres"))]
+#![cfg(all(unix, feature = "redis", feature = "sqlite", feature = "postgres", feature = "mysql"))]
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use polylatch::Polylatch;
 use polylatch::idempotency::{Outcome, RecordState, RunOptions};
+use polylatch_test_services::mariadb::MariadbServer;
 use polylatch_test_services::postgres::PostgresServer;
 use polylatch_test_services::proc::kill;
 use polylatch_test_services::redis::RedisServer;
@@ -163,5 +164,11 @@ fn a_process_killed_at_any_step_leaves_one_answer_on_a_redis_server() {
 #[test]
 fn a_process_killed_at_any_step_leaves_one_answer_on_a_postgres_server() {
     let server = PostgresServer::start();
+    is_killed_at_every_step(&server.url());
+}
+
+#[test]
+fn a_process_killed_at_any_step_leaves_one_answer_on_a_mariadb_server() {
+    let server = MariadbServer::start();
     is_killed_at_every_step(&server.url());
 }

@@ -3,24 +3,13 @@
 
 #![cfg(all(feature = "postgres", unix))]
 
-use std::sync::{Arc, Barrier};
-use std::thread;
-
 use crate::contract::{Store, block_on};
 use crate::contract_postgres::{SERVER, fresh};
-use polylatch::inspect::{BreakRequest, Query};
-use polylatch::{Effect, ErrorKind, LostReason, Polylatch, PostgresRole, postgres_grants, postgres_schema};
+use crate::database_tables::{self as tables, break_of, refused};
+use polylatch::inspect::Query;
+use polylatch::{ErrorKind, LostReason, Polylatch, PostgresRole, postgres_grants, postgres_schema};
 use polylatch_test_services::port::ReservedPort;
 use polylatch_test_services::postgres::{GUARDED, PASSWORD, PostgresServer};
-
-#[track_caller]
-fn refused(url: &str, kind: ErrorKind, part: &str) {
-    let Err(error) = block_on(Polylatch::connect(url)) else { panic!("{url} was accepted") };
-    assert_eq!(error.kind(), kind, "{url}: {error:?}");
-    assert!(error.to_string().contains(part), "{url} should be told {part:?}: {error}");
-    assert_eq!(error.effect(), Effect::None, "{url}: {error:?}");
-    assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
-}
 
 /// A role of its own for one case.
 fn role(name: &str) {
@@ -130,34 +119,18 @@ fn an_inspector_reads_and_neither_breaks_nor_sees_owner_tokens() {
     role("eyes");
     let store = fresh("");
     let schema = &store.schema;
-    let client = store.connect();
-    let guard = block_on(client.lock("a").label("mine").acquire()).unwrap();
-    let reader = block_on(client.rw_lock("b").read().acquire()).unwrap();
-    SERVER.sql(&postgres_grants(schema, PostgresRole::Inspector, "eyes").unwrap());
-    let url = format!("{}?schema={schema}", SERVER.url_of("eyes"));
-    let eyes = block_on(Polylatch::builder().url(&url).connect_to_look()).unwrap();
-    let seen = block_on(eyes.inspect().list(&Query::default())).unwrap();
-    assert_eq!(seen.locks.len(), 2, "{seen:?}");
-    assert_eq!(seen.locks[0].holders[0].label, "mine");
-    let digests: Vec<_> = seen.locks.iter().map(|lock| &lock.holders[0].owner_digest).collect();
-    assert!(digests[0].len() == 8 && digests[1].len() == 8 && digests[0] != digests[1], "{digests:?}");
-    let request = BreakRequest {
-        name: "a".into(),
-        expected: guard.fencing_token(),
-        by: "eyes".into(),
-        reason: "test".into(),
-    };
-    let error = block_on(eyes.inspect().break_lease(&request)).unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::BackendRejected, Effect::None), "{error:?}");
-    assert!(error.to_string().contains("rights of a client"), "{error}");
-    guard.check().unwrap();
-    // With an owner token it could notify a waiter of a grant that the store did not make.
-    for table in ["locks", "leases", "waiters", "audit"] {
-        let error = SERVER.script_as("eyes", &format!("SELECT owner FROM {schema}.{table}")).unwrap_err();
-        assert!(error.contains("permission denied"), "{table}: {error}");
-    }
-    refused(&url, ErrorKind::BackendRejected, "--clients ROLE");
-    block_on(reader.release()).unwrap();
+    tables::an_inspector_reads_and_neither_breaks_nor_sees_owner_tokens(
+        &store,
+        &format!("{}?schema={schema}", SERVER.url_of("eyes")),
+        || drop(SERVER.sql(&postgres_grants(schema, PostgresRole::Inspector, "eyes").unwrap())),
+        "--clients ROLE",
+        |table| SERVER.script_as("eyes", &format!("SELECT owner FROM {schema}.{table}")),
+    );
+}
+
+#[test]
+fn many_clients_make_the_tables_at_once() {
+    tables::many_clients_make_the_tables_at_once(&fresh(""));
 }
 
 #[test]
@@ -205,13 +178,7 @@ fn a_forged_notification_of_a_break_ends_no_lease() {
     forged("revoked");
     // A break that is real arrives behind it, so the forged one was heard.
     let other = block_on(one.lock("b").acquire()).unwrap();
-    let request = BreakRequest {
-        name: "b".into(),
-        expected: other.fencing_token(),
-        by: "operator".into(),
-        reason: "test".into(),
-    };
-    block_on(looks.inspect().break_lease(&request)).unwrap();
+    block_on(looks.inspect().break_lease(&break_of("b", other.fencing_token()))).unwrap();
     assert_eq!(block_on(other.lost()), LostReason::Broken);
     guard.check().unwrap();
     block_on(guard.release()).unwrap();
@@ -232,24 +199,6 @@ fn a_read_only_session_is_told() {
         ErrorKind::BackendRejected,
         "connect to the primary",
     );
-}
-
-#[test]
-fn many_clients_make_the_tables_at_once() {
-    let store = fresh("");
-    let begin = Arc::new(Barrier::new(16));
-    let threads: Vec<_> = (0..16)
-        .map(|_| {
-            let (url, begin) = (store.url(""), Arc::clone(&begin));
-            thread::spawn(move || {
-                begin.wait();
-                block_on(Polylatch::connect(&url)).map(drop)
-            })
-        })
-        .collect();
-    for thread in threads {
-        thread.join().unwrap().unwrap();
-    }
 }
 
 #[test]

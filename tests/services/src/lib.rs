@@ -20,6 +20,7 @@ mod child;
 #[cfg(target_os = "linux")]
 pub mod clock;
 pub mod consul;
+mod database;
 pub mod etcd;
 pub mod http;
 pub mod mariadb;

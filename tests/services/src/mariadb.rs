@@ -1,17 +1,14 @@
 //! A MariaDB server on a free loopback port, with throw-away data that it syncs to disk as usual.
 
 use std::fs;
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::chown;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::database::{as_nobody, own, run};
 use crate::port::ReservedPort;
-use crate::postgres::{NOBODY, is_root};
 use crate::temp::TempDir;
 use crate::tls::{Flaw, TestCa, TlsFiles};
 use crate::wait::wait_for;
@@ -139,23 +136,13 @@ impl MariadbServer {
 
     /// Runs a script as another user in a database.
     pub fn script_as(&self, user: &str, database: &str, script: &str) -> Result<String, String> {
-        let mut client = Command::new(program("mariadb"))
+        let mut client = Command::new(program("mariadb"));
+        client
             .args(["--no-defaults", "--batch", "--skip-column-names", "--user", user])
             .arg(format!("--socket={}", self.socket().display()))
             .args((!database.is_empty()).then_some(database))
-            .current_dir(self.dir.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        if let Some(mut stdin) = client.stdin.take() {
-            // It may end before it has read everything; then its status says why.
-            let _ = stdin.write_all(script.as_bytes());
-        }
-        let done = client.wait_with_output().map_err(|error| error.to_string())?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+            .current_dir(self.dir.path());
+        run(client, script)
     }
 
     /// What the server has logged since it was started.
@@ -198,7 +185,7 @@ impl MariadbServer {
     /// Starts a killed server with the data that it left.
     #[track_caller]
     pub fn start_again(&self) {
-        let mut command = as_nobody("mariadbd", self.dir.path());
+        let mut command = as_nobody(&program("mariadbd"), self.dir.path());
         command.args(["--no-defaults", "--bind-address=127.0.0.1", "--max-connections=300"]);
         command.arg(format!("--datadir={}", self.dir.join("data").display()));
         command.arg(format!("--socket={}", self.socket().display()));
@@ -233,23 +220,6 @@ impl Drop for MariadbServer {
     }
 }
 
-/// Gives a file or folder to the user as whom the server runs.
-fn own(path: &Path) {
-    if is_root() {
-        chown(path, Some(NOBODY), Some(NOBODY)).expect("it is ours");
-    }
-}
-
-fn as_nobody(name: &str, folder: &Path) -> Command {
-    let mut command = Command::new(program(name));
-    // The temporary folder of the tests may be one into which that user cannot write.
-    command.current_dir(folder).env("TMPDIR", folder);
-    if is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    command
-}
-
 /// A data folder as a new server has it. It is made once for all tests of this machine, and stays.
 fn template() -> PathBuf {
     static MAKING: Mutex<()> = Mutex::new(());
@@ -262,7 +232,7 @@ fn template() -> PathBuf {
     let made = TempDir::new();
     own(made.path());
     let data = made.join("data");
-    let output = as_nobody("mariadb-install-db", made.path())
+    let output = as_nobody(&program("mariadb-install-db"), made.path())
         .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
         .arg(format!("--datadir={}", data.display()))
         .args(SMALL)

@@ -1,15 +1,14 @@
 //! A PgBouncer in transaction mode before a PostgreSQL server.
 
 use std::fs;
-use std::os::unix::fs::chown;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use crate::child;
+use crate::database::{as_nobody, own};
 use crate::port::ReservedPort;
-use crate::postgres::{NOBODY, PostgresServer, is_root};
+use crate::postgres::PostgresServer;
 use crate::temp::TempDir;
 use crate::wait::wait_for;
 
@@ -45,16 +44,13 @@ impl PgBouncer {
             users.display()
         );
         fs::write(&config, text).expect("the folder is ours");
-        let mut command = Command::new(program);
-        command.arg(&config).current_dir(dir.path()).stdout(Stdio::null());
-        command.stderr(fs::File::create(dir.join("log")).expect("the folder is ours"));
-        if is_root() {
-            // It refuses to be root.
-            for path in [dir.path(), &users, &config] {
-                chown(path, Some(NOBODY), Some(NOBODY)).expect("the file is ours");
-            }
-            command.uid(NOBODY).gid(NOBODY);
+        // It refuses to be root.
+        for path in [dir.path(), &users, &config] {
+            own(path);
         }
+        let mut command = as_nobody(Path::new(program), dir.path());
+        command.arg(&config).stdout(Stdio::null());
+        command.stderr(fs::File::create(dir.join("log")).expect("the folder is ours"));
         let mut process = child::spawn(command).expect("pgbouncer can be started");
         wait_for("PgBouncer to answer", PATIENCE, || {
             if let Ok(Some(ended)) = process.try_wait() {

@@ -1,15 +1,13 @@
 //! A PostgreSQL server on a free loopback port, with throw-away data that it syncs to disk as usual.
 
 use std::fs;
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::chown;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::database::{as_nobody, own, run};
 use crate::port::ReservedPort;
 use crate::temp::TempDir;
 use crate::tls::{Flaw, TestCa, TlsFiles};
@@ -18,9 +16,6 @@ use crate::{child, proc};
 
 /// A cluster is made in three seconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The server refuses to run as root; Debian's `nobody`.
-pub(crate) const NOBODY: u32 = 65534;
 
 /// The role that has to give [`PASSWORD`]; all others are trusted.
 pub const GUARDED: &str = "guarded";
@@ -83,15 +78,11 @@ impl PostgresServer {
                 file("ssl_ca_file", &tls.ca),
             ];
             server.settings.extend(settings);
-            if is_root() {
-                for path in [&tls.cert, &tls.key, &tls.ca] {
-                    chown(path, Some(NOBODY), Some(NOBODY)).expect("the file is ours");
-                }
+            for path in [&tls.cert, &tls.key, &tls.ca] {
+                own(path);
             }
         }
-        if is_root() {
-            chown(server.dir.path(), Some(NOBODY), Some(NOBODY)).expect("the folder is ours");
-        }
+        own(server.dir.path());
         let made = server
             .command("initdb")
             .args(["-A", "trust", "-U", "postgres", "--no-sync", "--no-locale", "-E", "UTF8", "-D"])
@@ -163,22 +154,11 @@ impl PostgresServer {
 
     fn psql(&self, role: &str, args: &[&str], input: &str) -> Result<String, String> {
         let port = self.port().to_string();
-        let mut psql = Command::new(self.programs.join("psql"))
-            .args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-d", "postgres"])
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-d", "postgres"])
             .args(["-U", role, "-p", &port])
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        if let Some(mut stdin) = psql.stdin.take() {
-            // It may end before it has read everything; then its status says why.
-            let _ = stdin.write_all(input.as_bytes());
-        }
-        let done = psql.wait_with_output().map_err(|error| error.to_string())?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+            .args(args);
+        run(psql, input)
     }
 
     /// What the server has logged since it was started.
@@ -259,13 +239,7 @@ impl PostgresServer {
     }
 
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(self.programs.join(program));
-        // The library's search for a home would look at root's.
-        command.current_dir(self.dir.path());
-        if is_root() {
-            command.uid(NOBODY).gid(NOBODY);
-        }
-        command
+        as_nobody(&self.programs.join(program), self.dir.path())
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Child>> {
@@ -277,10 +251,6 @@ impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 /// The programs that `POLYLATCH_TEST_POSTGRES` names a folder of, or Debian's newest.

@@ -1,7 +1,7 @@
 //! The MySQL part of a URL: where, who, how, and in which database.
 
 use crate::address::bracketed;
-use crate::backend::rows::server::login::{Login, SslMode, invalid};
+use crate::backend::rows::server::login::{Login, SslMode, invalid, is_strict};
 use crate::error::Result;
 use crate::params::Params;
 
@@ -12,6 +12,8 @@ const MODES: [(&str, SslMode); 3] =
 #[derive(Debug, Clone)]
 pub(crate) struct MysqlConfig {
     pub login: Login,
+    /// A server that may forget a lease in a crash is refused.
+    pub is_strict: bool,
     scheme: &'static str,
 }
 
@@ -25,7 +27,8 @@ impl MysqlConfig {
                 "the URL names no database; write {scheme}://USER@HOST/DATABASE with an existing one"
             )));
         }
-        Ok(Self { login, scheme: if scheme == "mariadb" { "mariadb" } else { "mysql" } })
+        let is_strict = is_strict(params)?;
+        Ok(Self { login, is_strict, scheme: if scheme == "mariadb" { "mariadb" } else { "mysql" } })
     }
 
     pub(crate) fn user(&self) -> &str {
@@ -72,6 +75,7 @@ mod tests {
             ("mysql://h/d?sslmode=prefer", "one of disable, require, verify-full"),
             ("mariadb://localhost/d?ca=/x", "need TLS"),
             ("mysql://h/d?cert=/x", "belong together"),
+            ("mysql://h/d?guarantee=sure", "one of best-effort, strict"),
             ("mysql://h/d?password_env=POLYLATCH_NO_SUCH_VARIABLE", "is not set"),
         ] {
             let error = read(url).unwrap_err();

@@ -21,4 +21,5 @@ mod transport;
 pub(crate) use config::MysqlConfig;
 pub use open::{mysql_grants, mysql_schema};
 pub use protocol::grants::MysqlRole;
+pub(crate) use protocol::transaction;
 pub(crate) use server::open;

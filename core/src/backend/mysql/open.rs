@@ -49,7 +49,28 @@ pub(crate) async fn prepare(link: &Link<Mysql>, purpose: Purpose) -> Result<bool
         found = look(link).await?;
     }
     check(link, &found, purpose).await?;
+    if purpose == Purpose::Lock && link.server.opener.config.is_strict {
+        keeps_leases(link).await?;
+    }
     Ok(true)
+}
+
+/// Errors: `backend_rejected` if a crash of the server may forget a lease, which `guarantee=strict` excludes.
+async fn keeps_leases(link: &Link<Mysql>) -> Result<()> {
+    const FLUSH: &str = "innodb_flush_log_at_trx_commit";
+    let statement = Statement::new(format!("SHOW GLOBAL VARIABLES LIKE '{FLUSH}'"), vec![]);
+    let answers = link.ask(&[statement], false).await.map_err(Failure::into_error)?;
+    let flush = answers[0].first().map_or_else(String::new, |row| row.text(1));
+    if flush == "1" {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::BackendRejected,
+        format!(
+            "guarantee=strict: {FLUSH} is {flush:?} on this server, so a crash may forget a lease that is held; set it to 1, \
+             or leave guarantee=strict out"
+        ),
+    ))
 }
 
 async fn look(link: &Link<Mysql>) -> Result<Found> {

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
 use crate::backend::rows::Push;
 use crate::backend::rows::server::failure::Failure;
+use crate::backend::rows::server::idempotency::RecordStatements;
 use crate::backend::rows::server::link::Link;
 use crate::backend::rows::server::store::{Concerned, Store};
 use crate::backend::rows::server::value::{Cell, Cells, Param, Statement};
@@ -22,6 +23,7 @@ use crate::snapshot::Examination;
 
 use super::config::MysqlConfig;
 use super::open::prepare;
+use super::protocol::idempotency::{Dialect, delete_over, over};
 use super::protocol::{reading, statements};
 use super::transport::session::{Opener, Session};
 use super::{doctor, renew};
@@ -51,6 +53,9 @@ pub(crate) struct Mysql {
 /// How often the first two waiters poll; the second is the next one after a hand-off.
 const NEXT_POLLS: Duration = Duration::from_millis(50);
 
+/// How many records a transaction purges at most.
+const PURGED: usize = 256;
+
 /// The column of `lock` that says whether leases or waiters may have more.
 const IS_SHARED: usize = 2;
 
@@ -78,6 +83,30 @@ impl Server for Mysql {
 
     async fn examine(store: &Store<Self>) -> Result<Examination> {
         doctor::examine(store).await
+    }
+
+    fn records(&self) -> &dyn RecordStatements {
+        &Dialect
+    }
+
+    /// In batches, each by primary keys in their order, so that it meets no other client; a part of them if the time
+    /// limit of a request comes near.
+    async fn purge_records(store: &Store<Self>, most: usize) -> Result<u64> {
+        let began = Instant::now();
+        let mut purged = 0;
+        while purged < most && (purged == 0 || began.elapsed() < store.link.timeout / 2) {
+            let batch = PURGED.min(most - purged);
+            let mut found = store.ask(&[over(batch)], true).await?.swap_remove(0);
+            found.sort_by_key(|row| (row.text(0), row.text(1), row.text(2)));
+            let deletes = found.iter().map(delete_over);
+            let step: Vec<_> = [statements::begin()].into_iter().chain(deletes).chain([commit()]).collect();
+            let answers = store.ask(&step, true).await?;
+            purged += answers.iter().filter(|rows| !rows.is_empty()).count();
+            if found.len() < batch {
+                break;
+            }
+        }
+        Ok(purged as u64)
     }
 
     fn clock(&self) -> Statement {

@@ -1,7 +1,7 @@
 //! The PostgreSQL part of a URL: where, who, how, and in which schema.
 
 use crate::address::{TlsFiles, bracketed};
-use crate::backend::rows::server::login::{Login, SslMode, invalid};
+use crate::backend::rows::server::login::{Login, SslMode, invalid, is_strict};
 use crate::credential::Credential;
 use crate::error::Result;
 use crate::params::Params;
@@ -14,6 +14,29 @@ const MODES: [(&str, SslMode); 4] = [
     ("require", SslMode::Require),
     ("verify-full", SslMode::Require),
 ];
+
+/// Whether a commit is on the disk before it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// As the server, the database or the user is set.
+    Server,
+    Sync,
+    Async,
+}
+
+impl Durability {
+    /// The value of `synchronous_commit` in our transactions.
+    pub(crate) fn setting(self) -> Option<&'static str> {
+        match self {
+            Self::Server => None,
+            Self::Sync => Some("on"),
+            Self::Async => Some("off"),
+        }
+    }
+}
+
+const DURABILITY: [(&str, Durability); 3] =
+    [("server", Durability::Server), ("sync", Durability::Sync), ("async", Durability::Async)];
 
 /// Everything that a URL says about a PostgreSQL store.
 #[derive(Debug, Clone)]
@@ -28,6 +51,9 @@ pub(crate) struct PostgresConfig {
     pub schema: Schema,
     /// Grants are heard by LISTEN, on a connection of its own; otherwise waiters ask again.
     pub listens: bool,
+    pub durability: Durability,
+    /// A server that may forget a lease in a crash is refused.
+    pub is_strict: bool,
 }
 
 impl PostgresConfig {
@@ -40,7 +66,28 @@ impl PostgresConfig {
         let schema =
             Schema::new(&params.text("schema").unwrap_or_else(|| "polylatch".into())).map_err(invalid)?;
         let listens = params.choice("listen", &[("yes", true), ("no", false)], true)?;
-        Ok(Self { host, port, user, password, database, ssl_mode, files, schema, listens })
+        let is_strict = is_strict(params)?;
+        let usual = if is_strict { Durability::Sync } else { Durability::Server };
+        let durability = params.choice("durability", &DURABILITY, usual)?;
+        if is_strict && durability != Durability::Sync {
+            return Err(invalid(
+                "guarantee=strict needs durability=sync: otherwise a crash of the server may forget a lease that is held; \
+                 leave durability= out, or guarantee=strict",
+            ));
+        }
+        Ok(Self {
+            host,
+            port,
+            user,
+            password,
+            database,
+            ssl_mode,
+            files,
+            schema,
+            listens,
+            durability,
+            is_strict,
+        })
     }
 
     /// The URL without its secrets.
@@ -81,6 +128,15 @@ mod tests {
     }
 
     #[test]
+    fn commits_are_as_the_server_is_set_unless_the_url_says_more() {
+        let durability = |url| read(url).unwrap().durability;
+        assert_eq!(durability("postgres://h"), Durability::Server);
+        assert_eq!(durability("postgres://h?durability=async"), Durability::Async);
+        assert_eq!(durability("postgres://h?guarantee=strict"), Durability::Sync);
+        assert_eq!(durability("postgres://h?guarantee=strict&durability=sync"), Durability::Sync);
+    }
+
+    #[test]
     fn bad_urls_are_told_with_the_rule() {
         for (url, part) in [
             ("postgres:h", "with two slashes"),
@@ -92,6 +148,10 @@ mod tests {
             ("postgres://h?cert=/x", "belong together"),
             ("postgres://h?schema=a-b", "underscores"),
             ("postgres://h?listen=maybe", "one of yes, no"),
+            ("postgres://h?durability=some", "one of server, sync, async"),
+            ("postgres://h?guarantee=sure", "one of best-effort, strict"),
+            ("postgres://h?guarantee=strict&durability=async", "needs durability=sync"),
+            ("postgres://h?guarantee=strict&durability=server", "needs durability=sync"),
             ("postgres://h?password_env=POLYLATCH_NO_SUCH_VARIABLE", "is not set"),
         ] {
             let error = read(url).unwrap_err();

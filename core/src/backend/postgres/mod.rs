@@ -17,6 +17,7 @@ mod server;
 mod transport;
 
 pub(crate) use config::PostgresConfig;
+pub(crate) use open::take_in_transaction;
 pub use open::{postgres_grants, postgres_schema};
 pub use protocol::grants::PostgresRole;
 pub(crate) use server::open;

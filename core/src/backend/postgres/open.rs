@@ -29,6 +29,13 @@ pub fn postgres_grants(schema: &str, kind: PostgresRole, role: &str) -> Result<S
     checked(schema)?.grants(kind, role).map_err(|rule| Error::new(ErrorKind::InvalidConfig, rule))
 }
 
+/// The statement that takes a lock for the length of the caller's transaction.
+///
+/// Errors: as of [`postgres_schema`].
+pub(crate) fn take_in_transaction(schema: &str) -> Result<String> {
+    Ok(checked(schema)?.take_in_transaction())
+}
+
 fn checked(schema: &str) -> Result<Schema> {
     Schema::new(schema).map_err(|rule| Error::new(ErrorKind::InvalidConfig, rule))
 }
@@ -81,7 +88,28 @@ pub(crate) async fn prepare(link: &Link<Postgres>, schema: &Schema, purpose: Pur
         found = look(link, schema).await.map_err(Failure::into_error)?;
     }
     check(link, schema, &found, purpose).await?;
+    if purpose == Purpose::Lock && link.server.opener.config.is_strict {
+        keeps_leases(link).await?;
+    }
     Ok(true)
+}
+
+/// Errors: `backend_rejected` if a crash of the server may forget a lease, which `guarantee=strict` excludes. Our commits wait
+/// for the disk; whether the disk has them is the server's setting.
+async fn keeps_leases(link: &Link<Postgres>) -> Result<()> {
+    let statement = Statement::new(
+        "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name",
+        vec![],
+    );
+    let answers = link.ask(&[statement], false).await.map_err(Failure::into_error)?;
+    let Some(name) = answers[0].first().map(|row| row.text(0)) else { return Ok(()) };
+    Err(Error::new(
+        ErrorKind::BackendRejected,
+        format!(
+            "guarantee=strict: {name} is off on this PostgreSQL server, so a crash may forget a lease that is held; set it \
+             to on, or leave guarantee=strict out"
+        ),
+    ))
 }
 
 /// Whether a client of this user would make the tables.

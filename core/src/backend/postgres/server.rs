@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::backend::rows::Push;
 use crate::backend::rows::server::failure::Failure;
 use crate::backend::rows::server::idempotency::RecordStatements;
 use crate::backend::rows::server::link::Link;
@@ -12,6 +11,7 @@ use crate::backend::rows::server::store::{Concerned, Store};
 use crate::backend::rows::server::value::Statement;
 use crate::backend::rows::server::window::Write;
 use crate::backend::rows::server::{Asked, Server, Session as _, StepRows, backend, commit};
+use crate::backend::rows::{Push, unsigned};
 use crate::backend::{Backend, Contender, OpenContext, Purpose, RenewItem};
 use crate::client_info::ClientInfo;
 use crate::error::Result;
@@ -78,8 +78,13 @@ impl Server for Postgres {
         doctor::examine(store).await
     }
 
-    fn records(&self) -> Option<&dyn RecordStatements> {
-        Some(&self.schema)
+    fn records(&self) -> &dyn RecordStatements {
+        &self.schema
+    }
+
+    async fn purge_records(store: &Store<Self>, most: usize) -> Result<u64> {
+        let answers = store.ask(&[store.server().schema.purge_records(most)], true).await?;
+        Ok(answers.first().and_then(|rows| rows.first()).map_or(0, |row| unsigned(row.int(0))))
     }
 
     fn clock(&self) -> Statement {

@@ -4,6 +4,8 @@
 //! A store implements [`Rows`] inside one transaction that no other step on the same locks enters. [`Steps`] then
 //! carries out the verbs. `memory::store` says the same in its own words; the differential tests compare them.
 
+#[cfg(test)]
+pub(crate) mod sequences;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) mod server;
 mod steps;

@@ -1,13 +1,9 @@
 //! Facts become findings and promises.
 
-use super::{Facts, Tables};
-use crate::snapshot::examination::{
-    AFTER_FAILOVER, AFTER_RESTART, AFTER_WIPE, EXCLUSION, FENCING_ORDER, FIFO, PUSH,
-};
+use super::Facts;
+use crate::backend::rows::server::doctor::{Tables, after_restart, clock, connections, tables};
+use crate::snapshot::examination::{AFTER_FAILOVER, AFTER_WIPE, EXCLUSION, FENCING_ORDER, FIFO, PUSH};
 use crate::snapshot::{Check, Examination, Promise};
-
-/// A clock that differs by more shows wrong times, and may have stepped.
-const MOST_SKEW_MS: i64 = 1_000;
 
 impl Facts {
     fn setting(&self, name: &str) -> &str {
@@ -32,22 +28,23 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
         writes(facts),
         durability(facts),
         isolation(facts),
-        clock(facts),
-        connections(facts),
-        tables(facts),
+        clock(facts.skew),
+        connections(
+            facts.connections,
+            facts.setting("max_connections").parse().unwrap_or(0),
+            "one",
+            "Raise max_connections.",
+        ),
+        tables(
+            &facts.tables,
+            "polylatch schema mysql",
+            "there are none that this user may see; it needs the right to create them",
+        ),
         primary_key(facts),
     ];
-    let restart = if facts.is_durable() {
-        Promise::yes(AFTER_RESTART, "commits are on the disk before they are answered")
-    } else {
-        Promise::no(
-            AFTER_RESTART,
-            "the last commits may be lost in a crash, and with them leases that are held",
-        )
-    };
     let promises = vec![
         Promise::yes(EXCLUSION, "every step locks the row of the lock first"),
-        restart,
+        after_restart(facts.is_durable()),
         Promise::no(AFTER_FAILOVER, "a replica that follows asynchronously may lack the last leases"),
         Promise::no(AFTER_WIPE, "deleted rows are forgotten leases"),
         Promise::yes(FENCING_ORDER, "a counter in the row of the lock, never behind the server's clock"),
@@ -135,55 +132,6 @@ fn isolation(facts: &Facts) -> Check {
     .fix("Connect to the server itself, or let the proxy in between keep the session's settings.")
 }
 
-fn clock(facts: &Facts) -> Check {
-    let (skew, error) = (facts.skew_ms, facts.skew_error_ms);
-    if skew.abs() <= MOST_SKEW_MS + error {
-        return Check::ok(
-            "clock",
-            "The clocks agree",
-            format!("the server's differs by {skew} ms (± {error} ms)"),
-        );
-    }
-    Check::warning(
-        "clock",
-        "The clocks do not agree",
-        format!("the server's differs from this host's by {skew} ms (± {error} ms)"),
-    )
-    .means(
-        "Leases end by the server's clock. If that clock steps forward, a lease ends before its holder knows; fencing \
-         tokens then tell the holders apart.",
-    )
-    .fix("Run a time service on both hosts, and let it correct the clock slowly.")
-}
-
-fn connections(facts: &Facts) -> Check {
-    let most: i64 = facts.setting("max_connections").parse().unwrap_or(0);
-    let left = most - facts.connections;
-    let detail = format!("{} of {most} are in use; a client uses one", facts.connections);
-    if most > 0 && left < most / 10 {
-        return Check::warning("connections", "Few connections are left", detail)
-            .means("A client that cannot connect cannot renew, and loses its leases.")
-            .fix("Raise max_connections.");
-    }
-    Check::ok("connections", "There are connections left", detail)
-}
-
-fn tables(facts: &Facts) -> Check {
-    match &facts.tables {
-        Tables::Usable => {
-            Check::ok("tables", "The tables are there and may be used", "version, columns and rights fit")
-        }
-        Tables::ToBeMade => Check::ok(
-            "tables",
-            "The tables are made by the first client",
-            "there are none that this user may see; it needs the right to create them",
-        ),
-        Tables::Refused(why) => Check::problem("tables", "The tables cannot be used", why.clone())
-            .means("No lock can be acquired.")
-            .fix("Let the owner of the database run what `polylatch schema mysql` prints."),
-    }
-}
-
 fn primary_key(facts: &Facts) -> Check {
     match (&facts.tables, facts.scans.first()) {
         (_, Some(first)) => Check::warning(
@@ -203,6 +151,8 @@ fn primary_key(facts: &Facts) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::rows::server::doctor::Skew;
+    use crate::snapshot::examination::AFTER_RESTART;
     use crate::snapshot::{CheckSeverity, Holds};
 
     fn good() -> Facts {
@@ -222,7 +172,7 @@ mod tests {
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
             connections: 5,
-            skew_error_ms: 1,
+            skew: Skew { ms: 0, error_ms: 1 },
             ..Facts::default()
         }
     }
@@ -248,7 +198,7 @@ mod tests {
                 "read-only",
                 CheckSeverity::Problem,
             ),
-            (Facts { skew_ms: -5_000, ..good() }, "clock", CheckSeverity::Warning),
+            (Facts { skew: Skew { ms: -5_000, error_ms: 1 }, ..good() }, "clock", CheckSeverity::Warning),
             (Facts { connections: 145, ..good() }, "connections", CheckSeverity::Warning),
             (Facts { tables: Tables::Refused("gone".into()), ..good() }, "tables", CheckSeverity::Problem),
             (Facts { scans: vec!["SELECT".into()], ..good() }, "primary-key", CheckSeverity::Warning),

@@ -5,14 +5,14 @@ mod checks;
 use std::collections::BTreeMap;
 
 use crate::backend::Purpose;
+use crate::backend::rows::server::doctor::{Skew, Tables};
 use crate::backend::rows::server::store::Store;
 use crate::backend::rows::server::value::Statement;
-use crate::clock::wall_us;
 use crate::error::Result;
 use crate::snapshot::Examination;
 
 use super::open::prepare;
-use super::protocol::statements::{clock, explained};
+use super::protocol::statements::explained;
 use super::server::Mysql;
 
 /// What was read of the server.
@@ -21,23 +21,10 @@ pub(crate) struct Facts {
     pub version: String,
     pub settings: BTreeMap<String, String>,
     pub connections: i64,
-    /// The server's clock minus this host's, in milliseconds, and how far that may be wrong.
-    pub skew_ms: i64,
-    pub skew_error_ms: i64,
+    pub skew: Skew,
     pub tables: Tables,
     /// Statements that the server would carry out without the primary key.
     pub scans: Vec<String>,
-}
-
-/// What a client finds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Tables {
-    #[default]
-    Usable,
-    /// None yet; the first client makes them, if it may.
-    ToBeMade,
-    /// Why a client cannot use them.
-    Refused(String),
 }
 
 /// Settings of the server. One that it does not have is left out by its answer.
@@ -78,13 +65,7 @@ pub(crate) async fn examine(store: &Store<Mysql>) -> Result<Examination> {
     facts.connections = answers[2].first().and_then(|row| row.text(1).parse().ok()).unwrap_or(0);
     let isolation = answers[3].first().map_or_else(String::new, |row| row.text(1));
     facts.settings.insert("session_isolation".into(), isolation);
-    let sent = wall_us();
-    let answers = store.ask(&[clock()], true).await?;
-    let received = wall_us();
-    let server = answers[0].first().map_or(0, |row| row.int(0));
-    let ms = |us: u64| i64::try_from(us / 1000).unwrap_or(0);
-    facts.skew_ms = server / 1000 - ms(sent + (received.saturating_sub(sent)) / 2);
-    facts.skew_error_ms = ms(received.saturating_sub(sent)) / 2 + 1;
+    facts.skew = Skew::read(store).await?;
     facts.tables = match prepare(&store.link, Purpose::Examine).await {
         Ok(true) => Tables::Usable,
         Ok(false) => Tables::ToBeMade,

@@ -1,6 +1,8 @@
 //! Statements as values, without I/O.
 
 pub(crate) mod grants;
+pub(crate) mod idempotency;
 pub(crate) mod reading;
 pub(crate) mod schema;
 pub(crate) mod statements;
+pub(crate) mod transaction;

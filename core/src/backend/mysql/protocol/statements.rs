@@ -20,6 +20,7 @@ macro_rules! clock_us {
         "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
     };
 }
+pub(super) use clock_us;
 
 /// The columns of a lease, in the order in which `read::lease` reads them.
 macro_rules! lease_columns {

@@ -213,8 +213,8 @@ impl Session {
     }
 }
 
-/// Sends one statement and reads its rows. One that changed a row and gave a number to `LAST_INSERT_ID` answers with
-/// that number as its only row.
+/// Sends one statement and reads its rows. One that wrote a row and gave a number above 0 to `LAST_INSERT_ID` answers with
+/// that number as its only row, and one that deleted rows with how many.
 async fn carry_out(conn: &mut Conn, statement: &Statement) -> mysql_async::Result<Vec<Cells>> {
     let word = statement.sql.split(' ').next().unwrap_or_default();
     if ["START", "SET", "COMMIT", "ROLLBACK", "CREATE"].contains(&word) {
@@ -227,10 +227,12 @@ async fn carry_out(conn: &mut Conn, statement: &Statement) -> mysql_async::Resul
     let mut result = conn.exec_iter(&prepared, values).await?;
     let rows: Vec<Row> = result.collect().await?;
     drop(result);
-    if word == "UPDATE"
-        && conn.affected_rows() > 0
-        && let Some(number) = conn.last_insert_id()
-    {
+    let number = match word {
+        "UPDATE" | "INSERT" if conn.affected_rows() > 0 => conn.last_insert_id().unwrap_or(0),
+        "DELETE" => conn.affected_rows(),
+        _ => 0,
+    };
+    if number > 0 {
         return Ok(vec![Cells(vec![Cell::Int(i64::try_from(number).unwrap_or(i64::MAX))])]);
     }
     Ok(rows.into_iter().map(cells).collect())
@@ -252,7 +254,10 @@ fn cells(row: Row) -> Cells {
     let cell = |value| match value {
         Value::Int(number) => Cell::Int(number),
         Value::UInt(number) => Cell::Int(i64::try_from(number).unwrap_or(i64::MAX)),
-        Value::Bytes(bytes) => Cell::Text(String::from_utf8_lossy(&bytes).into_owned()),
+        // These servers do not tell our texts from bytes.
+        Value::Bytes(bytes) => {
+            String::from_utf8(bytes).map_or_else(|other| Cell::Bytes(other.into_bytes()), Cell::Text)
+        }
         _ => Cell::Null,
     };
     Cells(row.unwrap().into_iter().map(cell).collect())

@@ -1,17 +1,18 @@
 //! Facts become findings and promises.
 
-use super::{Facts, Tables};
-use crate::snapshot::examination::{
-    AFTER_FAILOVER, AFTER_RESTART, AFTER_WIPE, EXCLUSION, FENCING_ORDER, FIFO, PUSH,
-};
+use super::Facts;
+use crate::backend::rows::server::doctor::{after_restart, clock, connections, tables};
+use crate::snapshot::examination::{AFTER_FAILOVER, AFTER_WIPE, EXCLUSION, FENCING_ORDER, FIFO, PUSH};
 use crate::snapshot::{Check, Examination, Promise};
-
-/// A clock that differs by more shows wrong times, and may have stepped.
-const MOST_SKEW_MS: i64 = 1_000;
 
 impl Facts {
     fn setting(&self, name: &str) -> &str {
         self.settings.get(name).map_or("", String::as_str)
+    }
+
+    /// The setting under which this client commits.
+    fn commits(&self) -> &str {
+        self.commits.unwrap_or_else(|| self.setting("synchronous_commit"))
     }
 
     fn number(&self, name: &str) -> i64 {
@@ -20,21 +21,19 @@ impl Facts {
 }
 
 pub(crate) fn judge(facts: &Facts) -> Examination {
-    let mut findings =
-        vec![writes(facts), durability(facts), isolation(facts), clock(facts), connections(facts)];
-    findings.push(match &facts.tables {
-        Tables::Usable => {
-            Check::ok("tables", "The tables are there and may be used", "version, columns and rights fit")
-        }
-        Tables::ToBeMade => Check::ok(
-            "tables",
-            "The tables are made by the first client",
-            "there are none, and this user may create them",
+    let mut findings = vec![
+        writes(facts),
+        durability(facts),
+        isolation(facts),
+        clock(facts.skew),
+        connections(
+            facts.connections,
+            facts.number("max_connections") - facts.number("superuser_reserved_connections"),
+            "two, with listen=no one",
+            "Raise max_connections, or put a pooler before the server and use listen=no.",
         ),
-        Tables::Refused(why) => Check::problem("tables", "The tables cannot be used", why.clone())
-            .means("No lock can be acquired.")
-            .fix("Let the owner of the database run what `polylatch schema postgres` prints."),
-    });
+        tables(&facts.tables, "polylatch schema postgres", "there are none, and this user may create them"),
+    ];
     findings.extend(facts.is_heard.map(|is_heard| {
         if is_heard {
             return Check::ok("notifications", "Notifications arrive", "one that was sent was heard");
@@ -48,15 +47,7 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
         .fix("Use listen=no, which saves the connection that listens, or connect to the server itself.")
     }));
     let is_durable = !["fsync", "full_page_writes"].iter().any(|name| facts.setting(name) == "off")
-        && facts.setting("synchronous_commit") != "off";
-    let restart = if is_durable {
-        Promise::yes(AFTER_RESTART, "commits are on the disk before they are answered")
-    } else {
-        Promise::no(
-            AFTER_RESTART,
-            "the last commits may be lost in a crash, and with them leases that are held",
-        )
-    };
+        && facts.commits() != "off";
     let standby = facts.setting("synchronous_standby_names");
     let failover = if standby.is_empty() {
         Promise::no(AFTER_FAILOVER, "a standby that follows asynchronously may lack the last leases")
@@ -70,7 +61,7 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
     };
     let promises = vec![
         Promise::yes(EXCLUSION, "every step locks the row of the lock first"),
-        restart,
+        after_restart(is_durable),
         failover,
         Promise::no(AFTER_WIPE, "deleted rows are forgotten leases"),
         Promise::yes(FENCING_ORDER, "a counter in the row of the lock, never behind the server's clock"),
@@ -106,12 +97,22 @@ fn durability(facts: &Facts) -> Check {
                 .fix(format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()"));
         }
     }
-    if facts.setting("synchronous_commit") == "off" {
-        return Check::warning("durability", "A crash may lose the last commits", "synchronous_commit is off")
+    if facts.commits() == "off" {
+        let (detail, fix) = match facts.commits {
+            Some(_) => {
+                ("the URL says durability=async", "Leave durability=async out, or write durability=sync.")
+            }
+            None => (
+                "synchronous_commit is off",
+                "Write durability=sync, or ALTER ROLE ... SET synchronous_commit = on",
+            ),
+        };
+        return Check::warning("durability", "A crash may lose the last commits", detail)
             .means(
-                "After a crash of the server a lease that was just granted may be gone, and the same lock has two holders.",
+                "After a crash of the server a lease that was just granted may be gone, and the same lock has two holders. \
+                 Fencing tokens go on growing.",
             )
-            .fix("ALTER ROLE ... SET synchronous_commit = on");
+            .fix(fix);
     }
     Check::ok(
         "durability",
@@ -133,42 +134,11 @@ fn isolation(facts: &Facts) -> Check {
     .means("Locks work; under contention an acquisition takes one request more.")
 }
 
-fn clock(facts: &Facts) -> Check {
-    let (skew, error) = (facts.skew_ms, facts.skew_error_ms);
-    if skew.abs() <= MOST_SKEW_MS + error {
-        return Check::ok(
-            "clock",
-            "The clocks agree",
-            format!("the server's differs by {skew} ms (± {error} ms)"),
-        );
-    }
-    Check::warning(
-        "clock",
-        "The clocks do not agree",
-        format!("the server's differs from this host's by {skew} ms (± {error} ms)"),
-    )
-    .means(
-        "Leases end by the server's clock. If that clock steps forward, a lease ends before its holder knows; fencing \
-         tokens then tell the holders apart.",
-    )
-    .fix("Run a time service on both hosts, and let it correct the clock slowly.")
-}
-
-fn connections(facts: &Facts) -> Check {
-    let most = facts.number("max_connections") - facts.number("superuser_reserved_connections");
-    let left = most - facts.connections;
-    let detail = format!("{} of {most} are in use; a client uses two, with listen=no one", facts.connections);
-    if most > 0 && left < most / 10 {
-        return Check::warning("connections", "Few connections are left", detail)
-            .means("A client that cannot connect cannot renew, and loses its leases.")
-            .fix("Raise max_connections, or put a pooler before the server and use listen=no.");
-    }
-    Check::ok("connections", "There are connections left", detail)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::rows::server::doctor::{Skew, Tables};
+    use crate::snapshot::examination::AFTER_RESTART;
     use crate::snapshot::{CheckSeverity, Holds};
 
     fn good() -> Facts {
@@ -186,7 +156,7 @@ mod tests {
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
             connections: 5,
-            skew_error_ms: 1,
+            skew: Skew { ms: 0, error_ms: 1 },
             is_heard: Some(true),
             ..Facts::default()
         }
@@ -204,10 +174,16 @@ mod tests {
         for (facts, id, severity) in [
             (with("fsync", "off"), "durability", CheckSeverity::Problem),
             (with("synchronous_commit", "off"), "durability", CheckSeverity::Warning),
+            (Facts { commits: Some("off"), ..good() }, "durability", CheckSeverity::Warning),
+            (
+                Facts { commits: Some("on"), ..with("synchronous_commit", "off") },
+                "durability",
+                CheckSeverity::Ok,
+            ),
             (with("default_transaction_read_only", "on"), "read-only", CheckSeverity::Problem),
             (with("default_transaction_isolation", "serializable"), "isolation", CheckSeverity::Notice),
             (Facts { in_recovery: true, ..good() }, "read-only", CheckSeverity::Problem),
-            (Facts { skew_ms: -5_000, ..good() }, "clock", CheckSeverity::Warning),
+            (Facts { skew: Skew { ms: -5_000, error_ms: 1 }, ..good() }, "clock", CheckSeverity::Warning),
             (Facts { connections: 95, ..good() }, "connections", CheckSeverity::Warning),
             (Facts { is_heard: Some(false), ..good() }, "notifications", CheckSeverity::Notice),
             (Facts { tables: Tables::Refused("gone".into()), ..good() }, "tables", CheckSeverity::Problem),

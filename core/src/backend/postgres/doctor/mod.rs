@@ -12,10 +12,10 @@ use crate::backend::postgres::protocol::messages::{listen, notify};
 use crate::backend::postgres::server::Postgres;
 use crate::backend::rows::Push;
 use crate::backend::rows::server::Session as _;
+use crate::backend::rows::server::doctor::{Skew, Tables};
 use crate::backend::rows::server::failure::Failure;
 use crate::backend::rows::server::store::Store;
 use crate::backend::rows::server::value::Statement;
-use crate::clock::wall_us;
 use crate::error::Result;
 use crate::snapshot::Examination;
 use crate::token::OwnerToken;
@@ -27,23 +27,12 @@ pub(crate) struct Facts {
     pub settings: std::collections::BTreeMap<String, String>,
     pub in_recovery: bool,
     pub connections: i64,
-    /// The server's clock minus this host's, in milliseconds, and how far that may be wrong.
-    pub skew_ms: i64,
-    pub skew_error_ms: i64,
+    pub skew: Skew,
+    /// What is set for the commits of this client.
+    pub commits: Option<&'static str>,
     /// Whether a notification that was sent was heard; `None` if this URL listens for none.
     pub is_heard: Option<bool>,
     pub tables: Tables,
-}
-
-/// What a client finds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Tables {
-    #[default]
-    Usable,
-    /// None yet; the first client makes them.
-    ToBeMade,
-    /// Why a client cannot use them.
-    Refused(String),
 }
 
 /// How long a notification is waited for; it takes about a millisecond.
@@ -76,14 +65,8 @@ pub(crate) async fn examine(store: &Store<Postgres>) -> Result<Examination> {
         (facts.version, facts.in_recovery, facts.connections) = (row.text(0), row.int(1) != 0, row.int(2));
     }
     facts.settings = answers[1].iter().map(|row| (row.text(0), row.text(1))).collect();
-    let clock = [crate::backend::postgres::protocol::reading::clock()];
-    let sent = wall_us();
-    let answers = store.ask(&clock, true).await?;
-    let received = wall_us();
-    let server = answers[0].first().map_or(0, |row| row.int(0));
-    let ms = |us: u64| i64::try_from(us / 1000).unwrap_or(0);
-    facts.skew_ms = server / 1000 - ms(sent + (received.saturating_sub(sent)) / 2);
-    facts.skew_error_ms = ms(received.saturating_sub(sent)) / 2 + 1;
+    facts.skew = Skew::read(store).await?;
+    facts.commits = store.server().opener.config.durability.setting();
     facts.is_heard = if store.server().opener.config.listens { Some(is_heard(store).await?) } else { None };
     facts.tables = match prepare(&store.link, &store.server().schema, Purpose::Examine).await {
         Ok(true) => Tables::Usable,

@@ -1,15 +1,12 @@
-//! Records of idempotent work: the statements, each a step of its own, and what their rows say.
-
-use std::time::Duration;
+//! Records of idempotent work: the statements, each a step of its own.
 
 use super::schema::Schema;
 use crate::backend::records::{Listing, Put};
-use crate::backend::rows::server::idempotency::RecordStatements;
-use crate::backend::rows::server::value::{Cells, Param, Statement};
-use crate::backend::rows::{ceil_ms, millis, signed, unsigned};
-use crate::error::{Error, ErrorKind, Result};
-use crate::policy::idempotency::{Kind, Record, RecordId, Seen, State};
-use crate::token::{ClientId, OwnerToken};
+use crate::backend::rows::server::idempotency::{RecordStatements, id_params, write_params};
+use crate::backend::rows::server::value::Statement;
+use crate::backend::rows::signed;
+use crate::policy::idempotency::RecordId;
+use crate::token::OwnerToken;
 
 /// The server's time in microseconds, read once in a statement.
 const NOW: &str = "(SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS us OFFSET 0) n";
@@ -20,17 +17,6 @@ const COLUMNS: &str = "version, state, owner, fence, fingerprint, client, runs, 
 /// The first columns of a record that is read.
 const READ: &str = "i.version, i.state, i.fence, i.fingerprint, i.client, i.runs, i.lease_ms, i.renewals, \
      i.ends_ms - n.us / 1000, i.keep_until_ms - n.us / 1000, i.written_ms";
-
-fn kind(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Key => "key",
-        Kind::Token => "token",
-    }
-}
-
-fn id_params(id: &RecordId) -> Vec<Param> {
-    vec![id.scope.as_str().into(), id.key.as_str().into(), kind(id.kind).into()]
-}
 
 impl RecordStatements for Schema {
     fn record(&self, id: &RecordId, but: Option<OwnerToken>) -> Statement {
@@ -51,15 +37,7 @@ impl RecordStatements for Schema {
                        RETURNING version";
             return Statement::new(self.sql(sql), params);
         };
-        params.extend([Param::from(record.state.code()), record.owner.to_hex().into()]);
-        params.extend([record.fence.map(signed).into(), Param::from(record.fingerprint.as_str())]);
-        params.extend([Param::from(record.client.as_str()), i64::from(record.runs).into()]);
-        params.extend([Param::from(ceil_ms(record.lease)), i64::from(record.renewals).into()]);
-        params.extend([
-            Param::from(ceil_ms(lease.unwrap_or(Duration::ZERO))),
-            keep.map(ceil_ms).into(),
-            Param::Bytes(record.result.clone()),
-        ]);
+        params.extend(write_params(record, *lease, *keep));
         let values = |version: &str| {
             format!(
                 "{version}, $4, $5, coalesce($6, {version}), $7, $8, $9, $10, $11, (n.us + 999) / 1000 + $12, \
@@ -93,8 +71,11 @@ impl RecordStatements for Schema {
         let most = i64::try_from(listing.most).unwrap_or(i64::MAX);
         Statement::new(self.sql(&sql), vec![listing.scope_prefix.as_str().into(), most.into()])
     }
+}
 
-    fn purge_records(&self, most: usize) -> Statement {
+impl Schema {
+    /// Deletes records whose retention is over; returns how many.
+    pub(crate) fn purge_records(&self, most: usize) -> Statement {
         let sql = format!(
             "WITH over AS (SELECT i.scope, i.key, i.kind FROM {{s}}.idempotency i, {NOW} \
              WHERE i.keep_until_ms <= n.us / 1000 ORDER BY i.keep_until_ms LIMIT $1 FOR UPDATE OF i SKIP LOCKED), \
@@ -104,52 +85,4 @@ impl RecordStatements for Schema {
         );
         Statement::new(self.sql(&sql), vec![i64::try_from(most).unwrap_or(i64::MAX).into()])
     }
-
-    fn seen(&self, id: &RecordId, row: &Cells) -> Result<Seen> {
-        let mut seen = common(id, row)?;
-        seen.record.owner = OwnerToken::from_hex(&row.text(12)).ok_or_else(|| unreadable(id))?;
-        seen.record.result = row.bytes(13);
-        Ok(seen)
-    }
-
-    fn listed(&self, row: &Cells) -> Result<(RecordId, Seen)> {
-        let kind = if row.text(14) == "token" { Kind::Token } else { Kind::Key };
-        let id = RecordId { kind, scope: row.text(12), key: row.text(13) };
-        let seen = common(&id, row)?;
-        Ok((id, seen))
-    }
-}
-
-/// Reads the common columns of a row.
-fn common(id: &RecordId, row: &Cells) -> Result<Seen> {
-    let count = |at: usize| u32::try_from(row.int(at)).unwrap_or(u32::MAX);
-    Ok(Seen {
-        version: unsigned(row.int(0)),
-        lease_left: millis(row.int(8)),
-        keep_left: row.optional_int(9).map(millis),
-        written_ms: unsigned(row.int(10)),
-        result_bytes: unsigned(row.int(11)),
-        record: Record {
-            state: State::parse(&row.text(1)).ok_or_else(|| unreadable(id))?,
-            owner: OwnerToken::UNREAD,
-            fence: Some(unsigned(row.int(2))),
-            fingerprint: row.text(3),
-            client: ClientId::from_stored(&row.text(4)),
-            runs: count(5),
-            lease: millis(row.int(6)),
-            renewals: count(7),
-            result: Vec::new(),
-        },
-    })
-}
-
-fn unreadable(id: &RecordId) -> Error {
-    Error::new(
-        ErrorKind::BackendRejected,
-        format!(
-            "the record {:?} in {:?} was written by another version of Polylatch in a form unknown here; use that version \
-             or a newer one",
-            id.key, id.scope
-        ),
-    )
 }

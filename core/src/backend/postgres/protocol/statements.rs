@@ -7,6 +7,7 @@ use crate::policy::fencing::FencingToken;
 use crate::policy::waiting::WaitTimes;
 
 use super::schema::Schema;
+use crate::backend::rows::server::commit;
 use crate::backend::rows::server::read::{lease_params, mode_params};
 use crate::backend::rows::server::value::{Param, Statement};
 use crate::backend::rows::server::window::{Lease, Write};
@@ -17,6 +18,7 @@ macro_rules! clock_us {
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
     };
 }
+pub(super) use clock_us;
 
 /// The columns of a lease, in the order in which `read::lease` reads them.
 macro_rules! lease_columns {
@@ -42,7 +44,42 @@ pub(crate) fn limits(timeout_ms: i64) -> Statement {
 
 /// This transaction is committed without waiting for the disk.
 pub(crate) fn relaxed() -> Statement {
-    Statement::new("SELECT set_config('synchronous_commit', 'off', true)", vec![])
+    commits("off")
+}
+
+/// Whether the commit of this transaction waits for the disk.
+fn commits(setting: &str) -> Statement {
+    Statement::new("SELECT set_config('synchronous_commit', $1, true)", vec![setting.into()])
+}
+
+/// Statements with this setting for their commit, and which answers belong to them. It is set in the transaction, not in
+/// the session: behind a pooler the next transaction of this connection may be another client's. What is no transaction
+/// becomes one; the rest of one that has begun stays as it is.
+pub(crate) fn with_commits(
+    statements: &[Statement],
+    changes: bool,
+    setting: &str,
+) -> Option<(Vec<Statement>, std::ops::Range<usize>)> {
+    let begins = statements.first().is_some_and(|first| first.sql.starts_with("BEGIN"));
+    let ends = statements.last().is_some_and(|last| ["COMMIT", "ROLLBACK"].contains(&last.sql.as_str()));
+    let mut all = vec![begin(), commits(setting)];
+    if begins {
+        // Reading commits nothing.
+        if statements[0] != begin() {
+            return None;
+        }
+        all.extend(statements[1..].iter().cloned());
+        // The answer to the setting stands for that to the begin; neither is read.
+        let answers = 1..all.len();
+        return Some((all, answers));
+    }
+    if !changes || ends {
+        return None;
+    }
+    all.extend(statements.iter().cloned());
+    let answers = 2..all.len();
+    all.push(commit());
+    Some((all, answers))
 }
 
 impl Schema {
@@ -393,5 +430,32 @@ impl Schema {
                 unused_ms,
             ),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_commit_has_the_setting_and_every_statement_its_answer() {
+        let statement = |sql: &str| Statement::new(sql, vec![]);
+        let shown = |statements: &[Statement], changes| {
+            with_commits(statements, changes, "off").map(|(all, answers)| {
+                let own = all[answers].iter().map(|one| one.sql.clone()).collect::<Vec<_>>();
+                (all.iter().filter(|one| one.params == ["off".into()]).count(), all.len(), own)
+            })
+        };
+        let one = [statement("UPDATE"), statement("SELECT")];
+        let wrapped = shown(&one, true).unwrap();
+        assert_eq!(wrapped, (1, 5, vec!["UPDATE".to_owned(), "SELECT".to_owned()]));
+        let whole = [begin(), statement("UPDATE"), commit()];
+        let (set, count, own) = shown(&whole, true).unwrap();
+        assert_eq!((set, count, own.len()), (1, 4, 3));
+        assert_eq!(own[1..], ["UPDATE", "COMMIT"]);
+        // The rest of a transaction that was begun so, and what only reads.
+        assert_eq!(shown(&[statement("UPDATE"), commit()], true), None);
+        assert_eq!(shown(&[statement("SELECT")], false), None);
+        assert_eq!(shown(&[statement("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")], false), None);
     }
 }

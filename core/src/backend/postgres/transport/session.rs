@@ -15,6 +15,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row};
 
 use crate::address::bracketed;
 use crate::backend::postgres::config::PostgresConfig;
+use crate::backend::postgres::protocol::statements::with_commits;
 use crate::backend::rows::server::failure::Failure;
 use crate::backend::rows::server::login::SslMode;
 use crate::backend::rows::server::value::{Cell, Cells, Param, Statement};
@@ -45,6 +46,8 @@ pub(crate) struct Session {
     /// Reads and writes; ends with this value, also if the server does not answer.
     driver: AbortHandle,
     place: String,
+    /// What is set for each commit.
+    commits: Option<&'static str>,
     /// A pipeline goes out as a whole.
     sending: Mutex<()>,
 }
@@ -134,7 +137,8 @@ impl Opener {
                 (client, tokio::spawn(drive(connection, heard)).abort_handle())
             }
         };
-        Ok(Session { client, driver, place, sending: Mutex::new(()) })
+        let commits = self.config.durability.setting();
+        Ok(Session { client, driver, place, commits, sending: Mutex::new(()) })
     }
 
     fn not_opened(&self, error: &tokio_postgres::Error) -> Failure {
@@ -208,8 +212,21 @@ impl crate::backend::rows::server::Session for Session {
         self.driver.abort();
     }
 
-    /// Sends them at once. The first failure counts; later ones follow from it.
     async fn ask(
+        &self,
+        statements: &[Statement],
+        changes: bool,
+    ) -> std::result::Result<Vec<Vec<Cells>>, Failure> {
+        match self.commits.and_then(|setting| with_commits(statements, changes, setting)) {
+            Some((all, answers)) => Ok(self.pipeline(&all, changes).await?.drain(answers).collect()),
+            None => self.pipeline(statements, changes).await,
+        }
+    }
+}
+
+impl Session {
+    /// Sends them at once. The first failure counts; later ones follow from it.
+    async fn pipeline(
         &self,
         statements: &[Statement],
         changes: bool,
@@ -243,9 +260,7 @@ impl crate::backend::rows::server::Session for Session {
             })
             .collect()
     }
-}
 
-impl Session {
     fn request<'a>(&'a self, statement: &'a Statement) -> Answer<'a> {
         Box::pin(async move {
             let params: Vec<(&(dyn ToSql + Sync), Type)> = statement

@@ -4,32 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::memory::store::{Now as SpecNow, Store as Spec};
-use crate::backend::{Answer, AnswerAll, Ask, Contender, Conversion, Purpose, RenewItem};
-use crate::client_info::ClientInfo;
+use crate::backend::rows::sequences::{Dice, break_of, contenders};
+use crate::backend::{Answer, AnswerAll, Conversion, Purpose};
 use crate::clock::BootInstant;
 use crate::mode::Mode;
-use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
-use crate::snapshot::{BreakRequest, Query, Snapshot};
-use crate::token::{ClientId, OwnerToken};
+use crate::snapshot::Snapshot;
+use crate::token::ClientId;
 use crate::wakeups::Wakeups;
 
 use super::link::Link;
 use super::store::Store;
 use super::value::Statement;
 use super::{Server, snapshot};
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        // xorshift64.
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % most
-    }
-}
 
 /// Empty tables, and how to set the clock by which their server answers.
 pub(crate) struct Tables<S: Server> {
@@ -93,12 +80,10 @@ fn comparable(mut snapshot: Snapshot) -> Snapshot {
 
 /// One random sequence.
 pub(crate) fn run<S: Server>(tables: &Tables<S>, seed: u64) {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut dice = Dice::of(seed);
     let store = &tables.store;
     let mut spec = Spec::default();
-    let clients: Vec<_> =
-        (0..3).map(|_| Arc::new(ClientInfo::of_this_process(None, "rust", "0").unwrap())).collect();
-    let contenders: Vec<_> = (0..24).map(|n| contender(n, &clients[n as usize % 3].id)).collect();
+    let (clients, contenders) = contenders();
     let mut fences = vec![1_u64; contenders.len()];
     let mut now_ms: i64 = 1_700_000_000_000;
     for step in 0..150 {
@@ -111,14 +96,7 @@ pub(crate) fn run<S: Server>(tables: &Tables<S>, seed: u64) {
         let told = format!("seed {seed}, step {step}");
         match dice.below(17) {
             0..=6 => {
-                let ask = match dice.below(4) {
-                    0 => Ask::Try,
-                    _ => Ask::Wait {
-                        near_heartbeat: Duration::from_millis(900),
-                        far_heartbeat: Duration::from_millis(2_500),
-                        left: None,
-                    },
-                };
+                let ask = dice.ask();
                 let ours = tables.at(now_ms, store.poll(who, ask));
                 let theirs = spec.poll(now, who, ask).0;
                 assert_eq!(without_counter(ours.clone()), without_counter(theirs), "{told}: poll {who:?}");
@@ -127,13 +105,7 @@ pub(crate) fn run<S: Server>(tables: &Tables<S>, seed: u64) {
                 }
             }
             7 | 8 => {
-                let item = RenewItem {
-                    contender: Arc::clone(who),
-                    fence,
-                    lease: if dice.below(2) == 0 { who.lease } else { who.first_lease },
-                    length: who.lease * [2, 2, 2, 1, 5][dice.below(5) as usize] / 2,
-                    renewals: dice.below(9) as u32,
-                };
+                let item = dice.renewal(who, fence);
                 let ours = tables.at(now_ms, store.renew(std::slice::from_ref(&item)));
                 assert_eq!(ours, [spec.renew(now, &item)], "{told}: renew");
             }
@@ -146,12 +118,7 @@ pub(crate) fn run<S: Server>(tables: &Tables<S>, seed: u64) {
                 spec.cancel(now, who);
             }
             12 => {
-                let request = BreakRequest {
-                    name: who.name.as_str().to_owned(),
-                    expected: fence,
-                    by: "operator".into(),
-                    reason: "test".into(),
-                };
+                let request = break_of(who, fence);
                 let ours = tables.at(now_ms, store.break_lease(&request));
                 assert_eq!(ours, spec.break_lease(now, &request).0, "{told}: break");
             }
@@ -184,42 +151,11 @@ pub(crate) fn run<S: Server>(tables: &Tables<S>, seed: u64) {
                 spec.announce(now, client);
             }
         }
-        let query = match dice.below(5) {
-            0 => Query { name: Some("orders/1".into()), ..Query::default() },
-            1 => Query { prefix: Some("orders/".into()), limit: Some(1), ..Query::default() },
-            2 => Query { limit: Some(2), ..Query::default() },
-            _ => Query::default(),
-        };
+        let query = dice.query();
         let ours = tables.at(now_ms, snapshot::read(store, &query));
         let theirs = spec.snapshot(now, &query);
         assert_eq!(comparable(ours), comparable(theirs), "{told}: {query:?}");
     }
-}
-
-/// Six contenders for each of four names: alone, reading and writing, by permits, and all mixed up.
-fn contender(n: u64, client: &ClientId) -> Arc<Contender> {
-    let permits = |count, capacity| Mode::Permits { count, capacity };
-    let (name, mode) = match (n % 4, n / 4) {
-        (0, _) => ("a", Mode::Mutex),
-        (1, 1 | 4) => ("orders/1", Mode::Write),
-        (1, _) => ("orders/1", Mode::Read),
-        (2, at) => ("orders/2", permits(1 + at as u32 % 3, 4)),
-        (_, 0) => ("ordersß", Mode::Read),
-        (_, 1) => ("ordersß", permits(1, 2)),
-        (_, 2) => ("ordersß", permits(1, 3)),
-        (_, 3) => ("ordersß", Mode::Write),
-        _ => ("ordersß", Mode::Mutex),
-    };
-    Arc::new(Contender {
-        name: LockName::new(name).unwrap(),
-        owner: OwnerToken::random().unwrap(),
-        client: client.clone(),
-        label: format!("job {n}"),
-        lease: Duration::from_secs(5),
-        first_lease: Duration::from_millis(800 + 100 * (n % 12)),
-        barge: n % 10 == 7,
-        mode,
-    })
 }
 
 /// The first seed and how many sequences there are, as the environment says.

@@ -1,62 +1,133 @@
 //! Records of idempotent work in a table. Every step is one statement, so no session is held for it.
 
+use std::time::Duration;
+
 use super::Server;
 use super::backend::DatabaseBackend;
 use super::store::Store;
-use super::value::{Cells, Statement};
+use super::value::{Cells, Param, Statement};
 use crate::backend::Reply;
-use crate::backend::records::{Listing, Put, Records, Swapped, none_kept};
-use crate::backend::rows::unsigned;
-use crate::error::Result;
-use crate::policy::idempotency::{RecordId, Seen};
-use crate::token::OwnerToken;
+use crate::backend::records::{Listing, Put, Records, Swapped};
+use crate::backend::rows::{ceil_ms, millis, signed, unsigned};
+use crate::error::{Error, ErrorKind, Result};
+use crate::policy::idempotency::{Kind, Record, RecordId, Seen, State};
+use crate::token::{ClientId, OwnerToken};
 
-/// The statements for records in the dialect of a server, and what their rows say.
+/// The statements for records in the dialect of a server. The rows that are read begin with `version, state, fence,
+/// fingerprint, client, runs, lease_ms, renewals`, what is left of lease and retention in milliseconds, `written_ms` and
+/// the size of the result.
 pub(crate) trait RecordStatements: Sync {
-    /// Reads a record, unless `but` wrote it.
+    /// Reads a record, unless `but` wrote it: behind the first columns, `owner` and `result`.
     fn record(&self, id: &RecordId, but: Option<OwnerToken>) -> Statement;
 
     /// Writes over a record of this version (`None`: over none); returns a row with the new version if it did.
     fn swap_record(&self, id: &RecordId, expected: Option<u64>, put: &Put) -> Statement;
 
-    /// Lists records, without their results.
+    /// Lists records, without their results: behind the first columns, `scope`, `key` and `kind`.
     fn list_records(&self, listing: &Listing) -> Statement;
+}
 
-    /// Deletes records whose retention is over; returns how many.
-    fn purge_records(&self, most: usize) -> Statement;
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Key => "key",
+        Kind::Token => "token",
+    }
+}
 
-    /// Reads a row of [`RecordStatements::record`].
-    fn seen(&self, id: &RecordId, row: &Cells) -> Result<Seen>;
+/// The values of the columns `scope`, `key` and `kind`.
+pub(crate) fn id_params(id: &RecordId) -> Vec<Param> {
+    vec![id.scope.as_str().into(), id.key.as_str().into(), kind(id.kind).into()]
+}
 
-    /// Reads a row of [`RecordStatements::list_records`].
-    fn listed(&self, row: &Cells) -> Result<(RecordId, Seen)>;
+/// What to write: `state, owner, fence, fingerprint, client, runs, lease_ms, renewals`, how long the claim and the record
+/// live from now on in milliseconds, and `result`.
+pub(crate) fn write_params(record: &Record, lease: Option<Duration>, keep: Option<Duration>) -> Vec<Param> {
+    vec![
+        record.state.code().into(),
+        record.owner.to_hex().into(),
+        record.fence.map(signed).into(),
+        record.fingerprint.as_str().into(),
+        record.client.as_str().into(),
+        i64::from(record.runs).into(),
+        ceil_ms(record.lease).into(),
+        i64::from(record.renewals).into(),
+        ceil_ms(lease.unwrap_or(Duration::ZERO)).into(),
+        keep.map(ceil_ms).into(),
+        Param::Bytes(record.result.clone()),
+    ]
+}
+
+/// Reads a row of [`RecordStatements::record`].
+fn seen(id: &RecordId, row: &Cells) -> Result<Seen> {
+    let mut seen = common(id, row)?;
+    seen.record.owner = OwnerToken::from_hex(&row.text(12)).ok_or_else(|| unreadable(id))?;
+    seen.record.result = row.bytes(13);
+    Ok(seen)
+}
+
+/// Reads a row of [`RecordStatements::list_records`].
+fn listed(row: &Cells) -> Result<(RecordId, Seen)> {
+    let kind = if row.text(14) == "token" { Kind::Token } else { Kind::Key };
+    let id = RecordId { kind, scope: row.text(12), key: row.text(13) };
+    let seen = common(&id, row)?;
+    Ok((id, seen))
+}
+
+/// Reads the common columns of a row.
+fn common(id: &RecordId, row: &Cells) -> Result<Seen> {
+    let count = |at: usize| u32::try_from(row.int(at)).unwrap_or(u32::MAX);
+    Ok(Seen {
+        version: unsigned(row.int(0)),
+        lease_left: millis(row.int(8)),
+        keep_left: row.optional_int(9).map(millis),
+        written_ms: unsigned(row.int(10)),
+        result_bytes: unsigned(row.int(11)),
+        record: Record {
+            state: State::parse(&row.text(1)).ok_or_else(|| unreadable(id))?,
+            owner: OwnerToken::UNREAD,
+            fence: Some(unsigned(row.int(2))),
+            fingerprint: row.text(3),
+            client: ClientId::from_stored(&row.text(4)),
+            runs: count(5),
+            lease: millis(row.int(6)),
+            renewals: count(7),
+            result: Vec::new(),
+        },
+    })
+}
+
+fn unreadable(id: &RecordId) -> Error {
+    Error::new(
+        ErrorKind::BackendRejected,
+        format!(
+            "the record {:?} in {:?} was written by another version of Polylatch in a form unknown here; use that version \
+             or a newer one",
+            id.key, id.scope
+        ),
+    )
 }
 
 impl<S: Server> Store<S> {
-    fn statements(&self) -> Result<&dyn RecordStatements> {
-        self.server().records().ok_or_else(|| none_kept(S::STORE))
-    }
-
     async fn record(&self, id: &RecordId) -> Result<Option<Seen>> {
         // Who looks at a database without tables sees an empty one.
-        let answers = self.read(&[self.statements()?.record(id, None)]).await?.unwrap_or_default();
-        answers.first().and_then(|rows| rows.first()).map(|row| self.statements()?.seen(id, row)).transpose()
+        let answers = self.read(&[self.server().records().record(id, None)]).await?.unwrap_or_default();
+        answers.first().and_then(|rows| rows.first()).map(|row| seen(id, row)).transpose()
     }
 
     /// A request that was carried out and lost its answer is refused when it is sent again, and the caller finds its own
     /// record.
     async fn swap_record(&self, id: &RecordId, expected: Option<u64>, put: &Put) -> Result<Swapped> {
-        let mut statements = vec![self.statements()?.swap_record(id, expected, put)];
+        let mut statements = vec![self.server().records().swap_record(id, expected, put)];
         // A repetition is answered by the same request.
         if let (None, Put::Write { record, .. }) = (expected, put) {
-            statements.push(self.statements()?.record(id, Some(record.owner)));
+            statements.push(self.server().records().record(id, Some(record.owner)));
         }
         let answers = self.ask(&statements, true).await?;
         if let Some(row) = answers.first().and_then(|rows| rows.first()) {
             return Ok(Swapped::Done { version: unsigned(row.int(0)) });
         }
         match answers.get(1).and_then(|rows| rows.first()) {
-            Some(row) => Ok(Swapped::Refused(Some(self.statements()?.seen(id, row)?))),
+            Some(row) => Ok(Swapped::Refused(Some(seen(id, row)?))),
             None => Ok(Swapped::Refused(self.record(id).await?)),
         }
     }
@@ -76,17 +147,12 @@ impl<S: Server> Records for DatabaseBackend<S> {
     fn list(&self, listing: &Listing) -> Reply<Vec<(RecordId, Seen)>> {
         let listing = listing.clone();
         self.ask("idempotency", |store| async move {
-            let answers =
-                store.read(&[store.statements()?.list_records(&listing)]).await?.unwrap_or_default();
-            let statements = store.statements()?;
-            answers.iter().flatten().map(|row| statements.listed(row)).collect()
+            let list = store.server().records().list_records(&listing);
+            store.read(&[list]).await?.unwrap_or_default().iter().flatten().map(listed).collect()
         })
     }
 
     fn purge(&self, most: usize) -> Reply<u64> {
-        self.ask("idempotency", move |store| async move {
-            let answers = store.ask(&[store.statements()?.purge_records(most)], true).await?;
-            Ok(answers.first().and_then(|rows| rows.first()).map_or(0, |row| unsigned(row.int(0))))
-        })
+        self.ask("idempotency", move |store| async move { S::purge_records(&store, most).await })
     }
 }

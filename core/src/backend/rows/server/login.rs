@@ -19,6 +19,11 @@ pub(crate) enum SslMode {
     Require,
 }
 
+/// Reads `guarantee=`: whether a server is refused that may forget a lease in a crash.
+pub(crate) fn is_strict(params: &mut Params) -> Result<bool> {
+    params.choice("guarantee", &[("best-effort", false), ("strict", true)], false)
+}
+
 /// `//[user[:password]@]host[:port][/path]`, and the options beside it.
 #[derive(Debug, Clone)]
 pub(crate) struct Login {

@@ -7,6 +7,7 @@ pub(crate) mod acquire;
 pub(crate) mod backend;
 #[cfg(all(test, unix))]
 pub(crate) mod differential;
+pub(crate) mod doctor;
 pub(crate) mod failure;
 pub(crate) mod idempotency;
 pub(crate) mod link;
@@ -95,10 +96,11 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
     /// Says what the server, as it is set up, can and cannot promise.
     fn examine(store: &Store<Self>) -> impl Future<Output = error::Result<Examination>> + Send;
 
-    /// The statements for records of idempotent work; `None` where none are kept.
-    fn records(&self) -> Option<&dyn RecordStatements> {
-        None
-    }
+    /// The statements for records of idempotent work.
+    fn records(&self) -> &dyn RecordStatements;
+
+    /// Deletes records whose retention is over, so many at most; returns how many.
+    fn purge_records(store: &Store<Self>, most: usize) -> impl Future<Output = error::Result<u64>> + Send;
 
     /// The server's clock in microseconds since 1970, as one row.
     fn clock(&self) -> Statement;

@@ -57,6 +57,7 @@ impl Cells {
     pub(crate) fn bytes(&self, at: usize) -> Vec<u8> {
         match self.0.get(at) {
             Some(Cell::Bytes(bytes)) => bytes.clone(),
+            Some(Cell::Text(text)) => text.clone().into_bytes(),
             _ => Vec::new(),
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use crate::backend::memory::store::{Now as SpecNow, Push as SpecPush, Store as Spec};
+use crate::backend::rows::sequences::{Dice, break_of, contender, contenders};
 use crate::backend::rows::{Now, Push, Steps};
 use crate::backend::sqlite::inspect::snapshot;
 use crate::backend::sqlite::store::{Sql, Store};
@@ -16,7 +17,7 @@ use crate::clock::BootInstant;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
-use crate::snapshot::{BreakRequest, Query};
+use crate::snapshot::Query;
 use crate::token::{ClientId, OwnerToken};
 
 /// A file and its counter, as the database thread keeps them.
@@ -62,18 +63,6 @@ fn same(pushes: &[Push], spec: &[SpecPush]) -> bool {
     ours == spec
 }
 
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        // xorshift64*: enough to mix operations, and the seed repeats a failure.
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-}
-
 #[test]
 fn every_step_answers_as_the_specification_does() {
     for seed in 1..=60 {
@@ -82,12 +71,10 @@ fn every_step_answers_as_the_specification_does() {
 }
 
 fn compare(seed: u64) {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut dice = Dice::of(seed);
     let mut file = File::new();
     let mut spec = Spec::default();
-    let clients: Vec<_> =
-        (0..3).map(|_| Arc::new(ClientInfo::of_this_process(None, "rust", "0").unwrap())).collect();
-    let contenders: Vec<_> = (0..24).map(|n| contender(n, &clients[n as usize % 3].id)).collect();
+    let (clients, contenders) = contenders();
     let mut fences = vec![1_u64; contenders.len()];
     let mut boot_ms: i64 = 1_000_000;
     let mut wall_us: i64 = 1_700_000_000_000_000;
@@ -103,14 +90,7 @@ fn compare(seed: u64) {
         let told = format!("seed {seed}, step {step}");
         match dice.below(17) {
             0..=5 => {
-                let ask = match dice.below(4) {
-                    0 => Ask::Try,
-                    _ => Ask::Wait {
-                        near_heartbeat: Duration::from_millis(900),
-                        far_heartbeat: Duration::from_millis(2_500),
-                        left: None,
-                    },
-                };
+                let ask = dice.ask();
                 let (ours, pushes) = file.step(now, |store| store.poll(who, ask));
                 let (theirs, expected) = spec.poll(spec_now, who, ask);
                 assert_eq!(ours, theirs, "{told}: poll");
@@ -120,15 +100,7 @@ fn compare(seed: u64) {
                 }
             }
             6 | 7 => {
-                let item = RenewItem {
-                    contender: Arc::clone(who),
-                    fence,
-                    // One of the shorter ones may arrive after a longer one.
-                    lease: if dice.below(2) == 0 { who.lease } else { who.first_lease },
-                    // An extension brings another length, longer or shorter.
-                    length: who.lease * [2, 2, 2, 1, 5][dice.below(5) as usize] / 2,
-                    renewals: dice.below(9) as u32,
-                };
+                let item = dice.renewal(who, fence);
                 let (ours, _) = file.step(now, |store| store.renew(&item));
                 assert_eq!(ours, spec.renew(spec_now, &item), "{told}: renew");
             }
@@ -144,12 +116,7 @@ fn compare(seed: u64) {
                 assert!(same(&pushes, &expected), "{told}: {pushes:?} {expected:?}");
             }
             10 => {
-                let request = BreakRequest {
-                    name: who.name.as_str().to_owned(),
-                    expected: fence,
-                    by: "operator".into(),
-                    reason: "test".into(),
-                };
+                let request = break_of(who, fence);
                 let (ours, pushes) = file.step(now, |store| store.break_lease(&request));
                 let (theirs, expected) = spec.break_lease(spec_now, &request);
                 assert_eq!(ours, theirs, "{told}: break");
@@ -198,12 +165,7 @@ fn compare(seed: u64) {
                 spec.announce(spec_now, client);
             }
         }
-        let query = match dice.below(5) {
-            0 => Query { name: Some("orders/1".into()), ..Query::default() },
-            1 => Query { prefix: Some("orders/".into()), limit: Some(1), ..Query::default() },
-            2 => Query { limit: Some(2), ..Query::default() },
-            _ => Query::default(),
-        };
+        let query = dice.query();
         let mut ours = snapshot::snapshot(&file.conn, now, &query).unwrap();
         let theirs = spec.snapshot(spec_now, &query);
         (ours.backend, ours.requests) = (theirs.backend.clone(), theirs.requests);
@@ -214,32 +176,6 @@ fn compare(seed: u64) {
 fn times(boot_ms: i64, wall_us: i64) -> (Now, SpecNow) {
     let boot = BootInstant::from_nanos(boot_ms as u64 * 1_000_000);
     (Now { clock_ms: boot_ms, begun_ms: boot_ms, wall_us }, SpecNow { boot, wall_us: wall_us as u64 })
-}
-
-/// Six contenders for each of four names: alone, reading and writing, by permits, and all mixed up.
-fn contender(n: u64, client: &ClientId) -> Arc<Contender> {
-    let permits = |count, capacity| Mode::Permits { count, capacity };
-    let (name, mode) = match (n % 4, n / 4) {
-        (0, _) => ("a", Mode::Mutex),
-        (1, 1 | 4) => ("orders/1", Mode::Write),
-        (1, _) => ("orders/1", Mode::Read),
-        (2, at) => ("orders/2", permits(1 + at as u32 % 3, 4)),
-        (_, 0) => ("ordersß", Mode::Read),
-        (_, 1) => ("ordersß", permits(1, 2)),
-        (_, 2) => ("ordersß", permits(1, 3)),
-        (_, 3) => ("ordersß", Mode::Write),
-        _ => ("ordersß", Mode::Mutex),
-    };
-    Arc::new(Contender {
-        name: LockName::new(name).unwrap(),
-        owner: OwnerToken::random().unwrap(),
-        client: client.clone(),
-        label: format!("job {n}"),
-        lease: Duration::from_secs(5),
-        first_lease: Duration::from_millis(800 + 100 * (n % 12)),
-        barge: n % 10 == 7,
-        mode,
-    })
 }
 
 #[test]

@@ -89,6 +89,32 @@ CREATE TABLE IF NOT EXISTS polylatch_audit (
     reason mediumtext     NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4;
 
+-- Idempotent work: one row per key, and per one-time token. A claim ends at ends_ms; a row counts as absent from
+-- keep_until_ms on (NULL: never). Invariant: version grows with every write of a row. Inspectors see neither the results
+-- nor the secret part of tokens.
+CREATE TABLE IF NOT EXISTS polylatch_idempotency (
+    scope         varbinary(512) NOT NULL,
+    record_key    varbinary(512) NOT NULL,
+    kind          varbinary(16)  NOT NULL,
+    version       bigint         NOT NULL,
+    state         varbinary(32)  NOT NULL,
+    owner         varbinary(64)  NOT NULL,
+    fence         bigint         NOT NULL,
+    fingerprint   varbinary(512) NOT NULL,
+    client        varbinary(512) NOT NULL,
+    runs          bigint         NOT NULL,
+    lease_ms      bigint         NOT NULL,
+    renewals      bigint         NOT NULL,
+    ends_ms       bigint         NOT NULL,
+    keep_until_ms bigint,
+    written_ms    bigint         NOT NULL,
+    result        mediumblob     NOT NULL,
+    seen_key      varbinary(512) GENERATED ALWAYS AS (if(kind = 'token', left(record_key, 8), record_key)) VIRTUAL,
+    result_bytes  bigint         GENERATED ALWAYS AS (length(result)) VIRTUAL,
+    PRIMARY KEY (scope, record_key, kind),
+    KEY polylatch_idempotency_over (keep_until_ms)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4;
+
 -- Its row is the last that is written: with it, the tables are complete.
 CREATE TABLE IF NOT EXISTS polylatch_schema (
     id      int    NOT NULL PRIMARY KEY,
