@@ -39,7 +39,7 @@ test('every error code has its class, as the table of all languages says', () =>
   assert.ok(path, 'POLYLATCH_ERRORS_JSON names tests/conformance/errors.json');
   const table = JSON.parse(readFileSync(path, 'utf8'));
   const { errorOf } = require(join(dirname(require.resolve('polylatch')), 'errors.js'));
-  for (const { code, kind, retry, effects } of table.errors) {
+  for (const { code, kind, retry, effects } of [...table.errors, ...table.idempotency_errors]) {
     const made = errorOf({ code, retry, effect: effects[0], message: 'a sentence', hint: 'a hint' });
     const expected = polylatch[`${kind}Error`];
     assert.ok(expected !== undefined && made instanceof expected, kind);
