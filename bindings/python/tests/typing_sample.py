@@ -89,7 +89,10 @@ def idempotent(client: polylatch.Client) -> int:
         if not run.replayed:
             run.complete({"order": 1})
 
-    @polylatch.idempotent(client, scope=lambda order: "orders", key=lambda order: order)
+    def named(order: str) -> str:
+        return f"orders/{order}"
+
+    @polylatch.idempotent(client, scope=named, key=named)
     def decorated(order: str) -> int:
         return len(order)
 
