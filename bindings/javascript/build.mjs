@@ -12,6 +12,9 @@ const compiler = join(tools, 'node_modules/typescript/bin/tsc');
 /** Modules that only the others use. */
 const WITHOUT_TYPES = ['fields', 'options'];
 
+/** What a host needs that reaches stores with records of idempotent work; a page does not. */
+const WITH_RECORDS = ['idempotency', 'idempotency_errors', 'recording_client'];
+
 function compile(out, ...options) {
   const given = ['--project', here, '--noEmit', 'false', '--outDir', out, ...options];
   execFileSync(process.execPath, [compiler, ...given], { stdio: ['ignore', 'inherit', 'inherit'] });
@@ -27,6 +30,12 @@ export function build(out, format) {
   compile(out, '--module', format, '--moduleResolution', resolution, '--removeComments');
   compile(out, '--declaration', '--emitDeclarationOnly');
   for (const name of WITHOUT_TYPES) rmSync(join(out, `${name}.d.ts`));
+  if (format !== 'commonjs') {
+    for (const name of WITH_RECORDS) {
+      rmSync(join(out, `${name}.js`));
+      rmSync(join(out, `${name}.d.ts`));
+    }
+  }
   // There are only types in it.
   rmSync(join(out, 'types.js'));
 }

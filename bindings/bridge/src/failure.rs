@@ -95,7 +95,6 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let context = error.context();
         Self(Box::new(Details {
             code: error.code(),
             retry: error.retry().code(),
@@ -103,14 +102,53 @@ impl From<Error> for Failure {
             lost_reason: error.lost_reason().map(|reason| reason.code()),
             message: error.to_string(),
             hint: hint(error.kind()),
-            context: Context {
-                backend: context.backend,
-                operation: context.operation,
-                lock: context.lock.clone(),
-                attempt: context.attempt,
-                elapsed: context.elapsed,
-            },
+            context: context_of(&error),
         }))
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+impl From<polylatch::idempotency::RunError> for Failure {
+    fn from(error: polylatch::idempotency::RunError) -> Self {
+        use polylatch::idempotency::RunError;
+        let (retry, effect, hint) = match error {
+            RunError::Store(error) => return error.into(),
+            RunError::InProgress { .. } => {
+                ("caller_decides", "none", "Repeat the request later, with the same key.")
+            }
+            RunError::PayloadMismatch { .. } => {
+                ("never", "none", "Use a new key for a new request, and the same payload for a repetition.")
+            }
+            RunError::Failed { replayed, .. } => {
+                let effect = if replayed { "none" } else { "maybe" };
+                ("never", effect, "The failure is the answer of this key; a new request needs a new key.")
+            }
+            RunError::ResultTooLarge { ref value, .. } => {
+                let effect = if value.is_some() { "maybe" } else { "none" };
+                ("never", effect, "The work is done; have it return a reference to its result.")
+            }
+            RunError::NotRecorded { .. } => (
+                "caller_decides",
+                "maybe",
+                "The work is done and may be done again: let what it changes refuse smaller fencing tokens.",
+            ),
+            // The core has learned a new one.
+            _ => ("never", "maybe", hint(ErrorKind::Internal)),
+        };
+        let context = error.error().map(context_of).unwrap_or_default();
+        let (code, message) = (error.code(), error.to_string());
+        Self(Box::new(Details { code, retry, effect, lost_reason: None, message, hint, context }))
+    }
+}
+
+fn context_of(error: &Error) -> Context {
+    let context = error.context();
+    Context {
+        backend: context.backend,
+        operation: context.operation,
+        lock: context.lock.clone(),
+        attempt: context.attempt,
+        elapsed: context.elapsed,
     }
 }
 

@@ -4,7 +4,8 @@
 //!
 //! A binding parses its language's arguments, calls this, and turns what comes back into its
 //! language's objects. It decides nothing: no defaults, no retries, no texts but those about types.
-//! What can be done is listed once: with a client in [`ops`], with held locks in [`handle`].
+//! What can be done is listed once: with a client in [`ops`], with held locks in [`handle`], with keys of idempotent work
+//! in `idempotency`.
 //!
 //! Compiled to WebAssembly, only what needs no threads is there: a JavaScript host has its own loop.
 //!
@@ -27,6 +28,8 @@ pub mod handle;
 pub mod held;
 #[cfg(not(target_family = "wasm"))]
 pub mod host_loop;
+#[cfg(not(target_family = "wasm"))]
+pub mod idempotency;
 pub mod numbers;
 pub mod ops;
 pub mod options;
@@ -51,6 +54,8 @@ pub use failure::{Context, Details, Failure};
 pub use handle::Handle;
 #[cfg(not(target_family = "wasm"))]
 pub use host_loop::{HostLoop, Started, UnderWay};
+#[cfg(not(target_family = "wasm"))]
+pub use idempotency::{Begun, ClaimHandle, RunOptions};
 pub use numbers::Numbers;
 pub use options::{ConnectOptions, LockOptions, LockSpec, OptionValue, Wanted, Way};
 #[cfg(not(target_family = "wasm"))]

@@ -14,7 +14,12 @@ export type ErrorCode =
   | 'quorum_unreachable'
   | 'backend_unavailable'
   | 'backend_rejected'
-  | 'internal';
+  | 'internal'
+  | 'in_progress'
+  | 'payload_mismatch'
+  | 'failed'
+  | 'result_too_large'
+  | 'not_recorded';
 
 export interface ErrorContext {
   backend?: string;
@@ -111,9 +116,15 @@ const byCode: Record<string, { prototype: PolylatchError; name: string }> = {
   internal: InternalError,
 };
 
-for (const kind of Object.values(byCode)) {
-  Object.defineProperty(kind.prototype, 'name', { value: kind.name, configurable: true });
+/** Adds the classes of codes that not every host has. */
+export function addKinds(kinds: typeof byCode): void {
+  for (const kind of Object.values(kinds)) {
+    Object.defineProperty(kind.prototype, 'name', { value: kind.name, configurable: true });
+  }
+  Object.assign(byCode, kinds);
 }
+
+addKinds(byCode);
 
 /** The core says option names in its own spelling. */
 function inJavaScript({ code, message }: Fault): string {

@@ -45,7 +45,7 @@ export function mustBeObject(what: string, value: unknown): Record<string, any> 
   return value;
 }
 
-function mustBeSignal(value: any): AbortSignal {
+export function mustBeSignal(value: any): AbortSignal {
   // By what it can do: signals come from other realms and from libraries, too.
   if (typeof value?.aborted === 'boolean' && typeof value.addEventListener === 'function') return value;
   throw wrongType(`signal must be an AbortSignal, not ${shown(value)}`);

@@ -4,7 +4,7 @@
 const path = require('node:path');
 
 const { call, hub } = require('./calls.cjs');
-const { Client } = require('./client.js');
+const { Client } = require('./recording_client.js');
 const { Connected } = require('./connected.cjs');
 const { followChannels, forget, listen } = require('./events.cjs');
 const { connectOptions, mustBe } = require('./options.js');

@@ -2,15 +2,19 @@
 // A connected client, as the shared part of the API asks it.
 
 const { call, had, hub } = require('./calls.cjs');
+const { BegunRun, buffer } = require('./claims.cjs');
 const { Held, HeldSet } = require('./held.cjs');
 
 /** @typedef {import('./native').NativeClient} NativeClient */
-/** @typedef {import('./port.js').ClientPort} ClientPort */
+/** @typedef {import('./idempotency.js').RecordsPort} RecordsPort */
 /** @typedef {import('./port.js').Options} Options */
+
+/** @type {import('./calls.cjs').Make} */
+const begun = (native) => new BegunRun(native);
 
 /**
  * One client.
- * @implements {ClientPort}
+ * @implements {RecordsPort}
  */
 class Connected {
   #native;
@@ -120,6 +124,55 @@ class Connected {
    */
   breakLease(name, expected, by, reason) {
     return call((at) => hub().breakLease(at, this.#native, name, expected, by, reason));
+  }
+
+  /**
+   * @param {string} scope
+   * @param {string} key
+   * @param {import('./idempotency.js').NativeRunOptions} options
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<BegunRun>}
+   */
+  begin(scope, key, options, signal) {
+    const { payload } = options;
+    const given = payload === undefined ? options : { ...options, payload: buffer(payload) };
+    return call((at) => hub().begin(at, this.#native, scope, key, given), signal, begun);
+  }
+
+  /**
+   * @param {string} scope
+   * @param {string} key
+   * @returns {Promise<string>}
+   */
+  forgetKey(scope, key) {
+    return call((at) => hub().forgetKey(at, this.#native, scope, key));
+  }
+
+  /**
+   * @param {string} scope
+   * @param {string} key
+   * @returns {Promise<string | null>}
+   */
+  record(scope, key) {
+    return call((at) => hub().record(at, this.#native, scope, key));
+  }
+
+  /**
+   * @param {string} scope
+   * @param {number} ttl
+   * @returns {Promise<string>}
+   */
+  issueToken(scope, ttl) {
+    return call((at) => hub().issueToken(at, this.#native, scope, ttl));
+  }
+
+  /**
+   * @param {string} scope
+   * @param {string} token
+   * @returns {Promise<string>}
+   */
+  consumeToken(scope, token) {
+    return call((at) => hub().consumeToken(at, this.#native, scope, token));
   }
 
   /** @returns {Promise<void>} */

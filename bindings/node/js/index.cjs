@@ -1,13 +1,22 @@
 'use strict';
 
-const { Client } = require('./client.js');
 const { connect } = require('./connect.cjs');
 const { Guard, GuardSet } = require('./guard.js');
 const { Acquirable, Lock, LockAll, RwLock, Semaphore } = require('./lock.js');
 const { FencedUpdate } = require('./fenced.cjs');
 const { TokenGate } = require('./gate.js');
+const { idempotencyHandler } = require('./http.cjs');
+const { Claim, Idempotency } = require('./idempotency.js');
+const {
+  InProgressError,
+  NotRecordedError,
+  PayloadMismatchError,
+  ResultTooLargeError,
+  WorkFailedError,
+} = require('./idempotency_errors.js');
 const { observeWithOpenTelemetry, registerWithPromClient } = require('./metrics.cjs');
-const { errorOf: _, wrongType: __, canceled: ___, ...errors } = require('./errors.js');
+const { Client } = require('./recording_client.js');
+const { errorOf: _, wrongType: __, canceled: ___, addKinds: ____, ...errors } = require('./errors.js');
 
 module.exports = {
   connect,
@@ -21,7 +30,15 @@ module.exports = {
   GuardSet,
   FencedUpdate,
   TokenGate,
+  Claim,
+  Idempotency,
+  idempotencyHandler,
   observeWithOpenTelemetry,
   registerWithPromClient,
   ...errors,
+  InProgressError,
+  NotRecordedError,
+  PayloadMismatchError,
+  ResultTooLargeError,
+  WorkFailedError,
 };

@@ -2,10 +2,9 @@
 // Distributed locks whose holder always knows, conservatively, whether it still holds them.
 // All times are milliseconds. What it shares with the package `polylatch-wasm` is in the files beside this one.
 
-import type { Client } from './client.js';
+import type { Client } from './recording_client.js';
 import type { PolylatchEvent } from './types.js';
 
-export { Client } from './client.js';
 export {
   BackendRejectedError,
   BackendUnavailableError,
@@ -25,7 +24,24 @@ export {
 } from './errors.js';
 export { TokenGate } from './gate.js';
 export { Guard, GuardSet } from './guard.js';
+export {
+  Claim,
+  type Encoding,
+  Idempotency,
+  type Outcome,
+  type RecordView,
+  type RunOptions,
+} from './idempotency.js';
+export {
+  type Fate,
+  InProgressError,
+  NotRecordedError,
+  PayloadMismatchError,
+  ResultTooLargeError,
+  WorkFailedError,
+} from './idempotency_errors.js';
 export { Acquirable, Lock, LockAll, type NamedNotAcquired, RwLock, Semaphore } from './lock.js';
+export { Client } from './recording_client.js';
 export type * from './types.js';
 
 /**
@@ -96,6 +112,42 @@ export class FencedUpdate {
   /** Which column's value each parameter of the probe is. */
   readonly probeParameters: string[];
 }
+
+/** How a handler treats requests that have a key. All times are milliseconds. */
+export interface IdempotencyHandlerOptions<Request = any> {
+  /**
+   * Who sent the request, by an identity that was checked before: two callers never get each other's responses. Nothing:
+   * the request is anonymous and is handled as if it had no key.
+   */
+  caller: (request: Request) => string | null | undefined | Promise<string | null | undefined>;
+  /** Which requests may have a key: `POST` and `PATCH` by default. */
+  methods?: string[] | undefined;
+  /** `idempotency-key` by default. */
+  header?: string | undefined;
+  /** Without a key, such a request is refused. */
+  required?: boolean | undefined;
+  /** What is compared beside method and URL: `rawBody` or `body` by default, which another handler has to have read. */
+  payload?: ((request: Request) => unknown) | undefined;
+  /** How long a response is kept: 24 h by default. */
+  retention?: number | undefined;
+  lease?: number | undefined;
+  /** How long a repetition waits for the response of the first request before it gets 409: not at all by default. */
+  wait?: number | undefined;
+  /** Responses of 500 or more are stored, too. Without it they free the key, which is right if what failed had no effect. */
+  storeServerErrors?: boolean | undefined;
+}
+
+/**
+ * Makes a handler for Express, or whatever calls handlers with (request, response, next): each request with a key is
+ * handled once, and every repetition gets the stored response with the header `Idempotency-Replayed: true`. 400: a bad or a
+ * missing key; 409: it is being handled, or its response was too large to be stored; 422: the key was used for another
+ * request. Status, body and headers are stored, except `Set-Cookie`, `Date` and those of one connection. A handler that never
+ * ends its response keeps the key until the process ends.
+ */
+export function idempotencyHandler<Request = any>(
+  client: Client,
+  options: IdempotencyHandlerOptions<Request>,
+): (request: any, response: any, next: (error?: any) => void) => void;
 
 /**
  * Registers the numbers of these clients with a registry of `prom-client`; those of clients of one kind of store are

@@ -28,6 +28,16 @@ export class NativeSet {
   check(): Fault | undefined;
 }
 
+export class NativeRun {
+  answer(): Buffer | null;
+  failure(): Fault | null;
+  token(): number;
+  runs(): number;
+  remaining(): number;
+  check(): Fault | undefined;
+  abandon(): void;
+}
+
 export class NativeGate {
   constructor(largest?: string);
   admit(token: string): Fault | undefined;
@@ -101,6 +111,14 @@ export class Hub {
     by: string,
     reason: string,
   ): Reply;
+  begin(call: number, client: NativeClient, scope: string, key: string, options: object): Reply;
+  complete(call: number, run: NativeRun, result: Buffer): Reply;
+  fail(call: number, run: NativeRun, answer: Buffer, fate: string | undefined): Reply;
+  lostClaim(call: number, run: NativeRun): Reply;
+  forgetKey(call: number, client: NativeClient, scope: string, key: string): Reply;
+  record(call: number, client: NativeClient, scope: string, key: string): Reply;
+  issueToken(call: number, client: NativeClient, scope: string, ttl: number): Reply;
+  consumeToken(call: number, client: NativeClient, scope: string, token: string): Reply;
   close(call: number, client: NativeClient): Reply;
 }
 

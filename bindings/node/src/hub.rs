@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use napi::bindgen_prelude::{Array, Either, Either7, Function, Null};
+use napi::bindgen_prelude::{Array, Either, Either8, Function, Null};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status};
 use napi_derive::napi;
@@ -14,10 +14,11 @@ use polylatch::Guard;
 use polylatch::inspect::Query;
 use polylatch_bridge::events::Listener;
 use polylatch_bridge::{
-    Client, Events, Failure, Handle, HostLoop, Level, LockOptions, LockSpec, Started, UnderWay, Wanted, ops,
-    run_interruptible,
+    Begun, Client, Events, Failure, Handle, HostLoop, Level, LockOptions, LockSpec, Started, UnderWay,
+    Wanted, ops, run_interruptible,
 };
 
+use crate::claims::NativeRun;
 use crate::client::NativeClient;
 use crate::failure::Fault;
 use crate::guard::{Guards, NativeSet};
@@ -26,12 +27,13 @@ use crate::options::{ClientOption, NUMBERS, Options, connect};
 /// How long the end of an environment waits until stores know that its locks are free.
 const FAREWELL: Duration = Duration::from_millis(1_500);
 
-/// How a call ended: nothing, not had, what went wrong, a guard's number, a set, a client, or JSON. With a
+/// How a call ended: nothing, not had, what went wrong, a guard's number, a set, a client, a text or a run.
+/// With a
 /// guard's number goes its fencing token, and with the end of a release how often the lease was renewed.
-type Payload = Either7<(), Null, Fault, u32, NativeSet, NativeClient, String>;
+type Payload = Either8<(), Null, Fault, u32, NativeSet, NativeClient, String, NativeRun>;
 
 /// What a call returns at once: its end, or a boolean if it goes on: whether a turn is due.
-type Reply = Either<bool, Payload>;
+pub type Reply = Either<bool, Payload>;
 
 type Notify = ThreadsafeFunction<(), (), (), Status, false, true>;
 
@@ -44,7 +46,7 @@ struct Done {
     value: Value,
 }
 
-enum Value {
+pub enum Value {
     Nothing,
     NotHad,
     Failed(Failure),
@@ -55,7 +57,9 @@ enum Value {
     /// A guard, under its number, that was released.
     Released(usize, Arc<Handle>),
     Client(Arc<Client>),
+    /// JSON, or another text.
     Json(String),
+    Begun(Box<Begun>, Arc<Client>),
 }
 
 impl From<Result<Value, Failure>> for Value {
@@ -450,7 +454,11 @@ impl Hub {
         })
     }
 
-    fn start(&self, call: f64, work: impl Future<Output = Result<Value, Failure>> + Send + 'static) -> Reply {
+    pub(crate) fn start(
+        &self,
+        call: f64,
+        work: impl Future<Output = Result<Value, Failure>> + Send + 'static,
+    ) -> Reply {
         let call = call as usize;
         let mut place = self.calls.borrow_mut();
         let Some(calls) = place.as_mut() else {
@@ -527,35 +535,36 @@ fn losing(
     Ok(async move { lost.await.map(|()| Value::Nothing) })
 }
 
-fn failed(failure: Failure) -> Reply {
-    Either::B(Either7::C(failure.into()))
+pub fn failed(failure: Failure) -> Reply {
+    Either::B(Either8::C(failure.into()))
 }
 
 /// What a call ended with, and the number that goes with it.
 fn payload(value: Value, guards: &mut Guards, clients: &mut Vec<Weak<Client>>) -> (Payload, f64) {
     let payload = match value {
-        Value::Nothing => Either7::A(()),
-        Value::NotHad => Either7::B(Null),
-        Value::Failed(failure) => Either7::C(failure.into()),
+        Value::Nothing => Either8::A(()),
+        Value::NotHad => Either8::B(Null),
+        Value::Failed(failure) => Either8::C(failure.into()),
         // Tokens are below 2^53, so a double keeps them exactly.
         Value::Held(handle @ Handle::One(_), client) => {
             let token = handle.fencing_token() as f64;
-            return (Either7::D(guards.add(handle, client) as u32), token);
+            return (Either8::D(guards.add(handle, client) as u32), token);
         }
-        Value::Held(handle, client) => Either7::E(NativeSet { handle: Arc::new(handle), _client: client }),
+        Value::Held(handle, client) => Either8::E(NativeSet { handle: Arc::new(handle), _client: client }),
         Value::Converted(number, handle) => {
-            return (Either7::D(number as u32), handle.fencing_token() as f64);
+            return (Either8::D(number as u32), handle.fencing_token() as f64);
         }
         Value::Released(number, handle) => {
             guards.released(number, &handle);
-            return (Either7::A(()), handle.with(Guard::renewals).unwrap_or(0).into());
+            return (Either8::A(()), handle.with(Guard::renewals).unwrap_or(0).into());
         }
         Value::Client(client) => {
             clients.retain(|client| client.strong_count() > 0);
             clients.push(Arc::downgrade(&client));
-            Either7::F(NativeClient { client })
+            Either8::F(NativeClient { client })
         }
-        Value::Json(text) => Either7::G(text),
+        Value::Json(text) => Either8::G(text),
+        Value::Begun(begun, client) => Either8::H(NativeRun::new(*begun, client)),
     };
     (payload, 0.0)
 }

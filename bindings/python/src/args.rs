@@ -105,7 +105,7 @@ pub fn seconds(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
 }
 
 /// Reads how long to wait for a lock; infinity is as long as it takes, like no limit.
-fn wait(value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
+pub fn wait(value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
     if value.extract::<f64>().is_ok_and(|number| number == f64::INFINITY) {
         return Ok(None);
     }
@@ -159,7 +159,7 @@ pub fn token(value: &Bound<'_, PyAny>) -> PyResult<polylatch::FencingToken> {
     }
 }
 
-fn text(option: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
+pub fn text(option: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
     match value.cast::<PyString>() {
         Ok(text) => Ok(text.to_cow()?.into_owned()),
         Err(_) => Err(wrong_type(option, "a str", value)),

@@ -8,6 +8,7 @@ use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{FencingToken, Polylatch};
 use polylatch_bridge::{Client as Store, ConnectOptions, Failure, LockSpec, Way, ops};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
 use crate::args;
@@ -15,6 +16,7 @@ use crate::asyncio::{self, StartedCall};
 use crate::blocking::block;
 use crate::errors::OrRaise;
 use crate::exit;
+use crate::idempotency::Scope;
 use crate::lock::{Lock, RwLock, Semaphore};
 use crate::lock_all::LockAll;
 
@@ -173,6 +175,29 @@ impl Client {
         Ok(LockAll::new(Arc::clone(&self.store), names, args::lock_options("lock_all", options)?))
     }
 
+    /// Names a scope of idempotent work: each of its keys is worked for once, and every repetition gets the
+    /// stored answer. Nothing is sent before the first call. Returns an :class:`Idempotency`.
+    ///
+    /// ``scope`` names the operation and the caller it is done for, such as ``orders/customer-7``: 1 to 256 bytes
+    /// without control characters. Take the caller's identity from its credentials, never from its request: two
+    /// callers that share a scope get each other's answers for the same key. ``encoding``: results are stored as
+    /// ``"json"``, or as ``"bytes"`` as they are.
+    #[pyo3(signature = (scope, *, encoding="json"))]
+    fn idempotency<'py>(
+        &self,
+        py: Python<'py>,
+        scope: String,
+        encoding: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static KIND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let kind = KIND.import(py, "polylatch._idempotency", "Idempotency")?;
+        kind.call1((self._scope(scope), encoding))
+    }
+
+    fn _scope(&self, scope: String) -> Scope {
+        Scope::new(Arc::clone(&self.store), scope)
+    }
+
     /// Reads who holds and who waits, as plain dicts and lists. Changes nothing in the store.
     ///
     /// ``name``: only this lock, also if it is free. ``prefix``: only locks whose name starts so.
@@ -304,6 +329,6 @@ impl Client {
     }
 }
 
-fn from_json(py: Python<'_>, text: &str) -> PyResult<Py<PyAny>> {
+pub fn from_json(py: Python<'_>, text: &str) -> PyResult<Py<PyAny>> {
     Ok(py.import("json")?.call_method1("loads", (text,))?.unbind())
 }

@@ -18,6 +18,7 @@ mod exit;
 mod fork;
 mod guard;
 mod guard_set;
+mod idempotency;
 mod lock;
 mod lock_all;
 mod lost;
@@ -37,6 +38,8 @@ mod _polylatch {
     use super::guard::Guard;
     #[pymodule_export]
     use super::guard_set::GuardSet;
+    #[pymodule_export]
+    use super::idempotency::{Claim, Scope};
     #[pymodule_export]
     use super::lock::{Lock, RwLock, Semaphore};
     #[pymodule_export]

@@ -13,11 +13,14 @@ from polylatch import _errors
 TABLE = json.loads((REPOSITORY / "tests/conformance/errors.json").read_text())
 
 
+ROWS = TABLE["errors"] + TABLE["idempotency_errors"]
+
+
 def make(code, reason=None):
     return _errors.make(code, "what happened", "never", "maybe", "what to do", reason, {"lock": "a"})
 
 
-@pytest.mark.parametrize("row", TABLE["errors"], ids=lambda row: row["code"])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["code"])
 def test_every_code_has_its_class(row):
     kind = getattr(polylatch, row["kind"])
     assert issubclass(kind, polylatch.Error)
@@ -35,7 +38,7 @@ def test_every_code_has_its_class(row):
 
 def test_there_are_no_other_classes():
     kinds = {kind.__name__ for kind in polylatch.Error.__subclasses__()}
-    assert kinds == {row["kind"] for row in TABLE["errors"]}
+    assert kinds == {row["kind"] for row in ROWS}
 
 
 def test_tracebacks_name_errors_where_programs_find_them():
@@ -60,7 +63,7 @@ def test_errors_are_the_languages_own_kinds_too():
     assert issubclass(polylatch.InvalidConfig, ValueError)
 
 
-@pytest.mark.parametrize("row", TABLE["errors"], ids=lambda row: row["code"])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["code"])
 def test_an_error_travels_to_another_process_whole(row):
     error = make(row["code"], "expired")
     for travelled in (pickle.loads(pickle.dumps(error)), copy.copy(error)):

@@ -77,6 +77,42 @@ async def tasks() -> None:
         await other.close()
 
 
+def idempotent(client: polylatch.Client) -> int:
+    orders = client.idempotency("orders/customer-7")
+
+    def place(claim: polylatch.Claim) -> int:
+        claim.check()
+        return claim.fencing_token
+
+    outcome: polylatch.Outcome[int] = orders.run("k", place, payload=b"order", retention=60)
+    with orders.begin("l", on_failure="free") as run:
+        if not run.replayed:
+            run.complete({"order": 1})
+
+    def named(order: str) -> str:
+        return f"orders/{order}"
+
+    @polylatch.idempotent(client, scope=named, key=named)
+    def decorated(order: str) -> int:
+        return len(order)
+
+    number: int = decorated("m")
+    return outcome.value + number
+
+
+async def idempotent_tasks(client: polylatch.AsyncClient) -> int:
+    orders = client.idempotency("orders/customer-7", encoding="json")
+
+    async def place(claim: polylatch.AsyncClaim) -> int:
+        return claim.fencing_token
+
+    outcome = await orders.run("k", place)
+    async with orders.begin("l") as run:
+        if not run.replayed:
+            await run.complete(1)
+    return outcome.value
+
+
 def errors(client: polylatch.Client) -> str:
     try:
         client.lock("a", wait=0.1).acquire()

@@ -46,7 +46,7 @@ pub use claim::Claim;
 pub use error::{Failure, RunError};
 pub use options::{OnFailure, RunOptions};
 pub use records::{Forgotten, RecordInspector, RecordState, RecordView};
-pub use run::Outcome;
+pub use run::{Begun, BegunRun, Outcome};
 pub use tokens::Consumed;
 
 use crate::driver::Handle;

@@ -63,12 +63,51 @@ impl<T> Outcome<T> {
     }
 }
 
+/// What [`Idempotency::begin`] returns.
+#[derive(Debug)]
+pub enum Begun {
+    /// The work is the caller's to do.
+    Mine(BegunRun),
+    /// An earlier run did it, and this is its stored result.
+    Replayed(Vec<u8>),
+}
+
+/// A claimed key whose work is under way. Its lease is renewed until this is finished or dropped.
+///
+/// Dropping it says nothing of the work, so the key is free for another run only when the lease ends, as if the process had
+/// died.
+#[derive(Debug)]
+#[must_use = "dropping it stops the renewal of its claim"]
+pub struct BegunRun {
+    scope: Idempotency,
+    plan: Plan,
+    running: StopsRenewing,
+    claim: Claim,
+}
+
+impl BegunRun {
+    /// Returns the claim under which the work runs.
+    pub fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// The second half of [`Idempotency::run`]: stores what came of the work, at most 1 MiB, or frees the key.
+    ///
+    /// Cancellation: whether it is stored is not known; if not, the key is free when the lease ends.
+    ///
+    /// Errors: `failed` for a failure; `result_too_large` and `not_recorded`.
+    pub async fn finish(self, worked: Result<Vec<u8>, Failure>) -> Result<Outcome, RunError> {
+        self.scope.settle(&self.plan, &self.running.0, worked).await
+    }
+}
+
 enum Claimed {
     Mine(Arc<Held>),
     Stored(Answer),
 }
 
 /// Ends the renewal of a claim when its run ends in any way.
+#[derive(Debug)]
 struct StopsRenewing(Arc<Held>);
 
 impl Drop for StopsRenewing {
@@ -94,18 +133,35 @@ impl Idempotency {
         F: FnOnce(Claim) -> W,
         W: Future<Output = Result<Vec<u8>, Failure>>,
     {
+        match self.begin(key, options).await? {
+            Begun::Replayed(value) => Ok(Outcome::Replayed(value)),
+            Begun::Mine(run) => {
+                let worked = work(run.claim().clone()).await;
+                run.finish(worked).await
+            }
+        }
+    }
+
+    /// The first half of [`Idempotency::run`], for work that fits no closure, such as what another language does: claims the
+    /// key, or finds its answer.
+    ///
+    /// Cancellation: a call that is dropped may have claimed the key, which is then free when the lease ends.
+    ///
+    /// Errors: as of [`Idempotency::run`] before the work.
+    pub async fn begin(&self, key: &str, options: &RunOptions) -> Result<Begun, RunError> {
         let plan = options.check(&self.core, &self.scope, key)?;
         match self.claim(&plan).await? {
-            Claimed::Stored(Answer::Done(value)) => Ok(Outcome::Replayed(value)),
+            Claimed::Stored(Answer::Done(value)) => Ok(Begun::Replayed(value)),
             Claimed::Stored(Answer::Failed(answer)) => Err(RunError::Failed { answer, replayed: true }),
             Claimed::Stored(Answer::TooLarge) => {
                 Err(RunError::ResultTooLarge { what: shown(&plan.id), value: None })
             }
-            Claimed::Mine(held) => {
-                let running = StopsRenewing(Arc::clone(&held));
-                let worked = work(Claim(held)).await;
-                self.settle(&plan, &running.0, worked).await
-            }
+            Claimed::Mine(held) => Ok(Begun::Mine(BegunRun {
+                scope: self.clone(),
+                plan,
+                running: StopsRenewing(Arc::clone(&held)),
+                claim: Claim(held),
+            })),
         }
     }
 

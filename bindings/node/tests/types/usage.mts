@@ -5,18 +5,23 @@ import assert from 'node:assert/strict';
 import { metrics } from '@opentelemetry/api';
 import {
   type BreakOutcome,
+  type Claim,
   type Client,
   connect,
   type ErrorCode,
   type Guard,
+  type Idempotency,
+  idempotencyHandler,
   LeaseLostError,
   type LockOptions,
+  type Outcome,
   observeWithOpenTelemetry,
   PolylatchError,
   type PolylatchEvent,
   registerWithPromClient,
   type Snapshot,
   type Stats,
+  WorkFailedError,
 } from 'polylatch';
 import { Registry } from 'prom-client';
 
@@ -99,3 +104,16 @@ registerWithPromClient(new Registry(), heard);
 observeWithOpenTelemetry(metrics.getMeter('types'), heard);
 
 console.log('types: fine');
+
+{
+  const orders: Idempotency = client.idempotency('orders/customer-7');
+  const outcome: Outcome<{ order: number }> = await orders.run(
+    'key',
+    (claim: Claim) => ({ order: Number(claim.fencingToken > 0n) }),
+    { payload: { item: 1 }, retention: Number.POSITIVE_INFINITY, onFailure: () => 'store' },
+  );
+  assert.deepEqual(outcome, { value: { order: 1 }, replayed: false });
+  const code: ErrorCode = new WorkFailedError('declined', { answer: 7, onFailure: 'free' }).code;
+  assert.equal(code, 'failed');
+  idempotencyHandler(client, { caller: (request: { user: string }) => request.user });
+}

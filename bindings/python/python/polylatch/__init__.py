@@ -19,17 +19,23 @@ from ._errors import (
     BackendUnavailable,
     Canceled,
     Error,
+    InProgress,
     Internal,
     InvalidArgument,
     InvalidConfig,
     LeaseLost,
     NameConflict,
+    NotRecorded,
+    PayloadMismatch,
     QuorumUnreachable,
+    ResultTooLarge,
     StaleToken,
     Unsupported,
     WaitTimeout,
+    WorkFailed,
 )
 from ._polylatch import (
+    Claim,
     Client,
     FencedUpdate,
     Guard,
@@ -57,24 +63,35 @@ if TYPE_CHECKING:
         connect_async,
     )
     from ._aio_held import AsyncGuard, AsyncGuardSet, AsyncLost
+    from ._aio_idempotency import AsyncAttempt, AsyncClaim, AsyncIdempotency
+    from ._idem_values import Outcome
+    from ._idempotency import Attempt, Idempotency
+    from ._idempotent import idempotent
 
 __all__ = [
+    "AsyncAttempt",
+    "AsyncClaim",
     "AsyncClient",
     "AsyncGuard",
     "AsyncGuardSet",
+    "AsyncIdempotency",
     "AsyncLock",
     "AsyncLockAll",
     "AsyncLost",
     "AsyncRwLock",
     "AsyncSemaphore",
+    "Attempt",
     "BackendRejected",
     "BackendUnavailable",
     "Canceled",
+    "Claim",
     "Client",
     "Error",
     "FencedUpdate",
     "Guard",
     "GuardSet",
+    "Idempotency",
+    "InProgress",
     "Internal",
     "InvalidArgument",
     "InvalidConfig",
@@ -83,7 +100,11 @@ __all__ = [
     "LockAll",
     "Lost",
     "NameConflict",
+    "NotRecorded",
+    "Outcome",
+    "PayloadMismatch",
     "QuorumUnreachable",
+    "ResultTooLarge",
     "RwLock",
     "Semaphore",
     "Sequencer",
@@ -91,17 +112,24 @@ __all__ = [
     "TokenGate",
     "Unsupported",
     "WaitTimeout",
+    "WorkFailed",
     "__version__",
     "connect",
     "connect_async",
+    "idempotent",
 ]
 
 _exit.arrange()
 _fork.arrange()
 
-# Loaded when first used: asyncio takes ten times as long to import as everything else here.
+# Loaded when first used: many programs only lock, and asyncio takes ten times as long to import as everything
+# else here.
 _LATER = {
     **dict.fromkeys(("AsyncGuard", "AsyncGuardSet", "AsyncLost"), "_aio_held"),
+    **dict.fromkeys(("AsyncAttempt", "AsyncClaim", "AsyncIdempotency"), "_aio_idempotency"),
+    **dict.fromkeys(("Attempt", "Idempotency"), "_idempotency"),
+    "Outcome": "_idem_values",
+    "idempotent": "_idempotent",
     **dict.fromkeys(
         ("AsyncClient", "AsyncLock", "AsyncLockAll", "AsyncRwLock", "AsyncSemaphore", "connect_async"), "_aio"
     ),

@@ -16,6 +16,7 @@ from ._aio_held import AsyncGuard, AsyncGuardSet, carry_out, leave
 from ._decorate import decorate_async, no_such_member
 
 if TYPE_CHECKING:
+    from ._aio_idempotency import AsyncIdempotency
     from ._polylatch import BreakResult, Capability, Event, Seconds, Snapshot, Stats
 
 _F = TypeVar("_F", bound=Callable[..., Awaitable[Any]])
@@ -305,6 +306,12 @@ class AsyncClient:
                 renew=renew,
             )
         )
+
+    def idempotency(self, scope: str, *, encoding: str = "json") -> AsyncIdempotency:
+        """Names a scope of idempotent work; see :meth:`polylatch.Client.idempotency`."""
+        from ._aio_idempotency import AsyncIdempotency  # noqa: PLC0415
+
+        return AsyncIdempotency(self._native._scope(scope), encoding)
 
     async def inspect(
         self, name: Optional[str] = None, *, prefix: Optional[str] = None, limit: Optional[int] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 # As `typing` has it, which takes longer to import than everything here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional, TypedDict
+    from typing import Any, Literal, Optional, TypedDict
 
     class ErrorContext(TypedDict):
         """Where an error happened; what is not known is ``None``."""
@@ -118,6 +118,57 @@ class BackendRejected(Error):
     code = "backend_rejected"
 
 
+class InProgress(Error):
+    """Another run of the same key is under way, and the caller does not wait for it, or no longer."""
+
+    code = "in_progress"
+    retry = "caller_decides"
+
+
+class PayloadMismatch(Error):
+    """The key belongs to another payload. Nothing was done."""
+
+    code = "payload_mismatch"
+
+
+class WorkFailed(Error):
+    """The work of a key has failed.
+
+    Work may raise it to choose what repetitions get (``answer``, the message unless it is given) and what
+    becomes of the key (``on_failure``: ``"store"`` or ``"free"``; ``None``: as the options of the run say).
+    A repetition of a stored failure raises it with that ``answer`` and with ``replayed``.
+    """
+
+    code = "failed"
+    answer: Any
+    replayed: bool
+
+    def __init__(
+        self,
+        message: str = "the work has failed",
+        *,
+        answer: Any = None,
+        on_failure: Optional[Literal["store", "free"]] = None,
+    ) -> None:
+        super().__init__(message)
+        self.answer = message if answer is None else answer
+        self.on_failure = on_failure
+        self.replayed = False
+
+
+class ResultTooLarge(Error):
+    """The work is done, and its result is larger than 1 MiB, so it is not stored. It is not repeated."""
+
+    code = "result_too_large"
+
+
+class NotRecorded(Error):
+    """The work is done, and what came of it is not stored: another run may do it again, or has."""
+
+    code = "not_recorded"
+    retry = "caller_decides"
+
+
 class Internal(Error):
     """A bug in this package; please report it."""
 
@@ -138,6 +189,11 @@ _BY_CODE: "dict[str, type[Error]]" = {
         QuorumUnreachable,
         BackendUnavailable,
         BackendRejected,
+        InProgress,
+        PayloadMismatch,
+        WorkFailed,
+        ResultTooLarge,
+        NotRecorded,
         Internal,
     )
 }
