@@ -1,4 +1,4 @@
-//! The table of promises in `tests/README.md` names tests that exist.
+//! The tables of promises in `tests/README.md` and `tests/seeds.md` name tests that exist.
 
 use std::fs;
 use std::path::Path;
@@ -45,4 +45,42 @@ fn every_test_that_the_table_of_promises_names_exists() {
         rows += 1;
     }
     assert_eq!(rows, 16);
+}
+
+#[test]
+fn every_test_that_the_rows_of_what_is_asked_of_a_lock_name_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = fs::read_to_string(root.join("tests/seeds.md")).unwrap();
+    let mut text = String::new();
+    for folder in [
+        "core/src",
+        "core/tests/it",
+        "tests/model",
+        "tests/robustness/tests",
+        "inspector/cli/tests",
+        "examples/rust/tests",
+    ] {
+        text_below(&root.join(folder), &mut text);
+    }
+    let mut number = 0;
+    for row in page.lines().filter(|line| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit()) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        number += 1;
+        assert_eq!(cells[1], number.to_string(), "{row}");
+        let state = cells[3].split([':', ',', ' ']).next().unwrap();
+        assert!(["yes", "part", "open", "no", "superseded"].contains(&state), "{row}");
+        let tests: Vec<_> = cells[4].split('`').skip(1).step_by(2).collect();
+        // A page is read, not run.
+        assert!(
+            !tests.is_empty()
+                || state == "open"
+                || cells[3].contains("a page")
+                || cells[3].contains("those packages"),
+            "no test is named: {row}"
+        );
+        for test in tests {
+            assert!(text.contains(&format!("fn {test}(")), "{test} does not exist: {row}");
+        }
+    }
+    assert_eq!(number, 51);
 }
