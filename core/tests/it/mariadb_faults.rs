@@ -3,6 +3,7 @@
 #![cfg(all(feature = "mysql", unix))]
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::contract::{block_on, eventually, millis, seen, stands_in_line};
 use crate::contract_mariadb::{SERVER, fresh};
@@ -141,4 +142,79 @@ fn an_uncontended_lock_costs_one_update_each_way_and_nothing_is_inserted_or_dele
     let after = counts();
     assert_eq!(after[0] - before[0], 2, "{before:?} {after:?}");
     assert_eq!(after[1..], before[1..]);
+}
+
+/// How long the entries of waiters of another client take, from the release.
+fn hand_offs(server: &MariadbServer, options: &str, count: usize) -> Vec<Duration> {
+    let options = format!("poll=10s&provisional=30s&lease=60s&{options}");
+    let clients = [connect(server, &options), connect(server, &options)];
+    let looks = connect(server, "listen=no");
+    let locks: Vec<_> = clients.iter().map(|client| client.lock("a").wait(millis(30_000))).collect();
+    let mut holder = block_on(locks[0].acquire()).unwrap();
+    let mut took = Vec::new();
+    for turn in 1..=count {
+        let lock = locks[turn % 2].clone();
+        let waiting = thread::spawn(move || {
+            let guard = block_on(lock.acquire()).unwrap();
+            (guard, Instant::now())
+        });
+        eventually("it waits", || seen(&looks, "a").waiters.len() == 1);
+        // The waiter listens by now, and does not poll any more.
+        thread::sleep(millis(300));
+        let released = Instant::now();
+        block_on(holder.release()).unwrap();
+        let (next, entered) = waiting.join().unwrap();
+        took.push(entered - released);
+        holder = next;
+    }
+    block_on(holder.release()).unwrap();
+    took.sort_unstable();
+    took
+}
+
+/// A waiter that listens polls every ten seconds here.
+#[test]
+fn a_release_wakes_the_next_waiter_of_another_client() {
+    let took = hand_offs(&MariadbServer::start(), "listen=yes", 9);
+    assert!(took[took.len() / 2] < millis(2_000), "{took:?}");
+}
+
+/// The connections of bells are ended; leases are not touched, and the bells are hung again.
+#[test]
+fn a_bell_that_was_cut_costs_no_lock_and_is_hung_again() {
+    let server = MariadbServer::start();
+    let clients = [connect(&server, "poll=1s"), connect(&server, "poll=1s")];
+    let bells = "SELECT COUNT(*) FROM information_schema.processlist WHERE host LIKE '127.0.0.1:%'";
+    eventually("both have a connection for locks and one for the bell", || server.sql(bells) == "4");
+    let mut holder = block_on(clients[0].lock("a").acquire()).unwrap();
+    for turn in 1..=3 {
+        let lock = clients[turn % 2].lock("a").wait(millis(20_000));
+        let mut waiting = Box::pin(lock.acquire());
+        stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
+        server.kill_connections();
+        block_on(holder.release()).unwrap();
+        holder = block_on(waiting).unwrap();
+    }
+    block_on(holder.release()).unwrap();
+    for client in clients {
+        block_on(client.close());
+    }
+    eventually("closed clients have no connection", || server.sql(bells) == "0");
+    let took = hand_offs(&server, "listen=yes", 5);
+    assert!(took[took.len() / 2] < millis(2_000), "{took:?}");
+}
+
+/// With listen=no a client has one connection, and waiters poll.
+#[test]
+fn a_client_that_does_not_listen_has_one_connection() {
+    let server = MariadbServer::start();
+    let clients = [connect(&server, "listen=no"), connect(&server, "listen=no")];
+    let holder = block_on(clients[0].lock("a").acquire()).unwrap();
+    let lock = clients[1].lock("a").wait(millis(20_000));
+    let mut waiting = Box::pin(lock.acquire());
+    stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
+    let count = "SELECT COUNT(*) FROM information_schema.processlist WHERE host LIKE '127.0.0.1:%'";
+    assert_eq!(server.sql(count), "2");
+    block_on(holder.release()).unwrap();
+    block_on(block_on(waiting).unwrap().release()).unwrap();
 }

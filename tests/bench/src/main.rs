@@ -1,6 +1,6 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
 //! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
-//! `family`, `redlock`, `consul` (on a Consul agent), `postgres` (on a PostgreSQL server).
+//! `family`, `redlock`, `consul` (on a Consul agent), `postgres` and `mariadb` (on servers of those).
 //!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.
@@ -10,9 +10,11 @@ use std::process::ExitCode;
 mod companion;
 mod consul;
 mod contender;
+mod database;
 mod family;
 mod figures;
 mod handoff;
+mod mariadb;
 mod postgres;
 mod raw;
 mod redlock;
@@ -20,8 +22,8 @@ mod renewal;
 mod throughput;
 mod uncontended;
 
-const NAMES: [&str; 8] =
-    ["uncontended", "throughput", "handoff", "renewal", "family", "redlock", "consul", "postgres"];
+const NAMES: [&str; 9] =
+    ["uncontended", "throughput", "handoff", "renewal", "family", "redlock", "consul", "postgres", "mariadb"];
 
 fn main() -> ExitCode {
     let asked: Vec<_> = std::env::args().skip(1).collect();
@@ -58,6 +60,9 @@ fn main() -> ExitCode {
     }
     if wanted("postgres") {
         postgres::run();
+    }
+    if wanted("mariadb") {
+        mariadb::run();
     }
     if wanted("family") {
         family::run();

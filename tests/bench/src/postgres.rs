@@ -1,21 +1,18 @@
 //! PostgreSQL: an acquire and release against the same two statements sent raw by the same driver, and a hand-off against a
 //! bare notification.
 
-use std::sync::Mutex;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use polylatch::blocking::Polylatch;
 use polylatch_test_services::postgres::PostgresServer;
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
+use crate::database::{hand_offs, runtime, timed};
 use crate::figures::{Samples, heading, row};
 
 const ROUNDS: usize = 10;
-const PER_ROUND: usize = 100;
 const HAND_OFFS: usize = 200;
 
 /// How long a lock is held before a hand-off: the other client certainly waits by then.
@@ -29,10 +26,6 @@ pub fn run() {
         uncontended(&server, what);
         handoff(&server, what);
     }
-}
-
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 /// A connection of the driver, and what it hears.
@@ -107,16 +100,6 @@ fn uncontended(server: &PostgresServer, what: &str) {
     client.close();
 }
 
-fn timed<T>(mut pair: impl FnMut() -> T) -> Vec<f64> {
-    (0..PER_ROUND)
-        .map(|_| {
-            let started = Instant::now();
-            pair();
-            started.elapsed().as_secs_f64() * 1e6
-        })
-        .collect()
-}
-
 fn handoff(server: &PostgresServer, what: &str) {
     heading(&format!("PostgreSQL, {what}: from a release to the entry of the waiter of another client (µs)"));
     let mut floor = Samples::default();
@@ -134,28 +117,7 @@ fn handoff(server: &PostgresServer, what: &str) {
             floor.add(at.duration_since(sent).as_secs_f64() * 1e6);
         }
     });
-    let released: Mutex<Option<Instant>> = Mutex::new(None);
-    let ours = Mutex::new(Samples::default());
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                let client = Polylatch::connect(&server.url()).expect("it connects");
-                let lock = client.lock("handed").wait(Duration::from_secs(60));
-                for _ in 0..HAND_OFFS / 2 {
-                    let guard = lock.acquire().expect("it is handed on");
-                    let entered = Instant::now();
-                    if let Some(at) = released.lock().expect("no panic").take() {
-                        ours.lock().expect("no panic").add(entered.duration_since(at).as_secs_f64() * 1e6);
-                    }
-                    thread::sleep(HELD);
-                    *released.lock().expect("no panic") = Some(Instant::now());
-                    guard.release().expect("it is held");
-                }
-                client.close();
-            });
-        }
-    });
-    let ours = ours.into_inner().expect("no panic");
+    let ours = hand_offs(&server.url(), HAND_OFFS, HELD);
     row("floor: an update and a notification", "µs", &floor, &[]);
     row("polylatch, blocking API", "µs", &ours, &[("floor", floor.median())]);
 }

@@ -159,6 +159,11 @@ impl MariadbServer {
         ids.lines().filter(|id| self.try_sql(&format!("KILL {id}")).is_ok()).count()
     }
 
+    /// Whether it was not killed, or was started again.
+    pub fn is_running(&self) -> bool {
+        self.slot().is_some()
+    }
+
     /// Kills it (SIGKILL), as a power failure would end it.
     pub fn kill(&self) {
         let mut slot = self.slot();

@@ -12,6 +12,8 @@ const MODES: [(&str, SslMode); 3] =
 #[derive(Debug, Clone)]
 pub(crate) struct MysqlConfig {
     pub login: Login,
+    /// The next waiter of another client is woken by a session lock, for connections of their own; otherwise waiters poll.
+    pub listens: bool,
     /// A server that may forget a lease in a crash is refused.
     pub is_strict: bool,
     scheme: &'static str,
@@ -28,7 +30,8 @@ impl MysqlConfig {
             )));
         }
         let is_strict = is_strict(params)?;
-        Ok(Self { login, is_strict, scheme: if scheme == "mariadb" { "mariadb" } else { "mysql" } })
+        let listens = params.choice("listen", &[("yes", true), ("no", false)], true)?;
+        Ok(Self { login, listens, is_strict, scheme: if scheme == "mariadb" { "mariadb" } else { "mysql" } })
     }
 
     pub(crate) fn user(&self) -> &str {

@@ -27,7 +27,7 @@ fn every_statement_answers_and_leaves_what_the_specification_says() {
             let (seconds, rest) = (ms / 1000, ms % 1000);
             Statement::new(format!("SET SESSION timestamp = {seconds}.{rest:03}"), vec![])
         };
-        let mysql = Mysql { opener, records_each_heartbeat: true };
+        let mysql = Mysql { opener, doorbell: None, records_each_heartbeat: true };
         run(&Tables::new(mysql, set_clock), seed);
         server.sql(&format!("DROP DATABASE seed_{seed}"));
     }

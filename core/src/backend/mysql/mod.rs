@@ -6,12 +6,13 @@
 //!   ([`crate::backend::rows`]) and writes.
 //! - Rows are found by their primary keys alone, and each session runs in READ COMMITTED: no gap is locked, so clients
 //!   at many new names do not meet.
-//! - The server pushes nothing; waiters poll.
+//! - The server pushes nothing. The next waiter blocks on a session lock of the holder's client ([`doorbell`]); others poll.
 
 mod config;
 #[cfg(all(test, unix))]
 mod differential;
 mod doctor;
+mod doorbell;
 mod open;
 mod protocol;
 mod renew;

@@ -4,8 +4,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::task::AbortHandle;
-
 use crate::backend::rows::Push;
 use crate::backend::rows::server::failure::Failure;
 use crate::backend::rows::server::idempotency::RecordStatements;
@@ -20,8 +18,10 @@ use crate::clock::millis;
 use crate::error::Result;
 use crate::policy::fencing::FencingToken;
 use crate::snapshot::Examination;
+use crate::token::{ClientId, OwnerToken};
 
 use super::config::MysqlConfig;
+use super::doorbell::{self, Doorbell};
 use super::open::prepare;
 use super::protocol::idempotency::{Dialect, delete_over, over};
 use super::protocol::{reading, statements};
@@ -36,16 +36,19 @@ pub(crate) async fn open(
     context: OpenContext,
     purpose: Purpose,
 ) -> Result<Arc<dyn Backend>> {
-    let server = Mysql { opener: Opener::new(config, context.timeout)?, records_each_heartbeat: false };
-    // These servers notify no client.
-    backend::open(server, context, purpose, None::<Listen>).await
+    let runtime = context.runtime.clone();
+    let listens = config.listens.then_some(move |store| runtime.spawn(doorbell::run(store)).abort_handle());
+    // Only a client that acquires locks has a bell.
+    let rings = config.listens && purpose == Purpose::Lock;
+    let doorbell = rings.then(|| Doorbell::new(context.client.clone()));
+    let server =
+        Mysql { opener: Opener::new(config, context.timeout)?, doorbell, records_each_heartbeat: false };
+    backend::open(server, context, purpose, listens).await
 }
-
-/// Starts the task that hears what a server pushes.
-type Listen = fn(Arc<Store<Mysql>>) -> AbortHandle;
 
 pub(crate) struct Mysql {
     pub opener: Opener,
+    pub doorbell: Option<Doorbell>,
     /// As the specification does; otherwise one that was recorded not long ago is good enough.
     pub records_each_heartbeat: bool,
 }
@@ -140,9 +143,21 @@ impl Server for Mysql {
         Some(Asked { statements, at: 2 })
     }
 
-    /// No client is notified, so each waiter asks in time for its turn. The usual interval bounds it.
-    fn poll_within(position: u32) -> Option<Duration> {
+    /// Each waiter asks in time for its turn, at the usual interval at the latest. The next one does not, if it would hear a
+    /// bell.
+    fn poll_within(&self, owner: OwnerToken, position: u32, holder: Option<&ClientId>) -> Option<Duration> {
+        if let (0, Some(doorbell), Some(holder)) = (position, &self.doorbell, holder)
+            && doorbell.listen_at(holder, owner)
+        {
+            return None;
+        }
         Some(NEXT_POLLS.saturating_mul(position.max(1)))
+    }
+
+    fn granted_elsewhere(&self) {
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.ring();
+        }
     }
 
     fn make(&self, names: &[String]) -> Vec<Statement> {

@@ -32,8 +32,8 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
         connections(
             facts.connections,
             facts.setting("max_connections").parse().unwrap_or(0),
-            "one",
-            "Raise max_connections.",
+            "two, a third one while it waits, and with listen=no one",
+            "Raise max_connections, or use listen=no.",
         ),
         tables(
             &facts.tables,
@@ -42,13 +42,18 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
         ),
         primary_key(facts),
     ];
+    let push = match facts.bell_works {
+        Some(true) => Promise::yes(PUSH, "a release wakes the next waiter, which blocks on a session lock"),
+        Some(false) => Promise::no(PUSH, "session locks do not work here (GET_LOCK), so waiters poll"),
+        None => Promise::no(PUSH, "the URL says listen=no, so waiters poll"),
+    };
     let promises = vec![
         Promise::yes(EXCLUSION, "every step locks the row of the lock first"),
         after_restart(facts.is_durable()),
         Promise::no(AFTER_FAILOVER, "a replica that follows asynchronously may lack the last leases"),
         Promise::no(AFTER_WIPE, "deleted rows are forgotten leases"),
         Promise::yes(FENCING_ORDER, "a counter in the row of the lock, never behind the server's clock"),
-        Promise::no(PUSH, "the server notifies no client, so waiters poll"),
+        push,
         Promise::yes(FIFO, "waiters are rows, in the order of their tickets"),
     ];
     let server = format!("{} {}", facts.product(), facts.version);

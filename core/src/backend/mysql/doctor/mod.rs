@@ -3,15 +3,19 @@
 mod checks;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::backend::Purpose;
+use crate::backend::rows::server::Session as _;
 use crate::backend::rows::server::doctor::{Skew, Tables};
 use crate::backend::rows::server::store::Store;
 use crate::backend::rows::server::value::Statement;
 use crate::error::Result;
 use crate::snapshot::Examination;
+use crate::token::ClientId;
 
 use super::open::prepare;
+use super::protocol::bells::{hang, let_go};
 use super::protocol::statements::explained;
 use super::server::Mysql;
 
@@ -21,6 +25,8 @@ pub(crate) struct Facts {
     pub version: String,
     pub settings: BTreeMap<String, String>,
     pub connections: i64,
+    /// Whether the next waiter listens for a ring; `None` if the URL says listen=no, else whether session locks work.
+    pub bell_works: Option<bool>,
     pub skew: Skew,
     pub tables: Tables,
     /// Statements that the server would carry out without the primary key.
@@ -66,6 +72,9 @@ pub(crate) async fn examine(store: &Store<Mysql>) -> Result<Examination> {
     let isolation = answers[3].first().map_or_else(String::new, |row| row.text(1));
     facts.settings.insert("session_isolation".into(), isolation);
     facts.skew = Skew::read(store).await?;
+    if store.server().opener.config.listens {
+        facts.bell_works = Some(bell_works(store).await);
+    }
     facts.tables = match prepare(&store.link, Purpose::Examine).await {
         Ok(true) => Tables::Usable,
         Ok(false) => Tables::ToBeMade,
@@ -75,6 +84,14 @@ pub(crate) async fn examine(store: &Store<Mysql>) -> Result<Examination> {
         facts.scans = scans(store).await?;
     }
     Ok(checks::judge(&facts))
+}
+
+/// Whether a session lock can be taken and let go. A cluster or a proxy may refuse it.
+async fn bell_works(store: &Store<Mysql>) -> bool {
+    let Ok(session) = store.server().opener.open().await else { return false };
+    let me = ClientId::from_stored(&format!("examined by {}", store.client.as_str()));
+    let answers = session.ask(&[hang(&me, Duration::ZERO), let_go(&me)], false).await;
+    answers.is_ok_and(|answers| answers.iter().all(|rows| rows.first().is_some_and(|row| row.int(0) == 1)))
 }
 
 /// Asks the server how it would carry out the statements of the verbs.

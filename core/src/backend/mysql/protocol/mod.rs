@@ -1,5 +1,6 @@
 //! Statements as values, without I/O.
 
+pub(crate) mod bells;
 pub(crate) mod grants;
 pub(crate) mod idempotency;
 pub(crate) mod reading;

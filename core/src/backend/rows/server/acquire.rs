@@ -30,8 +30,11 @@ impl<S: Server> Store<S> {
             }
         };
         match (&mut answer, ask) {
-            (Answer::Wait { answer, .. }, Ask::Wait { .. }) => {
-                let within = answer.position.and_then(S::poll_within);
+            (Answer::Wait { answer, holder }, Ask::Wait { .. }) => {
+                let holder = holder.as_ref().and_then(|holder| holder.client.as_ref());
+                let within = answer
+                    .position
+                    .and_then(|position| self.server().poll_within(contender.owner, position, holder));
                 answer.poll_within = [answer.poll_within, within].into_iter().flatten().min();
                 self.remember(contender.owner);
             }

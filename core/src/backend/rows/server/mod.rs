@@ -29,6 +29,7 @@ use crate::client_info::ClientInfo;
 use crate::error;
 use crate::policy::fencing::FencingToken;
 use crate::snapshot::Examination;
+use crate::token::{ClientId, OwnerToken};
 
 use super::Push;
 use failure::Failure;
@@ -120,11 +121,14 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
     /// Records the heartbeat of a waiter where a step would do no more, if that is cheaper than a step.
     fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, timeout_ms: i64) -> Option<Asked>;
 
-    /// How soon a waiter at this position asks again, where the server notifies no client.
-    fn poll_within(position: u32) -> Option<Duration> {
-        let _ = position;
+    /// How soon a waiter at this position asks again, where the server notifies no client. `holder` has the lock.
+    fn poll_within(&self, owner: OwnerToken, position: u32, holder: Option<&ClientId>) -> Option<Duration> {
+        let _ = (owner, position, holder);
         None
     }
+
+    /// A step of this client has granted a lock to another one, and is committed.
+    fn granted_elsewhere(&self) {}
 
     /// Makes the rows of these names where a transaction of its own must do that.
     fn make(&self, names: &[String]) -> Vec<Statement>;

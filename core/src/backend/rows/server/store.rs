@@ -183,6 +183,9 @@ impl<S: Server> Store<S> {
 
     /// Delivers messages to waiters and holders of this client; those of other clients ignore them here.
     pub(crate) fn deliver(&self, pushes: &[(String, Push)]) {
+        if pushes.iter().any(|(client, _)| client != self.client.as_str()) {
+            self.server().granted_elsewhere();
+        }
         for (_, push) in pushes {
             match *push {
                 Push::Granted { owner, fence } => self.wakeups.grant(owner, fence),

@@ -1,0 +1,88 @@
+//! Robustness on a real MariaDB server.
+#![cfg(unix)]
+
+use std::time::Duration;
+
+use polylatch_robustness::evidence::Evidence;
+use polylatch_robustness::load::{Healing, Hurt, Plan, run_and_judge};
+use polylatch_robustness::sharing::Family;
+use polylatch_robustness::size;
+use polylatch_test_services::mariadb::MariadbServer;
+use polylatch_test_services::proxy::{Hold, Proxy};
+
+/// The worker program.
+const WORKER: &str = env!("CARGO_BIN_EXE_polylatch-robustness-worker");
+
+/// Short times, so that a killed holder costs half a second and not four.
+const OPTIONS: &str = "lease=600ms&provisional=300ms&poll=50ms";
+
+/// Eight URLs: every second worker goes through the proxy, and every fourth does not listen, as behind a pooler.
+fn urls(server: &MariadbServer, proxy: &Proxy) -> Vec<String> {
+    let url = |place| {
+        let url = if place % 2 == 0 { server.url() } else { server.url_through(proxy.address()) };
+        let listen = if place % 4 == 3 { "no" } else { "yes" };
+        format!("{url}?{OPTIONS}&listen={listen}")
+    };
+    (0..8).map(url).collect()
+}
+
+/// Ways to hurt the server and the connections, with how often each is chosen.
+fn faults_of<'test>(server: &'test MariadbServer, proxy: &'test Proxy) -> Vec<(u64, Hurt<'test>)> {
+    let reset: Hurt<'test> = Box::new(move |_| {
+        proxy.reset_all();
+        ("reset of connections".into(), None)
+    });
+    // Longer than a first lease: what waits in the proxy arrives when another client holds.
+    let silence: Hurt<'test> = Box::new(move |random| {
+        let hold = [Hold::Stall, Hold::Stall, Hold::StallReplies, Hold::Swallow][random.below(4) as usize];
+        proxy.set_hold(hold);
+        let length = Duration::from_millis(200 + random.below(1000));
+        let end: Healing<'test> = (length, Box::new(move || proxy.set_hold(Hold::Off)));
+        (format!("silence: {hold:?} for {length:?}"), Some(end))
+    });
+    let terminate: Hurt<'test> = Box::new(move |_| {
+        // A paused server would not answer, and one that was killed has no connections.
+        server.resume();
+        let ended = if server.is_running() { server.kill_connections() } else { 0 };
+        (format!("KILL: {ended} connections"), None)
+    });
+    let pause_server: Hurt<'test> = Box::new(move |random| {
+        server.pause();
+        let length = Duration::from_millis(50 + random.below(400));
+        let end: Healing<'test> = (length, Box::new(move || server.resume()));
+        (format!("pause of the server: {length:?}"), Some(end))
+    });
+    let restart: Hurt<'test> = Box::new(move |random| {
+        server.kill();
+        let down = Duration::from_millis(random.below(300));
+        let back: Healing<'test> = (
+            down,
+            Box::new(move || {
+                if !server.is_running() {
+                    server.start_again();
+                }
+            }),
+        );
+        (format!("kill of the server: back after {down:?}"), Some(back))
+    });
+    vec![(8, reset), (14, silence), (12, terminate), (4, pause_server), (5, restart)]
+}
+
+/// Everything is hurt; the lock keeps its rules. Fewer sections than elsewhere, because a restart takes a second.
+#[test]
+fn sections_never_overlap_while_workers_connections_and_server_are_hurt() {
+    let seed = size("POLYLATCH_ROBUSTNESS_SEED", 20_261_124);
+    let sections = size("POLYLATCH_ROBUSTNESS_SECTIONS", 300 * 40) / 40;
+    let server = MariadbServer::start();
+    let proxy = Proxy::start_raw(server.address());
+    let evidence = Evidence::new(Some(seed));
+    let plan = Plan {
+        sections,
+        faults: size("POLYLATCH_ROBUSTNESS_FAULTS", (sections / 100).max(30)),
+        kills: 8,
+        pauses: 6,
+        others: faults_of(&server, &proxy),
+        ..Plan::usual(WORKER, Family::Mutex, seed, urls(&server, &proxy), server.url())
+    };
+    let _ = run_and_judge("mariadb under load", &plan, &evidence);
+}
