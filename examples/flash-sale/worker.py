@@ -5,6 +5,7 @@ A line in is a buyer, a line out the answer: ``order 17``, ``sold out``, or ``bu
 
 import socket
 import sys
+from functools import partial
 
 import polylatch
 
@@ -42,13 +43,8 @@ def main(url: str, place: str, *how: str) -> None:
                 orders = client.idempotency(f"flash-sale/{buyer}")
                 try:
                     # One order for each buyer, however often the button is pressed.
-                    answer = orders.run(
-                        "order",
-                        lambda claim, buyer=buyer: shop.order(buyer, claim),
-                        payload="one item",
-                        lease=4,
-                        wait=0,
-                    ).value
+                    work = partial(shop.order, buyer)
+                    answer = orders.run("order", work, payload="one item", lease=4, wait=0).value
                 except (polylatch.InProgress, polylatch.NotRecorded):
                     answer = "busy"
             print(answer, flush=True)

@@ -4,7 +4,9 @@
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 
-import { connect, PolylatchError } from 'polylatch';
+import * as polylatch from 'polylatch';
+
+const { connect, PolylatchError } = polylatch;
 
 /** What each option of the protocol is called here. */
 const OPTIONS = {
@@ -16,6 +18,7 @@ const OPTIONS = {
   owner: 'owner',
   fifo: 'fifo',
   renew: 'renew',
+  on_failure: 'onFailure',
 };
 
 const clients = new Map();
@@ -24,6 +27,35 @@ const heard = new Map();
 const names = [];
 const guards = new Map();
 const running = new Map();
+/** Idempotent work that waits, and how to let it go on. */
+const waiting = new Map();
+
+function gate(name) {
+  if (!waiting.has(name)) {
+    const gate = {};
+    gate.working = new Promise((resolve) => {
+      gate.begin = resolve;
+    });
+    gate.opened = new Promise((resolve) => {
+      gate.open = resolve;
+    });
+    waiting.set(name, gate);
+  }
+  return waiting.get(name);
+}
+
+async function run({ client, scope, key, payload, value, fails, waits, options: given }, signal) {
+  const work = async () => {
+    if (waits !== null) {
+      gate(waits).begin();
+      await gate(waits).opened;
+    }
+    if (fails) throw new polylatch.WorkFailedError('the work fails', { answer: value });
+    return value;
+  };
+  const how = { ...options(given), payload: payload ?? undefined, signal };
+  return found(clients, 'client', client).idempotency(scope).run(key, work, how);
+}
 
 function say(answer) {
   process.stdout.write(`${JSON.stringify(answer)}\n`);
@@ -159,6 +191,14 @@ async function serve(request, signal) {
       const lost = Object.values(losses).reduce((sum, each) => sum + each, 0);
       return { acquired, refused, timed_out: timedOut, held, waiting, losses: lost };
     }
+    case 'run':
+      return run(request, signal);
+    case 'working':
+      await gate(request.waits).working;
+      return {};
+    case 'end_run':
+      gate(request.waits).open();
+      return {};
     case 'close':
       await found(clients, 'client', request.client).close();
       return {};
@@ -177,7 +217,8 @@ say({
   protocol: 1,
   language: process.env.POLYLATCH_TEST_LANGUAGE ?? 'node',
   version: process.version,
-  can: ['cancel'],
+  // The package for pages, which this drives as well, has none.
+  can: polylatch.Idempotency === undefined ? ['cancel'] : ['cancel', 'idempotency'],
 });
 
 const canceled = new Error('the runner canceled it');

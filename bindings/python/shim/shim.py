@@ -24,6 +24,7 @@ class Shim:
         self.named = []
         self.guards = {}
         self.running = {}
+        self.waiting = {}
 
     async def serve(self, request):
         verb = getattr(self, "do_" + request["op"], None)
@@ -115,6 +116,31 @@ class Shim:
         stats = self.client(request).stats()
         counts = {count: stats[count] for count in ("acquired", "refused", "timed_out", "held", "waiting")}
         return {**counts, "losses": sum(stats["losses"].values())}
+
+    async def do_run(self, request):
+        async def work(claim):
+            if request["waits"] is not None:
+                begun, end = self.gate(request)
+                begun.set()
+                await end.wait()
+            if request["fails"]:
+                raise polylatch.WorkFailed("the work fails", answer=request["value"])
+            return request["value"]
+
+        keys = self.client(request).idempotency(request["scope"])
+        outcome = await keys.run(request["key"], work, payload=request["payload"], **options_of(request))
+        return {"value": outcome.value, "replayed": outcome.replayed}
+
+    async def do_end_run(self, request):
+        self.gate(request)[1].set()
+        return {}
+
+    async def do_working(self, request):
+        await self.gate(request)[0].wait()
+        return {}
+
+    def gate(self, request):
+        return self.waiting.setdefault(request["waits"], (asyncio.Event(), asyncio.Event()))
 
     async def do_close(self, request):
         await self.client(request).close()
@@ -208,7 +234,7 @@ async def main():
             "protocol": 1,
             "language": "python",
             "version": polylatch.__version__,
-            "can": ["cancel"],
+            "can": ["cancel", "idempotency"],
         }
     )
     while (request := await requests.get()) is not None:

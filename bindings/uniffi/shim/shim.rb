@@ -14,7 +14,7 @@ class GivenUp < Exception; end # rubocop:disable Lint/InheritException
 
 # Carries out requests, each on a thread of its own.
 class Shim
-  OPTIONS = %i[lease_ms wait_ms max_hold_ms beat_every_ms label owner fifo renew].freeze
+  OPTIONS = %i[lease_ms wait_ms max_hold_ms beat_every_ms label owner fifo renew on_failure].freeze
 
   def initialize
     @clients = {}
@@ -47,13 +47,16 @@ class Shim
     when "break" then { outcome: broken(request) }
     when "told" then { events: told_of(request) }
     when "stats" then stats(client(request).stats)
+    when "run" then run_once(request)
+    when "working" then done { gate(request).reached(1) }
+    when "end_run" then done { gate(request).reach(2) }
     when "close" then done { client(request).close }
     else raise Runners, "there is no verb #{request[:op].inspect}"
     end
   end
 
   def run
-    say(hello: "polylatch", protocol: 1, language: "ruby", version: Polylatch::VERSION, can: ["cancel"])
+    say(hello: "polylatch", protocol: 1, language: "ruby", version: Polylatch::VERSION, can: %w[cancel idempotency])
     $stdin.each_line do |line|
       request = JSON.parse(line, symbolize_names: true)
       if request[:op] == "cancel"
@@ -96,6 +99,44 @@ class Shim
       $stdout.write("#{JSON.generate(answer)}\n")
       $stdout.flush
     end
+  end
+
+  # How far work has come that waits: begun (1), and let go on (2).
+  class Gate
+    def initialize
+      @stage = 0
+      @mutex = Mutex.new
+      @changed = ConditionVariable.new
+    end
+
+    def reach(stage)
+      @mutex.synchronize do
+        @stage = [@stage, stage].max
+        @changed.broadcast
+      end
+    end
+
+    def reached(stage)
+      @mutex.synchronize { @changed.wait(@mutex) until @stage >= stage }
+    end
+  end
+
+  def gate(request)
+    @out.synchronize { (@gates ||= {})[request[:waits]] ||= Gate.new }
+  end
+
+  def run_once(request)
+    keys = client(request).idempotency(request[:scope])
+    outcome = keys.run(request[:key], payload: request[:payload], **options(request)) do
+      if request[:waits]
+        gate(request).reach(1)
+        gate(request).reached(2)
+      end
+      raise Polylatch::WorkFailed.new("the work fails", answer: request[:value]) if request[:fails]
+
+      request[:value]
+    end
+    { value: outcome.value, replayed: outcome.replayed }
   end
 
   def done

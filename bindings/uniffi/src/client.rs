@@ -31,7 +31,7 @@ impl fmt::Debug for NativeClient {
 }
 
 impl NativeClient {
-    fn store(&self) -> Result<Arc<Client>, Failure> {
+    pub(crate) fn store(&self) -> Result<Arc<Client>, Failure> {
         let store = self.store.get().ok_or_else(|| Failure::internal("this client was never connected"))?;
         Ok(Arc::clone(store))
     }

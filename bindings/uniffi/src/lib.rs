@@ -12,7 +12,7 @@
 //!   word that there is more to poll is passed on by the callback thread of the bridge (`handed`).
 //! - **What a host language tells is told on threads of their own**, so that a listener may itself call.
 //!
-//! How to read the code: `client` (what is connected to), `slot` (one acquisition and what it holds),
+//! How to read the code: `client` (what is connected to), `slot` (one acquisition and what it holds), `run` (one run of idempotent work),
 //! `direct` (the question that is asked most), `events`, `options` and `fault` (what goes in, what comes out wrong), `view` (who holds, who waits).
 #![allow(
     clippy::result_large_err,
@@ -28,6 +28,7 @@ mod handed;
 mod options;
 #[cfg(unix)]
 mod ruby;
+mod run;
 mod slot;
 mod stats;
 mod view;
@@ -38,6 +39,7 @@ pub use events::{LockEvent, NativeEvents};
 pub use fault::{Fault, NativeError};
 pub use gate::NativeGate;
 pub use options::{Capability, ConnectWith, OptionEntry, OptionWord, Wanted, WantedOptions, WantedWay};
+pub use run::{RunEntry, RunSlot, RunWith};
 pub use slot::{LossListener, Slot};
 pub use stats::{Histogram, Stats};
 pub use view::{BreakResult, ClientView, HolderView, LockView, Look, Snapshot, WaiterView};

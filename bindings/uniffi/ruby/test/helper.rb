@@ -9,7 +9,8 @@ require "tmpdir"
 
 # What every test has: stores of its own, and nothing that waits for ever.
 class PolylatchTest < Minitest::Test
-  ERRORS = JSON.parse(File.read(ENV.fetch("POLYLATCH_ERRORS_JSON")))["errors"].to_h { |row| [row["code"], row] }
+  ERRORS = JSON.parse(File.read(ENV.fetch("POLYLATCH_ERRORS_JSON")))
+               .values_at("errors", "idempotency_errors").flatten.to_h { |row| [row["code"], row] }
 
   def self.stores
     file = File.join(Dir.mktmpdir("polylatch"), "locks.db")

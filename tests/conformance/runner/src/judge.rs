@@ -11,6 +11,7 @@ use crate::scenario::{Expect, Person, Verb};
 #[derive(Debug, Deserialize)]
 pub struct ErrorTable {
     errors: Vec<ErrorRow>,
+    idempotency_errors: Vec<ErrorRow>,
     lost_reasons: Vec<String>,
 }
 
@@ -26,7 +27,8 @@ impl ErrorTable {
     fn fault(&self, error: &Value) -> Option<String> {
         let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
         let (code, retry, effect) = (text("code"), text("retry"), text("effect"));
-        let Some(row) = self.errors.iter().find(|row| row.code == code) else {
+        let mut rows = self.errors.iter().chain(&self.idempotency_errors);
+        let Some(row) = rows.find(|row| row.code == code) else {
             return Some(format!("{code:?} is no code of errors.json"));
         };
         if row.retry != retry {
@@ -110,6 +112,16 @@ pub fn fault(
         {
             return Some(format!("guards for {locks:?} were expected, in this order: {told:?}"));
         }
+    }
+    if let Some(value) = &expect.value
+        && ok["value"].as_str() != Some(value)
+    {
+        return Some(format!("the value {value:?} was expected: {ok}"));
+    }
+    if let Some(replayed) = expect.replayed
+        && ok["replayed"].as_bool() != Some(replayed)
+    {
+        return Some(format!("replayed: {replayed} was expected: {ok}"));
     }
     if let Some(fault) = wrong_count(expect, ok) {
         return Some(fault);

@@ -139,9 +139,10 @@ impl<'a> Play<'a> {
                     (capability["backend"] == "consul").then_some("the store renews sessions, not leases")
                 }
                 Need::Cancel => {
-                    let shim = self.shims[self.place[actor]].as_ref();
-                    let can = shim.is_some_and(|shim| shim.can.iter().any(|can| can == "cancel"));
-                    (!can).then_some("the binding cannot cancel from outside")
+                    (!self.can(actor, "cancel")).then_some("the binding cannot cancel from outside")
+                }
+                Need::Idempotency => {
+                    (!self.can(actor, "idempotency")).then_some("the binding has no idempotent work")
                 }
             };
             if let Some(missing) = missing {
@@ -149,6 +150,11 @@ impl<'a> Play<'a> {
             }
         }
         Ok(())
+    }
+
+    fn can(&self, actor: &str, what: &str) -> bool {
+        let shim = self.shims[self.place[actor]].as_ref();
+        shim.is_some_and(|shim| shim.can.iter().any(|can| can == what))
     }
 
     fn shim(&mut self, place: usize) -> Result<&mut Shim, Stop> {
@@ -283,6 +289,12 @@ impl<'a> Play<'a> {
                 json!({"op": "break", "client": client, "lock": lock, "token": token,
                        "by": "operator@conformance", "reason": "the scenario says so"})
             }
+            Verb::Run => json!({
+                "op": "run", "client": client, "scope": self.stage.prefix, "key": step.key, "payload": step.payload,
+                "value": step.value, "fails": step.fails, "waits": step.waits, "options": step.options,
+            }),
+            Verb::Working => json!({"op": "working", "client": client, "waits": step.waits}),
+            Verb::EndRun => json!({"op": "end_run", "client": client, "waits": step.waits}),
             Verb::Stats => json!({"op": "stats", "client": client}),
             Verb::Close => json!({"op": "close", "client": client}),
             other => return Err(format!("{other:?} is no request").into()),

@@ -47,6 +47,8 @@ pub enum Need {
     Cancel,
     /// The store counts how often each lease was renewed.
     Renewals,
+    /// The binding has idempotent work.
+    Idempotency,
 }
 
 /// One step: who does what, and what has to come of it.
@@ -76,6 +78,19 @@ pub struct Step {
     /// For `connect`: this URL instead of the store's.
     #[serde(default)]
     pub url: Option<String>,
+    /// The key of idempotent work, what its request consists of, and what the work returns.
+    #[serde(default)]
+    pub key: Option<String>,
+    #[serde(default)]
+    pub payload: Option<String>,
+    #[serde(default)]
+    pub value: Option<String>,
+    /// The work fails, and its answer is the value.
+    #[serde(default)]
+    pub fails: bool,
+    /// The work, which has this name, waits for `end_run`.
+    #[serde(default)]
+    pub waits: Option<String>,
     /// Begins the step, and goes on without waiting for what comes of it: `finish` does that.
     #[serde(default)]
     pub begin: Option<String>,
@@ -117,6 +132,12 @@ pub enum Verb {
     /// Asks what the actor's client has counted.
     Stats,
     Close,
+    /// Runs idempotent work.
+    Run,
+    /// Returns when the work that waits has begun.
+    Working,
+    /// Lets the work go on that waits.
+    EndRun,
     /// Waits for a begun step.
     Finish,
     /// Says that a begun step has not ended yet.
@@ -181,6 +202,11 @@ pub struct Expect {
     /// For `stats`: some of the counts.
     #[serde(default)]
     pub counts: Option<BTreeMap<String, u64>>,
+    /// For `run`: its answer, and whether an earlier run did the work.
+    #[serde(default)]
+    pub value: Option<String>,
+    #[serde(default)]
+    pub replayed: Option<bool>,
     /// Not sooner and not later than this; generous, because machines are loaded.
     #[serde(default)]
     pub at_least_ms: Option<u64>,
@@ -245,6 +271,11 @@ impl Scenario {
             if needs_processes && !self.needs.contains(&Need::Processes) {
                 return Err(format!("{place}: {:?} needs processes", step.verb));
             }
+            if matches!(step.verb, Verb::Run | Verb::Working | Verb::EndRun)
+                && !self.needs.contains(&Need::Idempotency)
+            {
+                return Err(format!("{place}: {:?} needs idempotency", step.verb));
+            }
             if step.verb == Verb::Cancel && !self.needs.contains(&Need::Cancel) {
                 return Err(format!("{place}: {:?} needs cancel", step.verb));
             }
@@ -260,6 +291,8 @@ impl Scenario {
                 Verb::Extend => (step.guard.is_none() || step.ms.is_none()).then_some("guard and ms"),
                 Verb::Break => (step.lock.is_none() || step.guard.is_none()).then_some("lock and guard"),
                 Verb::Finish | Verb::Waiting | Verb::Cancel => step.begun.is_none().then_some("begun"),
+                Verb::Run => (step.key.is_none() || step.value.is_none()).then_some("key and value"),
+                Verb::Working | Verb::EndRun => step.waits.is_none().then_some("waits"),
                 Verb::Sleep => step.ms.is_none().then_some("ms"),
                 Verb::Connect | Verb::Close | Verb::Pause | Verb::Resume | Verb::Kill => None,
             };

@@ -11,12 +11,20 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Skip {
-    /// Language, or `*` for every cast.
+    /// Language, for every cast that it is in, or `*` for every cast.
     pub target: String,
-    /// Kind of store.
+    /// Kind of store, or `*` for every one.
     pub store: String,
     pub scenario: String,
     pub reason: String,
+}
+
+impl Skip {
+    fn is_of(&self, cast: &str, store: &str, scenario: &str) -> bool {
+        (self.target == "*" || cast.split('+').any(|language| language == self.target))
+            && (self.store == "*" || self.store == store)
+            && self.scenario == scenario
+    }
 }
 
 /// All of them, and which were met.
@@ -39,22 +47,15 @@ impl Skips {
 
     /// Returns the reason if this skip is listed.
     pub fn meet(&mut self, cast: &str, store: &str, scenario: &str) -> Option<&str> {
-        let index = self.list.iter().position(|skip| {
-            (skip.target == "*" || skip.target == cast) && skip.store == store && skip.scenario == scenario
-        })?;
+        let index = self.list.iter().position(|skip| skip.is_of(cast, store, scenario))?;
         self.met.insert(index);
         Some(&self.list[index].reason)
     }
 
     /// Returns the listed skips that were not met although their target, store and scenario were there.
     pub fn stale(&self, played: &BTreeSet<(String, String, String)>) -> Vec<&Skip> {
-        let there = |skip: &Skip| {
-            played.iter().any(|(cast, store, scenario)| {
-                (skip.target == "*" || skip.target == *cast)
-                    && skip.store == *store
-                    && skip.scenario == *scenario
-            })
-        };
+        let there =
+            |skip: &Skip| played.iter().any(|(cast, store, scenario)| skip.is_of(cast, store, scenario));
         let all = self.list.iter().enumerate();
         all.filter(|(index, skip)| !self.met.contains(index) && there(skip)).map(|(_, skip)| skip).collect()
     }

@@ -6,6 +6,7 @@ use std::io::{BufRead, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use polylatch::idempotency::RunError;
 use polylatch::inspect::{BreakOutcome, BreakRequest, Query};
 use polylatch::{Converted, Error, FencingToken, Guard, GuardSet, Lock, LockAll, Polylatch};
 use serde::Deserialize;
@@ -13,6 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::task::AbortHandle;
 
 mod events;
+mod idempotent;
 
 /// A request: which verb, of which client, about what.
 #[derive(Debug, Default, Deserialize)]
@@ -32,6 +34,12 @@ struct Request {
     by: String,
     reason: String,
     lease_ms: u64,
+    scope: String,
+    key: String,
+    payload: Option<String>,
+    value: String,
+    fails: bool,
+    waits: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -62,17 +70,25 @@ struct Shim {
     guards: Mutex<HashMap<String, Held>>,
     running: Mutex<HashMap<u64, AbortHandle>>,
     events: events::Events,
+    gates: idempotent::Gates,
 }
 
 /// What goes wrong: in the library, or in how the runner asks.
 enum Fault {
     Library(Error),
+    Run(RunError),
     Runner(String),
 }
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Self::Library(error)
+    }
+}
+
+impl From<RunError> for Fault {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
     }
 }
 
@@ -88,7 +104,7 @@ fn main() {
     shim.events.listen();
     say(&json!({
         "hello": "polylatch", "protocol": 1, "language": "rust", "version": env!("CARGO_PKG_VERSION"),
-        "can": ["cancel"],
+        "can": ["cancel", "idempotency"],
     }));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let request: Request = serde_json::from_str(&line).expect("the runner sends requests");
@@ -109,6 +125,7 @@ fn main() {
             let mut answer = match task.await {
                 Ok(Ok(ok)) => json!({"ok": ok}),
                 Ok(Err(Fault::Library(error))) => json!({"error": told(&error)}),
+                Ok(Err(Fault::Run(error))) => json!({"error": idempotent::told(&error)}),
                 Ok(Err(Fault::Runner(fault))) => json!({"fault": fault}),
                 Err(ended) if ended.is_cancelled() => json!({"canceled": true}),
                 Err(ended) => json!({"fault": format!("it panicked: {ended}")}),
@@ -235,6 +252,16 @@ impl Shim {
                     "acquired": stats.acquired, "refused": stats.refused, "timed_out": stats.timed_out,
                     "held": stats.held, "waiting": stats.waiting, "losses": stats.losses(),
                 }))
+            }
+            "run" => Ok(idempotent::run(&self.client(&request)?, &request, &self.gates).await?),
+            "end_run" => {
+                self.gates.reach(request.waits.as_deref().unwrap_or_default(), idempotent::Stage::MayEnd);
+                Ok(json!({}))
+            }
+            "working" => {
+                let name = request.waits.as_deref().unwrap_or_default();
+                self.gates.reached(name, idempotent::Stage::Working).await;
+                Ok(json!({}))
             }
             "close" => {
                 self.client(&request)?.close().await;

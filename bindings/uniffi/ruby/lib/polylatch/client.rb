@@ -64,6 +64,16 @@ module Polylatch
       LockAll.new(self, names, Words.options(**options))
     end
 
+    # Names a scope of idempotent work: each of its keys is worked for once, and every repetition gets the stored
+    # answer. Nothing is sent before the first call.
+    #
+    # The scope names the operation and the caller it is done for, such as "orders/customer-7". Take the caller's
+    # identity from its credentials, never from its request: two callers that share a scope get each other's answers
+    # for the same key. Results are stored as JSON, or with <tt>encoding: :bytes</tt> as they are.
+    def idempotency(scope, encoding: :json)
+      Idempotency.new(self, scope, encoding)
+    end
+
     # Reads who holds and who waits. Changes nothing in the store.
     #
     # +name+: only this lock, also if it is free. +prefix+: only locks whose name starts so. +limit+: at most

@@ -53,6 +53,43 @@ module Polylatch
   class BackendUnavailable < Error; end
   # The store refused: authentication, permission or setup.
   class BackendRejected < Error; end
+  # Another run of the same key is under way, and the caller does not wait for it, or no longer.
+  class InProgress < Error; end
+  # The key belongs to another payload. Nothing was done.
+  class PayloadMismatch < Error; end
+  # The work is done, and its result is larger than 1 MiB, so it is not stored. It is not repeated.
+  class ResultTooLarge < Error; end
+  # The work is done, and what came of it is not stored: another run may do it again, or has.
+  class NotRecorded < Error; end
+
+  # The work of a key has failed. Work may raise it to choose what repetitions get (+answer+, the message unless it is
+  # given) and what becomes of the key (+on_failure+: "store" or "free"). A repetition of a stored failure raises it
+  # with that +answer+, and is +replayed+.
+  class WorkFailed < Error
+    # What a fault is, of work that raised it itself.
+    Own = Struct.new(:text, :code, :again, :effect, :hint, :backend, :operation, :lock, :attempt, :elapsed)
+    private_constant :Own
+
+    attr_reader :answer, :on_failure
+
+    def self.replayed(fault, answer) # :nodoc:
+      new(fault, answer: answer, replayed: true)
+    end
+
+    def initialize(message = "the work has failed", answer: nil, on_failure: nil, replayed: false)
+      hint = "The failure is the answer of this key; a new request needs a new key."
+      super(message.is_a?(String) ? Own.new(message, "failed", "never", "maybe", hint) : message)
+      @answer = answer.nil? && !replayed ? self.message : answer
+      @on_failure = on_failure
+      @replayed = replayed
+    end
+
+    # Whether an earlier run failed; this one did not do the work.
+    def replayed?
+      @replayed
+    end
+  end
+
   # A bug in this library.
   class Internal < Error; end
 
@@ -63,7 +100,9 @@ module Polylatch
       "wait_timeout" => WaitTimeout, "canceled" => Canceled, "lease_lost" => LeaseLost,
       "stale_token" => StaleToken, "name_conflict" => NameConflict,
       "quorum_unreachable" => QuorumUnreachable, "backend_unavailable" => BackendUnavailable,
-      "backend_rejected" => BackendRejected, "internal" => Internal
+      "backend_rejected" => BackendRejected, "internal" => Internal,
+      "in_progress" => InProgress, "payload_mismatch" => PayloadMismatch, "failed" => WorkFailed,
+      "result_too_large" => ResultTooLarge, "not_recorded" => NotRecorded
     }.freeze
 
     # The error of a fault; one whose code is unknown here becomes the base.

@@ -47,6 +47,29 @@ module Polylatch
       )
     end
 
+    # Options of a run of idempotent work. An unknown one is an ArgumentError.
+    def self.run_options(payload: nil, fingerprint: nil, retention: nil, lease: nil, wait: nil, on_failure: nil)
+      PolylatchNative::RunWith.new(
+        payload: payload.nil? ? nil : payload_bytes(payload),
+        fingerprint: fingerprint && text("fingerprint", fingerprint),
+        retention: retention && number("retention", retention), lease: lease && number("lease", lease),
+        wait: wait && number("wait", wait), on_failure: on_failure && text("on_failure", on_failure.to_s)
+      )
+    end
+
+    # Equal payloads are equal bytes, whatever the order of their keys.
+    def self.payload_bytes(payload)
+      payload.is_a?(String) ? payload.b : JSON.generate(sorted(payload)).b
+    end
+
+    def self.sorted(value)
+      case value
+      when Hash then value.map { |key, inner| [key.to_s, sorted(inner)] }.sort_by(&:first).to_h
+      when Array then value.map { |inner| sorted(inner) }
+      else value
+      end
+    end
+
     # The value of a client's option.
     def self.word(key, value)
       case value

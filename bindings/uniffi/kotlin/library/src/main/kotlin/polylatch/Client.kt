@@ -176,6 +176,15 @@ public class Client internal constructor(internal val native: NativeClient, priv
     ): T = lock(name, lease, wait, label).withLease(block)
 
     /**
+     * Names a scope of idempotent work: each of its keys is worked for once, and every repetition gets the stored answer.
+     * Nothing is sent before the first call.
+     *
+     * [scope] names the operation and the caller it is done for, such as `orders/customer-7`. Take the caller's identity
+     * from its credentials, never from its request: two callers that share a scope get each other's answers for the same key.
+     */
+    public fun idempotency(scope: String): Idempotency = Idempotency(this, scope)
+
+    /**
      * Reads who holds and who waits. Changes nothing in the store.
      *
      * [name]: only this lock, also if it is free. [prefix]: only locks whose name starts so. [limit]: at

@@ -72,6 +72,40 @@ public class BackendUnavailableException internal constructor(fault: Fault) : Po
 /** The store refused: authentication, permission or setup. */
 public class BackendRejectedException internal constructor(fault: Fault) : PolylatchException(fault)
 
+/** Another run of the same key is under way, and the caller does not wait for it, or no longer. */
+public class InProgressException internal constructor(fault: Fault) : PolylatchException(fault)
+
+/** The key belongs to another payload. Nothing was done. */
+public class PayloadMismatchException internal constructor(fault: Fault) : PolylatchException(fault)
+
+/** The work is done, and its result is larger than 1 MiB, so it is not stored. It is not repeated. */
+public class ResultTooLargeException internal constructor(fault: Fault) : PolylatchException(fault)
+
+/** The work is done, and what came of it is not stored: another run may do it again, or has. */
+public class NotRecordedException internal constructor(fault: Fault) : PolylatchException(fault)
+
+/**
+ * The work of a key has failed. Work may throw it to choose what repetitions get ([answer]) and what becomes of the key
+ * ([onFailure]). A repetition of a stored failure throws it with that answer, and is [replayed].
+ */
+public class WorkFailedException private constructor(
+    fault: Fault,
+    /** What repetitions get. */
+    public val answer: ByteArray,
+    public val onFailure: OnFailure?,
+    /** Whether an earlier run failed; this one did not do the work. */
+    public val replayed: Boolean,
+) : PolylatchException(fault) {
+    @JvmOverloads
+    public constructor(
+        message: String,
+        answer: ByteArray = message.encodeToByteArray(),
+        onFailure: OnFailure? = null,
+    ) : this(ownFault("failed", message, "maybe"), answer, onFailure, false)
+
+    internal constructor(fault: Fault, answer: ByteArray) : this(fault, answer, null, true)
+}
+
 /** A bug in this library. */
 public class InternalException internal constructor(fault: Fault) : PolylatchException(fault)
 
@@ -88,6 +122,11 @@ internal fun exceptionOf(fault: Fault): PolylatchException = when (fault.code) {
     "quorum_unreachable" -> QuorumUnreachableException(fault)
     "backend_unavailable" -> BackendUnavailableException(fault)
     "backend_rejected" -> BackendRejectedException(fault)
+    "in_progress" -> InProgressException(fault)
+    "payload_mismatch" -> PayloadMismatchException(fault)
+    "failed" -> WorkFailedException(fault, ByteArray(0))
+    "result_too_large" -> ResultTooLargeException(fault)
+    "not_recorded" -> NotRecordedException(fault)
     "internal" -> InternalException(fault)
     else -> PolylatchException(fault)
 }

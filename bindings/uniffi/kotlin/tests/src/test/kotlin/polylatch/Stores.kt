@@ -33,7 +33,8 @@ fun on(url: String, test: suspend CoroutineScope.(Client) -> Unit) = runBlocking
 
 val errors: Map<String, JsonObject> by lazy {
     val file = File(checkNotNull(System.getenv("POLYLATCH_ERRORS_JSON")))
-    JsonParser.parseString(file.readText()).asJsonObject["errors"].asJsonArray
+    val table = JsonParser.parseString(file.readText()).asJsonObject
+    listOf("errors", "idempotency_errors").flatMap { table[it].asJsonArray }
         .map { it.asJsonObject }.associateBy { it["code"].asString }
 }
 

@@ -65,6 +65,9 @@ public class Client private constructor(private val client: polylatch.Client) : 
         with.run { client.lockAll(names, lease, wait, label, owner, maxHold, beatEvery, fifo, renew) }
     }
 
+    /** Names a scope of idempotent work; see [polylatch.Client.idempotency]. */
+    public fun idempotency(scope: String): Idempotency = Idempotency(client.idempotency(scope))
+
     /** Reads who holds and who waits; see [polylatch.Client.inspect]. */
     @JvmOverloads
     @Throws(InterruptedException::class)

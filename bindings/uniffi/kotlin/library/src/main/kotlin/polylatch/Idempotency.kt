@@ -1,0 +1,146 @@
+package polylatch
+
+import kotlinx.coroutines.CancellationException
+import polylatch.ffi.LossListener
+import polylatch.ffi.RunSlot
+import polylatch.ffi.RunWith
+import kotlin.time.Duration
+import kotlin.time.Duration.Companion.seconds
+
+/** What becomes of a key whose work has failed. */
+public enum class OnFailure(internal val word: String) {
+    /** Every repetition gets the failure: work that failed may have had an effect. */
+    STORE("store"),
+
+    /** The next run does the work again. Right only if failed work has no effect. */
+    FREE("free"),
+}
+
+/** The answer to a run: [value], and whether an earlier run did the work. */
+public class Outcome<T> internal constructor(public val value: T, public val replayed: Boolean)
+
+/** How to run the work of a key. What is missing is the client's, or the library's, to say. */
+public class RunOptions(
+    /** What the request consists of. The same key with another one is refused. */
+    public val payload: ByteArray? = null,
+    /** What the payload is recognized by instead, such as its SHA-256: 1 to 128 bytes. */
+    public val fingerprint: String? = null,
+    /** How long the answer is kept after the work: 1 s to 10 years, 24 h by default; [Duration.INFINITE] is for ever. */
+    public val retention: Duration? = null,
+    /** Length of the claim's lease: 100 ms to a day. A process that dies blocks its key for so long. */
+    public val lease: Duration? = null,
+    /** How long to wait for another run of the key: without it as long as it takes; zero does not wait. */
+    public val wait: Duration? = null,
+    /** What becomes of the key if the work throws; [WorkFailedException] may say otherwise. [OnFailure.STORE] by default. */
+    public val onFailure: OnFailure? = null,
+) {
+    internal fun native() = RunWith(
+        payload,
+        fingerprint,
+        retention?.secs(),
+        lease?.secs(),
+        wait?.takeIf { it.isFinite() }?.secs(),
+        onFailure?.word,
+    )
+}
+
+/** The claim on a key under which idempotent work runs. It is renewed until the work has ended. */
+public class Claim internal constructor(private val slot: RunSlot) {
+    /** Larger than that of every claim on the same key before. Hand it to what the work changes. */
+    public val fencingToken: Long get() = slot.fencingToken()
+
+    /** How many runs of this key began since it was free; more than 1 if one before died, so that its work may be done in part. */
+    public val runs: Long get() = slot.runs()
+
+    /** For how long it may be relied on from now; zero once it is over. */
+    public val remaining: Duration get() = slot.remaining().seconds
+
+    /** Throws [LeaseLostException] if it was lost: another client may do the work. Costs no request. */
+    public fun check(): Unit = told { slot.check() }
+
+    /** Calls [listener] with the reason when it is lost, on a thread of its own; never after the work has ended. */
+    public fun onLost(listener: (reason: String) -> Unit): Unit = told {
+        slot.onLost(object : LossListener {
+            override fun lost(reason: String) {
+                try {
+                    listener(reason)
+                } catch (error: Throwable) {
+                    val thread = Thread.currentThread()
+                    thread.uncaughtExceptionHandler.uncaughtException(thread, error)
+                }
+            }
+        })
+    }
+}
+
+/** The keys and one-time tokens of one scope; see [Client.idempotency]. */
+public class Idempotency internal constructor(private val client: Client, public val scope: String) {
+    /**
+     * Does the [work] of a key, unless it was done: then its stored answer is returned. The result has at most 1 MiB.
+     *
+     * [key]: what is unique to one request, 1 to 255 bytes, made by its client, such as a UUID. What [work] throws is
+     * thrown on, once it is stored or its key is freed; repetitions of a stored failure throw [WorkFailedException]. If
+     * the coroutine is cancelled while it works, nothing is stored, and the key is free when the lease ends.
+     *
+     * Throws [InProgressException], [PayloadMismatchException], [WorkFailedException], [ResultTooLargeException],
+     * [NotRecordedException], and errors of the store before the work.
+     */
+    public suspend fun run(
+        key: String,
+        options: RunOptions = RunOptions(),
+        work: suspend (Claim) -> ByteArray,
+    ): Outcome<ByteArray> {
+        val slot = told { client.native.runSlot(scope, key, options.native()) }
+        try {
+            val entry = dispatched { slot.startRun() }
+            if (!entry.mine) {
+                val answer = entry.answer ?: ByteArray(0)
+                entry.failure?.let { throw WorkFailedException(it, answer) }
+                return Outcome(answer, true)
+            }
+            val result = try {
+                work(Claim(slot))
+            } catch (cancelled: CancellationException) {
+                throw cancelled
+            } catch (error: Exception) {
+                failed(slot, error)
+                throw error
+            }
+            finishing { slot.complete(result) }
+            return Outcome(result, false)
+        } finally {
+            // Nothing once it is finished.
+            slot.abandon()
+            slot.destroy()
+        }
+    }
+
+    /** As [run], for a text: other languages read it as JSON if it is. */
+    public suspend fun runText(
+        key: String,
+        options: RunOptions = RunOptions(),
+        work: suspend (Claim) -> String,
+    ): Outcome<String> {
+        val outcome = run(key, options) { claim -> work(claim).encodeToByteArray() }
+        return Outcome(outcome.value.decodeToString(), outcome.replayed)
+    }
+
+    private suspend fun failed(slot: RunSlot, error: Exception) {
+        val own = error as? WorkFailedException
+        val answer = own?.answer ?: "${error.javaClass.name}: ${error.message}".encodeToByteArray()
+        try {
+            finishing { slot.fail(answer, own?.onFailure?.word) }
+        } catch (unrecorded: PolylatchException) {
+            error.addSuppressed(unrecorded)
+        }
+    }
+
+    /** Deletes what is stored for a key, unless a client works on it: `forgotten`, `absent` or `running`. */
+    public suspend fun forget(key: String): String = dispatched { client.native.forgetKey(scope, key) }
+
+    /** Issues a token that can be consumed once within [ttl], 1 s to 10 years. */
+    public suspend fun issue(ttl: Duration): String = dispatched { client.native.issueToken(scope, ttl.secs()) }
+
+    /** Consumes a token: `first`, `duplicate` or `unknown`. However many calls do so at once, one is the first. */
+    public suspend fun consume(token: String): String = dispatched { client.native.consumeToken(scope, token) }
+}
