@@ -13,7 +13,8 @@ use crate::contract_zookeeper::SERVER;
 use crate::zookeeper_faults::{connect, held_by};
 use polylatch::{ErrorKind, LostReason, Polylatch};
 
-const CREATE: i32 = 15;
+/// An ephemeral sequential node: the kind of the request, and a hundred times that of the node.
+const CREATE: i32 = 315;
 const DELETE: i32 = 2;
 const EXISTS: i32 = 3;
 
@@ -29,6 +30,8 @@ struct Proxy {
 
 impl Proxy {
     fn start() -> Arc<Self> {
+        // Not while the first connection waits for it.
+        SERVER.address();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Arc::new(Self {
             address: listener.local_addr().unwrap(),
@@ -97,7 +100,11 @@ impl Proxy {
         let mut is_first = true;
         while let Some(frame) = frame(&mut from_client) {
             if !std::mem::take(&mut is_first) {
-                kinds.lock().unwrap().push((int(&frame[4..]), int(&frame[8..])));
+                let kind = match int(&frame[8..]) {
+                    15 => 15 + 100 * int(&frame[frame.len() - 4..]),
+                    kind => kind,
+                };
+                kinds.lock().unwrap().push((int(&frame[4..]), kind));
             }
             to_server.write_all(&frame).ok()?;
         }
@@ -119,6 +126,11 @@ fn frame(stream: &mut TcpStream) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Without the lock's folder the first creation is refused, and it would be that answer which is lost.
+fn make_folder(client: &Polylatch) {
+    block_on(block_on(client.lock("a").acquire()).unwrap().release()).unwrap();
+}
+
 fn nodes(prefix: &str, name: &str) -> String {
     let out = SERVER.run_command(&["ls", &format!("/{prefix}/{name}")]);
     out.lines().find(|line| line.starts_with('[')).unwrap_or_default().to_owned()
@@ -129,7 +141,7 @@ fn a_node_whose_creation_was_not_answered_is_found_again() {
     let proxy = Proxy::start();
     let (client, looks) =
         (proxy.client("lost-1", "lease=20s"), connect(&crate::zookeeper_faults::url("lost-1", "")));
-    drop(block_on(client.lock("warm").acquire()).unwrap());
+    make_folder(&client);
     proxy.lose(CREATE);
     let guard = block_on(client.lock("a").wait(millis(30_000)).acquire()).unwrap();
     assert!(proxy.has_lost(), "no answer was lost");
@@ -149,7 +161,7 @@ fn a_node_whose_creation_was_not_answered_is_found_again() {
 fn a_node_of_another_session_is_not_taken_for_our_own() {
     let proxy = Proxy::start();
     let client = proxy.client("lost-2", "lease=20s");
-    drop(block_on(client.lock("warm").acquire()).unwrap());
+    make_folder(&client);
     proxy.lies.store(1, Ordering::SeqCst);
     proxy.lose(CREATE);
     let error = block_on(client.lock("a").wait(millis(3_000)).acquire()).unwrap_err();
@@ -162,6 +174,7 @@ fn a_session_that_ends_while_an_answer_is_lost_leaves_nothing_to_adopt() {
     let proxy = Proxy::start();
     let (client, looks) =
         (proxy.client("lost-3", "lease=20s"), connect(&crate::zookeeper_faults::url("lost-3", "")));
+    make_folder(&client);
     let found_by = block_on(client.lock("b").acquire()).unwrap();
     let (_, session) = held_by(&looks, "b");
     proxy.lose(CREATE);

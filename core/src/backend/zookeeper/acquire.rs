@@ -358,9 +358,20 @@ pub(crate) fn unconfirmed() -> Error {
 
 fn children(answer: &answers::Answer, lock: &str) -> Result<Vec<Place>> {
     match answer.code {
-        code::OK => answer.children().map(nodes::queue).ok_or_else(|| unreadable("a member")),
+        code::OK => {
+            let children = answer.children().ok_or_else(|| unreadable("a member"))?;
+            nodes::queue(children).ok_or_else(|| used_up(lock))
+        }
         code => Err(refused(code, lock)),
     }
+}
+
+fn used_up(lock: &str) -> Error {
+    let message = format!(
+        "the 2^31 sequence numbers of ZooKeeper's node {lock:?} are used up; delete the node when no client uses the lock, \
+         or use another name"
+    );
+    Error::new(ErrorKind::BackendRejected, message)
 }
 
 /// `at`: how many there are before it.

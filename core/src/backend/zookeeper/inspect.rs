@@ -104,7 +104,7 @@ impl Inner {
         let folders: Vec<_> = names.iter().map(|name| places.lock(name)).collect();
         let queues = self.list(&session, &folders, &mut snapshot.requests).await?;
         for ((name, folder), children) in names.into_iter().zip(&folders).zip(queues) {
-            let queue = nodes::queue(children);
+            let queue = nodes::queue(children).unwrap_or_default();
             // The folder of a lock outlives its last contender for a while.
             if queue.is_empty() && query.name.is_none() {
                 continue;
@@ -198,6 +198,7 @@ impl Inner {
             let mut asked = 0;
             let children = self.list(&session, std::slice::from_ref(&folder), &mut asked).await?.remove(0);
             let front: Vec<_> = nodes::queue(children)
+                .unwrap_or_default()
                 .iter()
                 .take(2)
                 .map(|place| format!("{folder}/{}", place.node))

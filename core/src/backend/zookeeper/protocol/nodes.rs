@@ -103,7 +103,9 @@ pub(crate) fn own(id: u128) -> String {
 
 /// The contenders among the children of a lock, first the holder. Any sequential node counts, such as those of kazoo
 /// (`__lock__`): to wait for one too many is safe.
-pub(crate) fn queue(children: Vec<String>) -> Vec<Place> {
+///
+/// `None` if the numbers of the lock have passed the largest one: the next ones are negative, and in no order with these.
+pub(crate) fn queue(children: Vec<String>) -> Option<Vec<Place>> {
     let place = |node: String| {
         let (_, digits) = node.split_at_checked(node.len().checked_sub(DIGITS)?)?;
         let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
@@ -111,7 +113,8 @@ pub(crate) fn queue(children: Vec<String>) -> Vec<Place> {
     };
     let mut queue: Vec<_> = children.into_iter().filter_map(place).collect();
     queue.sort_unstable();
-    queue
+    // The last ten digits of -2147483648, which comes after 2147483647.
+    queue.last().is_none_or(|last| last.number <= i32::MAX as u64).then_some(queue)
 }
 
 /// The name of the lock whose folder has this name. `None` for what is no lock.
@@ -194,9 +197,11 @@ mod tests {
             "lock-00000x0001",
             "é",
         ];
-        let queue = queue(children.map(str::to_owned).to_vec());
+        let queue = super::queue(children.map(str::to_owned).to_vec()).unwrap();
         assert_eq!(queue.iter().map(|place| place.number).collect::<Vec<_>>(), [6, 7, 9, 10]);
         assert_eq!(queue[3].node, "_c_a-lock-0000000010");
+        let passed = ["_c_a-lock--2147483648", "_c_b-lock-2147483647"].map(str::to_owned);
+        assert_eq!(super::queue(passed.to_vec()), None);
     }
 
     #[test]

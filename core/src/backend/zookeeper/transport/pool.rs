@@ -13,7 +13,7 @@ use crate::clock::millis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wakeups::{Wakeups, unpoisoned};
 
-use super::super::config::ZooKeeperConfig;
+use super::super::config::{ZooKeeperConfig, shown};
 use super::super::liveness::{Liveness, pings_every, timeout_for};
 use super::session::{Session, Shared};
 use super::worker::Worker;
@@ -70,7 +70,8 @@ impl Pool {
     fn start(&self, lease: Duration, nth: usize) -> Session {
         let (sender, orders) = mpsc::unbounded_channel();
         let tick = self.config.tick;
-        let shared = Arc::new(Shared::new(Arc::clone(&self.wakeups), Liveness::new(tick)));
+        let places = self.config.members.iter().map(shown).collect::<Vec<_>>().join(", ");
+        let shared = Arc::new(Shared::new(Arc::clone(&self.wakeups), Liveness::new(tick), places));
         let worker = Worker {
             config: Arc::clone(&self.config),
             shared: Arc::clone(&shared),

@@ -53,20 +53,14 @@ pub(crate) struct State {
     pub holders: HashMap<OwnerToken, u64>,
     /// Who waits for the end of a node.
     pub watches: HashMap<String, Vec<OwnerToken>>,
-    /// The member that it is connected to, or was last.
+    /// The member that it is connected to, or was last; at first all of them.
     pub place: String,
 }
 
 impl Shared {
-    pub(crate) fn new(wakeups: Arc<Wakeups>, liveness: Liveness) -> Self {
-        let state = State {
-            id: 0,
-            liveness,
-            ended: None,
-            holders: HashMap::new(),
-            watches: HashMap::new(),
-            place: String::new(),
-        };
+    pub(crate) fn new(wakeups: Arc<Wakeups>, liveness: Liveness, place: String) -> Self {
+        let state =
+            State { id: 0, liveness, ended: None, holders: HashMap::new(), watches: HashMap::new(), place };
         Self { wakeups, state: Mutex::new(state) }
     }
 
