@@ -127,9 +127,9 @@ pub(crate) struct Stat {
 impl Stat {
     fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let (created, _, created_ms, _) = (fields.long()?, fields.long()?, fields.long()?, fields.long()?);
-        (fields.int()?, fields.int()?, fields.int()?);
+        fields.skip(12)?;
         let session = fields.long()?;
-        (fields.int()?, fields.int()?, fields.long()?);
+        fields.skip(16)?;
         Some(Self { created, created_ms, session })
     }
 }

@@ -69,6 +69,10 @@ impl<'f> Fields<'f> {
         Some(taken)
     }
 
+    pub(crate) fn skip(&mut self, bytes: usize) -> Option<()> {
+        self.take(bytes).map(|_| ())
+    }
+
     pub(crate) fn int(&mut self) -> Option<i32> {
         Some(i32::from_be_bytes(self.take(4)?.try_into().ok()?))
     }
