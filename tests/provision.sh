@@ -148,6 +148,18 @@ need_mariadb() {
   [ -x /usr/sbin/mariadbd ] && have mariadb || install_packages mariadb-server-core mariadb-client-core
 }
 
+# need_zookeeper: ZooKeeper's archives, and the libraries of others that share locks with us: Curator (with a Java that compiles)
+# and kazoo. These packages start no server. POLYLATCH_TEST_ZOOKEEPER is a class path of another server.
+need_zookeeper() {
+  local packages=() archive
+  have javac || packages+=(openjdk-17-jdk-headless)
+  [ -e /usr/lib/python3/dist-packages/kazoo ] || packages+=(python3-kazoo)
+  for archive in zookeeper:libzookeeper-java slf4j-simple:libslf4j-java curator-recipes:libcurator-recipes-java; do
+    [ -e "/usr/share/java/${archive%%:*}.jar" ] || packages+=("${archive#*:}")
+  done
+  [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
+}
+
 # need_servers: other servers that speak as Redis does, Redis 8 and Valkey 8 of Debian 13, unpacked (not installed) into the
 # tests' cache with the libraries that they need. Sets OTHER_SERVERS to their programs; returns 1 where they cannot be
 # fetched, with the reason in OTHER_SERVERS_MISSING.

@@ -1,6 +1,12 @@
 //! Where a store is, and with which secret: parts of URLs that several stores share.
 #![cfg_attr(
-    not(any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql")),
+    not(any(
+        feature = "redis",
+        feature = "http",
+        feature = "postgres",
+        feature = "mysql",
+        feature = "zookeeper"
+    )),
     allow(dead_code, reason = "a file needs a path, and no host or secret")
 )]
 

@@ -61,7 +61,13 @@ mod capability;
 mod client;
 mod client_info;
 mod clock;
-#[cfg(any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "http",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "zookeeper"
+))]
 mod credential;
 mod driver;
 mod error;
@@ -137,6 +143,9 @@ pub mod stores {
     pub mod redlock {}
     #[doc = include_str!("backend/sqlite/docs.md")]
     pub mod sqlite {}
+    #[cfg(feature = "zookeeper")]
+    #[doc = include_str!("backend/zookeeper/docs.md")]
+    pub mod zookeeper {}
 }
 
 /// Compiles the code of the page on idempotency.

@@ -8,7 +8,10 @@ use crate::limits::{DEFAULT_LEASE, MAX_LEASE, MAX_WAIT, MIN_LEASE, in_range};
 use crate::mode::Mode;
 use crate::name::{LockName, check_label};
 use crate::params::Params;
-#[cfg(all(test, any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql")))]
+#[cfg(all(
+    test,
+    any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql", feature = "zookeeper")
+))]
 use crate::params::take_apart;
 pub(crate) use crate::policy::acquisition::Wait;
 use crate::policy::lease::LeasePlan;
@@ -162,7 +165,7 @@ impl Settings {
     /// First leases for stores whose sessions expire, where nobody asked for others: half of the lease, for which a
     /// session that is renewed in time always lasts. Orphans end with their session, so a shorter one would gain
     /// nothing, and would not outlast the election of a leader.
-    #[cfg(feature = "http")]
+    #[cfg(any(feature = "http", feature = "zookeeper"))]
     pub(crate) fn half_of_the_lease(self) -> Self {
         let half = (self.lease / 2).max(self.poll * 2 + Duration::from_millis(100));
         Self { provisional: half, ..self }
@@ -211,7 +214,10 @@ fn check_steal(asked: &Asked) -> Result<()> {
 }
 
 /// Reads a URL by the rules of one store alone, without opening it.
-#[cfg(all(test, any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql")))]
+#[cfg(all(
+    test,
+    any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql", feature = "zookeeper")
+))]
 pub(crate) fn read<C>(
     url: &str,
     from_url: impl FnOnce(&str, &str, &mut Params, &Settings) -> Result<C>,
@@ -224,7 +230,7 @@ pub(crate) fn read<C>(
 }
 
 /// Each URL is refused with a message that says this.
-#[cfg(all(test, any(feature = "redis", feature = "http")))]
+#[cfg(all(test, any(feature = "redis", feature = "http", feature = "zookeeper")))]
 #[track_caller]
 pub(crate) fn assert_refused<C: std::fmt::Debug>(read: fn(&str) -> Result<C>, cases: &[(&str, &str)]) {
     for (url, part) in cases {

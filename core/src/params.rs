@@ -62,7 +62,7 @@ impl Params {
     }
 
     /// Whether an option is given and was not read yet.
-    #[cfg(feature = "http")]
+    #[cfg(any(feature = "http", feature = "zookeeper"))]
     pub(crate) fn has(&self, key: &str) -> bool {
         self.at(key).is_some()
     }

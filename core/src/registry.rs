@@ -40,7 +40,7 @@ pub(crate) async fn open(
     clock: &Arc<dyn Clock>,
 ) -> Result<Opened> {
     let Some((scheme, target, mut params)) = take_apart(url)? else { return Err(unknown_scheme(url)) };
-    #[cfg(feature = "http")]
+    #[cfg(any(feature = "http", feature = "zookeeper"))]
     let own_provisional = params.has("provisional");
     let settings = Settings::from_params(&mut params)?;
     let context = OpenContext {
@@ -135,6 +135,18 @@ pub(crate) async fn open(
                 .map_err(|error| error.during("etcd", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
+        #[cfg(all(feature = "zookeeper", not(target_family = "wasm")))]
+        "zookeeper" => {
+            use crate::backend::zookeeper;
+            let config = zookeeper::ZooKeeperConfig::from_url(scheme, target, &mut params, &settings)?;
+            params.finish()?;
+            let settings = if own_provisional { settings } else { settings.half_of_the_lease() };
+            let display = config.display();
+            let backend = zookeeper::open(config, context, purpose)
+                .await
+                .map_err(|error| error.during("zookeeper", "connect"))?;
+            Ok(Opened { backend, settings, display })
+        }
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
             use crate::backend::postgres;
@@ -194,6 +206,9 @@ fn unknown_scheme(url: &str) -> Error {
     }
     if cfg!(all(feature = "etcd", not(target_family = "wasm"))) {
         known.extend(["etcd://HOST:PORT", "etcd+https://HOST:PORT"]);
+    }
+    if cfg!(all(feature = "zookeeper", not(target_family = "wasm"))) {
+        known.push("zookeeper://HOST,HOST,HOST");
     }
     if cfg!(feature = "postgres") {
         known.push("postgres://HOST:PORT/DATABASE");

@@ -1,7 +1,7 @@
 //! What a URL looks like before it is taken apart: which text in it may be a password.
 
 /// The schemes of all stores, whether or not this build has them.
-const SCHEMES: [&str; 20] = [
+const SCHEMES: [&str; 21] = [
     "memory",
     "sqlite",
     "redis",
@@ -22,6 +22,7 @@ const SCHEMES: [&str; 20] = [
     "postgresql",
     "mysql",
     "mariadb",
+    "zookeeper",
 ];
 
 /// Returns the scheme of a URL and what stands behind its colon.

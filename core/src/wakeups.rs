@@ -94,7 +94,7 @@ impl Wakeups {
     }
 
     /// The session has ended that the lease of this owner and fence hung on.
-    #[cfg(feature = "http")]
+    #[cfg(any(feature = "http", feature = "zookeeper"))]
     pub(crate) fn session_ended(&self, owner: OwnerToken, fence: u64) {
         self.lost(owner, fence, LostReason::SessionEnded);
     }

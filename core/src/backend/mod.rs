@@ -44,6 +44,8 @@ pub(crate) mod redlock;
 pub(crate) mod rows;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+#[cfg(all(feature = "zookeeper", not(target_family = "wasm")))]
+pub(crate) mod zookeeper;
 
 /// The answer to a verb, on its way.
 ///

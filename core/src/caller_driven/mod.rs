@@ -27,12 +27,12 @@ mod exclusive;
 mod shared;
 #[cfg(all(any(feature = "redis", feature = "http", feature = "postgres"), not(target_family = "wasm")))]
 pub(crate) mod socket;
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "zookeeper"))]
 mod steps;
 
 #[cfg(all(feature = "http", not(target_family = "wasm")))]
 pub(crate) use exclusive::ExclusiveIo;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]
 pub(crate) use shared::SharedConnection;
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "zookeeper"))]
 pub(crate) use steps::CallerSteps;

@@ -2,7 +2,14 @@
 //! promise it is said to keep, the table names the fault runs that would refute it. A “yes” without a run fails
 //! here, and so does a run that no longer exists.
 
-#![cfg(all(feature = "redis", feature = "sqlite", feature = "consul", feature = "etcd", unix))]
+#![cfg(all(
+    feature = "redis",
+    feature = "sqlite",
+    feature = "consul",
+    feature = "etcd",
+    feature = "zookeeper",
+    unix
+))]
 
 use std::path::Path;
 
@@ -13,6 +20,7 @@ use polylatch_test_services::TempDir;
 use polylatch_test_services::consul::ConsulAgent;
 use polylatch_test_services::etcd::EtcdCluster;
 use polylatch_test_services::redis::{Cluster, RedisBuilder, RedisServer, Service};
+use polylatch_test_services::zookeeper::Ensemble;
 
 /// A promise, and the tests that would refute it: a file below the top folder, and a test in it.
 type Played = (&'static str, &'static [(&'static str, &'static str)]);
@@ -30,6 +38,10 @@ const CONSUL: &str = "tests/robustness/tests/consul.rs";
 const SQLITE: &str = "tests/robustness/tests/sqlite.rs";
 const ETCD: &str = "core/tests/it/etcd_faults.rs";
 const ETCD_BESIDE: &str = "core/tests/it/etcd_interop.rs";
+const ZOOKEEPER: &str = "core/tests/it/zookeeper_faults.rs";
+const ZOOKEEPER_BESIDE: &str = "core/tests/it/zookeeper_interop.rs";
+const ZOOKEEPER_UNDER_LOAD: (&str, &str) =
+    (ZOOKEEPER, "sections_never_overlap_and_fences_grow_while_leaders_are_killed_and_paused");
 const ETCD_UNDER_LOAD: (&str, &str) =
     (ETCD, "sections_never_overlap_and_fences_grow_while_leaders_are_killed_and_paused");
 const WAITING: &str = "core/tests/it/contract/cases_wait.rs";
@@ -330,6 +342,31 @@ const SET_UPS: &[SetUp] = &[
             ("fencing-order", &[ETCD_UNDER_LOAD]),
             ("push", &[(ETCD_BESIDE, "a_lock_taken_by_etcdctl_excludes_us_and_its_release_wakes_us")]),
             ("fifo", &[(ETCD_BESIDE, "a_lock_of_ours_excludes_etcdctl_which_enters_after_our_release")]),
+        ],
+    },
+    SetUp {
+        what: "ZooKeeper of three members",
+        start: || {
+            let ensemble = Ensemble::start();
+            let url = format!("{}?tick=200ms", ensemble.url());
+            (Box::new(ensemble), url)
+        },
+        keeps: &[
+            (
+                "exclusion",
+                &[
+                    (ZOOKEEPER, "a_paused_holder_knows_its_loss_when_it_resumes_and_the_next_one_is_alone"),
+                    (ZOOKEEPER_BESIDE, "sections_of_curator_and_ours_never_overlap"),
+                ],
+            ),
+            ("exclusion-after-restart", &[(ZOOKEEPER, "a_server_that_is_killed_comes_back_with_its_locks")]),
+            (
+                "exclusion-after-failover",
+                &[ZOOKEEPER_UNDER_LOAD, (ZOOKEEPER, "locks_survive_the_death_and_the_pause_of_leaders")],
+            ),
+            ("fencing-order", &[ZOOKEEPER_UNDER_LOAD]),
+            ("push", &[(ZOOKEEPER_BESIDE, "curator_and_we_exclude_each_other")]),
+            ("fifo", &[(ZOOKEEPER_BESIDE, "curator_and_we_exclude_each_other")]),
         ],
     },
 ];

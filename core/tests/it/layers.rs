@@ -43,6 +43,7 @@ const FLOORS: &[&str] = &[
     "redlock",
     "consul",
     "etcd",
+    "zookeeper",
     "driver",
     "registry",
     "fork",
@@ -56,7 +57,8 @@ const FLOORS: &[&str] = &[
     "blocking",
 ];
 
-const STORES: [&str; 8] = ["consul", "etcd", "memory", "mysql", "postgres", "redis", "redlock", "sqlite"];
+const STORES: [&str; 9] =
+    ["consul", "etcd", "memory", "mysql", "postgres", "redis", "redlock", "sqlite", "zookeeper"];
 
 /// What a store of several Redis servers is made of.
 const NODE_PARTS: [&str; 4] = ["config", "inspect", "protocol", "transport"];

@@ -72,9 +72,49 @@ pub fn of_lock(connection: &Connection, backend: &str, lock: &LockView) -> Vec<C
         ("redis", Some(key)) => found.extend(redis(connection, lock, key)),
         ("sqlite", _) => found.extend(sqlite(connection, lock)),
         ("consul", Some(key)) => found.extend(consul(connection, lock, key)),
+        ("etcd", _) => found.extend(holders(connection, lock, "key", etcd)),
+        ("zookeeper", _) => found.extend(holders(connection, lock, "node", zookeeper)),
         _ => {}
     }
     found
+}
+
+/// What the tool of a store reads of each holder, whose place in the store the detail of this name is.
+fn holders(
+    connection: &Connection,
+    lock: &LockView,
+    place: &str,
+    read: fn(&str, &str) -> Option<String>,
+) -> Vec<CopyCommand> {
+    let url = connection.shown_url.split('?').next().unwrap_or_default();
+    let places = lock.holders.iter().flat_map(|holder| &holder.details).filter(|detail| detail.name == place);
+    let places = places.filter(|detail| harmless(&detail.value) == detail.value);
+    let read = places.filter_map(|detail| read(url, &detail.value));
+    read.map(|text| CopyCommand::look(format!("read the {place}"), text)).collect()
+}
+
+/// `etcdctl` takes user and password from `ETCDCTL_USER`.
+fn etcd(url: &str, key: &str) -> Option<String> {
+    let (scheme, hosts) = match url.split_once("://")? {
+        ("etcd", rest) => ("http", rest),
+        ("etcd+https", rest) => ("https", rest),
+        _ => return None,
+    };
+    let hosts: Vec<_> = members(hosts).split(',').map(|host| format!("{scheme}://{host}")).collect();
+    let told = shell_word(&format!("--endpoints={}", hosts.join(",")));
+    Some(format!("etcdctl {told} get {}", name_argument(key)))
+}
+
+fn zookeeper(url: &str, node: &str) -> Option<String> {
+    let hosts = members(url.strip_prefix("zookeeper://")?);
+    // Paths in the store are absolute, so without the chroot.
+    Some(format!("zkCli.sh -server {} get {}", shell_word(hosts), name_argument(node)))
+}
+
+/// Hosts and ports without a user and a path.
+fn members(rest: &str) -> &str {
+    let authority = rest.split('/').next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
 }
 
 /// Returns the command that explains a lock. `command` is how this program is called.

@@ -67,8 +67,8 @@ pub struct Args {
 impl Args {
     /// Puts a store that was given without `--url` among the others.
     pub(super) fn sorted(mut self) -> Self {
-        const STORES: [&str; 8] =
-            ["sqlite:", "redis", "redlock", "consul", "etcd", "postgres", "mysql:", "mariadb:"];
+        const STORES: [&str; 9] =
+            ["sqlite:", "redis", "redlock", "consul", "etcd", "postgres", "mysql:", "mariadb:", "zookeeper:"];
         let is_store = |text: &mut String| STORES.iter().any(|scheme| text.starts_with(scheme));
         self.url.extend(self.link.take_if(is_store));
         self
@@ -120,9 +120,15 @@ mod tests {
         assert_eq!(parse("").unwrap().after, Duration::from_secs(4));
         let plain = parse("redis://a --url redis://b").unwrap().sorted();
         assert_eq!((plain.url.len(), plain.link), (2, None));
-        for store in
-            ["etcd://a,b", "etcd+https://a", "postgres://a/app", "postgresql://a", "mysql://a", "mariadb://a"]
-        {
+        for store in [
+            "etcd://a,b",
+            "etcd+https://a",
+            "postgres://a/app",
+            "postgresql://a",
+            "mysql://a",
+            "mariadb://a",
+            "zookeeper://a,b",
+        ] {
             assert_eq!(parse(store).unwrap().sorted().url, [store], "a store without --url");
         }
         let link = parse("polylatch://shop/orders").unwrap().sorted();

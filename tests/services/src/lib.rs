@@ -7,6 +7,7 @@
 //! - [`mariadb::MariadbServer`] starts a MariaDB server, as another user if this one is root.
 //! - [`pgbouncer::PgBouncer`] starts a pooler before such a server.
 //! - [`postgres::PostgresServer`] starts a PostgreSQL server, as another user if this one is root.
+//! - [`zookeeper::ZooKeeper`] starts a ZooKeeper server, [`zookeeper::Ensemble`] three members.
 //! - [`proxy::Proxy`] sits between a client and such a server, understands RESP, and delays, holds,
 //!   resets, slices, loses or repeats what passes.
 //! - [`proc`](mod@proc) pauses and kills processes and mounts a disk that fills up;
@@ -36,6 +37,7 @@ pub mod resp;
 pub mod temp;
 pub mod tls;
 pub mod wait;
+pub mod zookeeper;
 
 pub use resp::{Client, Reply};
 pub use temp::TempDir;

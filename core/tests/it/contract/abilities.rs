@@ -28,11 +28,11 @@ pub fn sharing<S: Store>(store: &S, case: fn(&S)) {
     refused(store, &client.semaphore("a", 3).permits(1), "semaphore of 3 permits");
 }
 
-/// Another length for a lease that is held. On Consul and etcd it is the TTL of a session, which cannot be changed.
+/// Another length for a lease that is held. On Consul, etcd and ZooKeeper it is that of a session, which cannot be changed.
 pub fn changing_leases<S: Store>(store: &S, case: fn(&S)) {
     let client = store.connect();
     let backend = client.capability().backend;
-    if !matches!(backend, "consul" | "etcd") {
+    if !matches!(backend, "consul" | "etcd" | "zookeeper") {
         return case(store);
     }
     let guard = block_on(client.lock("a").lease(millis(15_000)).acquire()).unwrap();
@@ -52,7 +52,7 @@ pub fn changing_leases<S: Store>(store: &S, case: fn(&S)) {
 /// Ending the holders' leases and entering in one step.
 pub fn stealing<S: Store>(store: &S, case: fn(&S)) {
     let client = store.connect();
-    if !matches!(client.capability().backend, "redlock" | "consul" | "etcd") {
+    if !matches!(client.capability().backend, "redlock" | "consul" | "etcd" | "zookeeper") {
         return case(store);
     }
     let holder = block_on(client.lock("b").acquire()).unwrap();

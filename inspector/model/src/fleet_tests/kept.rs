@@ -238,6 +238,28 @@ fn a_token_is_in_no_argument_of_a_command_to_copy() {
 }
 
 #[test]
+fn the_place_of_a_holder_is_read_with_the_tool_of_its_store() {
+    let [a] = clients();
+    let of = |backend: &str, url: &str, name: &'static str, value: &str| {
+        let mut held = held(a, 10);
+        held.details.push(polylatch::inspect::Detail::new(name, value.to_owned()));
+        let connection = Connection { shown_url: url.into(), ..connection("one") };
+        let found = crate::copy::of_lock(&connection, backend, &lock("x", vec![held], vec![]));
+        found.into_iter().skip(2).map(|command| command.text).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of("etcd", "etcd+https://app@a:2379,b:2379/locks?lease=9s", "key", "locks/x/1f"),
+        ["etcdctl '--endpoints=https://a:2379,https://b:2379' get locks/x/1f"]
+    );
+    let node = "/apps/locks/it's/_c_a-lock-0000000001";
+    assert_eq!(
+        of("zookeeper", "zookeeper://app@a:2181,b:2181/apps", "node", node),
+        ["zkCli.sh -server a:2181,b:2181 get '/apps/locks/it'\\''s/_c_a-lock-0000000001'"]
+    );
+    assert_eq!(of("zookeeper", "-o/tmp/x://a", "node", node), [""; 0]);
+}
+
+#[test]
 fn commands_to_copy_are_quoted_and_never_change_the_store_but_by_ours() {
     let [a] = clients();
     let mut scene = Scene::new();

@@ -1,0 +1,7 @@
+//! What stands in ZooKeeper, and what is sent: no I/O.
+
+pub(crate) mod answers;
+pub(crate) mod nodes;
+pub(crate) mod records;
+pub(crate) mod requests;
+pub(crate) mod wire;

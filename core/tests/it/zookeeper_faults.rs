@@ -1,0 +1,339 @@
+//! ZooKeeper under faults: sessions that end by force, answers that are lost, members that hang or die, no majority.
+
+#![cfg(all(feature = "zookeeper", unix))]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::contract::{block_on, eventually, eventually_within, millis, seen};
+use crate::contract_zookeeper::SERVER;
+use polylatch::{ErrorKind, Guard, LostReason, Polylatch};
+use polylatch_test_services::proc;
+use polylatch_test_services::zookeeper::{Ensemble, ZooKeeper};
+
+pub fn connect(url: &str) -> Polylatch {
+    block_on(Polylatch::connect(url)).unwrap_or_else(|error| panic!("{error:?}"))
+}
+
+/// A store of its own on the server that the contract uses too.
+pub fn url(prefix: &str, options: &str) -> String {
+    format!("{}?prefix={prefix}&tick=200ms&{options}", SERVER.url())
+}
+
+/// The node and the session by which a lock is held.
+pub fn held_by(client: &Polylatch, name: &str) -> (String, i64) {
+    let holder = seen(client, name).holders.remove(0);
+    let detail =
+        |name: &str| holder.details.iter().find(|detail| detail.name == name).unwrap().value.to_string();
+    let session = detail("session");
+    (detail("node"), i64::from_str_radix(session.trim_start_matches("0x"), 16).unwrap())
+}
+
+#[test]
+fn an_ended_session_is_a_loss_that_is_told_and_the_next_one_enters() {
+    let url = url("faults-1", "lease=20s");
+    let (holder, other) = (connect(&url), connect(&url));
+    let guard = block_on(holder.lock("a").acquire()).unwrap();
+    let lock = other.lock("a").wait(millis(30_000));
+    let waiter = thread::spawn(move || block_on(lock.acquire()).unwrap());
+    eventually("it waits", || seen(&other, "a").waiters.len() == 1);
+    let (node, session) = held_by(&other, "a");
+    SERVER.end_session(session);
+    assert_eq!(block_on(guard.lost()), LostReason::SessionEnded);
+    assert_eq!(block_on(guard.release()).unwrap_err().kind(), ErrorKind::LeaseLost);
+    let next = waiter.join().unwrap();
+    assert!(next.is_held() && next.fencing_token() > guard.fencing_token());
+    block_on(next.release()).unwrap();
+    // Another session and another node: nothing of the ended one is taken up again.
+    let again = block_on(holder.lock("a").wait(millis(30_000)).acquire()).unwrap();
+    let (new_node, new_session) = held_by(&other, "a");
+    assert!(new_session != session && new_node != node);
+    again.check().unwrap();
+}
+
+#[test]
+fn a_deleted_node_is_a_loss_at_the_next_renewal() {
+    let client = connect(&url("faults-2", "lease=3s"));
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    SERVER.run_command(&["delete", &held_by(&client, "a").0]);
+    assert_eq!(block_on(guard.lost()), LostReason::Superseded);
+}
+
+#[test]
+fn a_waiter_whose_session_was_ended_queues_again() {
+    let url = url("faults-3", "lease=20s");
+    let (holder, other) = (connect(&url), connect(&url));
+    let guard = block_on(holder.lock("a").acquire()).unwrap();
+    // Its session holds another lock, by which it is found.
+    let found_by = block_on(other.lock("b").acquire()).unwrap();
+    let lock = other.lock("a").wait(millis(60_000));
+    let waiter = thread::spawn(move || block_on(lock.acquire()).unwrap());
+    eventually("it waits", || seen(&holder, "a").waiters.len() == 1);
+    let before = seen(&holder, "a").waiters[0].since_ms;
+    SERVER.end_session(held_by(&holder, "b").1);
+    assert_eq!(block_on(found_by.lost()), LostReason::SessionEnded);
+    eventually("it is queued again", || {
+        seen(&holder, "a").waiters.first().is_some_and(|waiter| waiter.since_ms > before)
+    });
+    block_on(guard.release()).unwrap();
+    assert!(waiter.join().unwrap().fencing_token() > guard.fencing_token());
+}
+
+#[test]
+fn a_server_that_is_killed_comes_back_with_its_locks() {
+    let server = ZooKeeper::start();
+    let url = format!("{}?lease=30s&tick=200ms", server.url());
+    let client = connect(&url);
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    server.kill();
+    let error = block_on(client.lock("b").no_wait().acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
+    server.start_again();
+    server.wait_until_it_serves();
+    let renewals = guard.renewals();
+    eventually_within("it is renewed", Duration::from_secs(30), || guard.renewals() > renewals);
+    let other = connect(&url);
+    assert!(block_on(other.lock("a").try_acquire()).unwrap().is_none());
+    block_on(guard.release()).unwrap();
+    let next = block_on(other.lock("a").try_acquire()).unwrap().expect("it was released");
+    assert!(next.fencing_token() > guard.fencing_token());
+}
+
+/// Where the child process below takes its lock.
+const URL: &str = "POLYLATCH_TEST_PAUSED_AT";
+
+/// The whole program of the child: holds a lock, and says what it sees of its own clock and of the loss.
+#[test]
+fn holds_and_tells_its_loss() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let client = connect(&url);
+    let guard = std::sync::Arc::new(block_on(client.lock("a").acquire()).unwrap());
+    let told = {
+        let guard = std::sync::Arc::clone(&guard);
+        thread::spawn(move || (block_on(guard.lost()), Instant::now()))
+    };
+    let mut last = Instant::now();
+    println!("held {}", guard.fencing_token());
+    // A clock that jumps is a pause: what the guard says right behind it counts.
+    let resumed = loop {
+        let now = Instant::now();
+        if now - last > Duration::from_secs(1) {
+            break now;
+        }
+        if !guard.is_held() {
+            // Paused between the two lines above.
+            let again = Instant::now();
+            assert!(again - now > Duration::from_secs(1), "lost without a pause");
+            break again;
+        }
+        last = now;
+    };
+    let held = guard.is_held();
+    let checked = resumed.elapsed();
+    let (reason, at) = told.join().unwrap();
+    println!(
+        "resumed held={held} checked_us={} reason={reason:?} told_us={}",
+        checked.as_micros(),
+        (at - resumed).as_micros()
+    );
+}
+
+struct Holder(Child);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_paused_holder_knows_its_loss_when_it_resumes_and_the_next_one_is_alone() {
+    let rounds =
+        std::env::var("POLYLATCH_ZOOKEEPER_PAUSES").ok().and_then(|count| count.parse().ok()).unwrap_or(2);
+    let url = url("faults-4", "lease=3s");
+    let other = connect(&url);
+    for round in 0..rounds {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "zookeeper_faults::holds_and_tells_its_loss", "--nocapture"])
+            .env(URL, &url)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut child = Holder(child);
+        let mut said = BufReader::new(child.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let held = said.find(|line| line.contains("held ")).expect("it holds the lock");
+        let token: u64 = held.rsplit(' ').next().unwrap().parse().unwrap();
+        proc::pause(child.0.id());
+        let next = block_on(other.lock("a").wait(millis(30_000)).acquire()).unwrap();
+        assert!(next.fencing_token().get() > token);
+        proc::resume(child.0.id());
+        let told = said.find(|line| line.starts_with("resumed ")).expect("it tells");
+        println!("round {round}: {told}");
+        assert!(told.contains("held=false") && told.contains("reason=Expired"), "{told}");
+        next.check().unwrap();
+        block_on(next.release()).unwrap();
+    }
+}
+
+#[test]
+fn locks_survive_the_death_and_the_pause_of_leaders() {
+    let ensemble = Ensemble::start();
+    let url = format!("{}?lease=30s&timeout=2s&tick=200ms", ensemble.url());
+    let (client, other) = (connect(&url), connect(&url));
+    let mut token = 0;
+    for pause in [false, true] {
+        let guards: Vec<Guard> = (0..10)
+            .map(|number| {
+                block_on(client.lock(format!("{pause}/{number}")).wait(millis(60_000)).acquire()).unwrap()
+            })
+            .collect();
+        let least = guards.iter().map(|guard| guard.fencing_token().get()).min().unwrap();
+        assert!(least > token, "tokens went back");
+        let renewed: Vec<_> = guards.iter().map(Guard::renewals).collect();
+        let leader = ensemble.leader();
+        if pause {
+            leader.pause()
+        } else {
+            leader.kill()
+        }
+        // While there is another leader, or none: excluded all the same.
+        if let Ok(taken) = block_on(other.lock(format!("{pause}/0")).try_acquire()) {
+            assert!(taken.is_none(), "a lock that is held was granted");
+        }
+        eventually_within("all were renewed at another leader", Duration::from_secs(60), || {
+            guards.iter().zip(&renewed).all(|(guard, before)| guard.renewals() > *before)
+        });
+        if pause {
+            leader.resume()
+        } else {
+            leader.start_again()
+        }
+        leader.wait_until_it_serves();
+        for guard in &guards {
+            guard.check().unwrap();
+            block_on(guard.release()).unwrap();
+        }
+        token = guards.iter().map(|guard| guard.fencing_token().get()).max().unwrap();
+    }
+}
+
+struct EndOfWork<'a>(&'a AtomicBool);
+
+impl Drop for EndOfWork<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn sections_never_overlap_and_fences_grow_while_leaders_are_killed_and_paused() {
+    let faults =
+        std::env::var("POLYLATCH_ZOOKEEPER_FAULTS").ok().and_then(|count| count.parse().ok()).unwrap_or(2);
+    let ensemble = Ensemble::start();
+    let (is_inside, last, done) = (AtomicBool::new(false), Mutex::new(0), AtomicBool::new(false));
+    let sections = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            let client = connect(&format!("{}?lease=30s&timeout=2s&tick=200ms", ensemble.url()));
+            let (is_inside, last, done, sections) = (&is_inside, &last, &done, &sections);
+            scope.spawn(move || {
+                while !done.load(Ordering::SeqCst) {
+                    // Without a majority this fails, and is asked again.
+                    let Ok(guard) = block_on(client.lock("a").wait(millis(20_000)).acquire()) else {
+                        continue;
+                    };
+                    assert!(!is_inside.swap(true, Ordering::SeqCst), "worker {worker} is not alone");
+                    let before = std::mem::replace(&mut *last.lock().unwrap(), guard.fencing_token().get());
+                    assert!(guard.fencing_token().get() > before, "fences went back");
+                    assert!(guard.is_held());
+                    is_inside.store(false, Ordering::SeqCst);
+                    sections.fetch_add(1, Ordering::SeqCst);
+                    // One that failed goes on in the background.
+                    let _ = block_on(guard.release());
+                }
+            });
+        }
+        let goes_on = |what: &str| {
+            let before = sections.load(Ordering::SeqCst);
+            eventually_within(what, Duration::from_secs(90), || {
+                sections.load(Ordering::SeqCst) >= before + 100
+            });
+        };
+        // Also if this thread panics: the scope waits for the workers.
+        let end = EndOfWork(&done);
+        goes_on("sections before any fault");
+        for fault in 0..faults {
+            let leader = ensemble.leader();
+            if fault % 2 == 1 {
+                leader.pause()
+            } else {
+                leader.kill()
+            }
+            goes_on("sections without that leader");
+            if fault % 2 == 1 {
+                leader.resume()
+            } else {
+                leader.start_again()
+            }
+            leader.wait_until_it_serves();
+            goes_on("sections with all members");
+        }
+        drop(end);
+    });
+    println!("{} sections, {faults} leaders killed or paused", sections.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_member_that_hangs_delays_a_hand_off_and_stops_none() {
+    let ensemble = Ensemble::start();
+    let leader = ensemble.leader();
+    let hangs = ensemble.members.iter().find(|member| member.address() != leader.address()).unwrap();
+    let others: Vec<_> = ensemble
+        .members
+        .iter()
+        .filter(|one| one.address() != hangs.address())
+        .map(ZooKeeper::address)
+        .collect();
+    // The one that hangs is named first, so both are connected to it.
+    let url = format!("zookeeper://{},{},{}?timeout=2s&tick=200ms", hangs.address(), others[0], others[1]);
+    let (one, two) = (connect(&url), connect(&url));
+    let first = block_on(one.lock("a").acquire()).unwrap();
+    let lock = two.lock("a").wait(millis(60_000));
+    let waiter = thread::spawn(move || block_on(lock.acquire()).unwrap());
+    eventually("it waits", || seen(&one, "a").waiters.len() == 1);
+    hangs.pause();
+    let begun = Instant::now();
+    // One that fails is finished in the background.
+    let _ = block_on(first.release());
+    let second = waiter.join().unwrap();
+    let took = begun.elapsed();
+    hangs.resume();
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    second.check().unwrap();
+    assert!(second.fencing_token() > first.fencing_token());
+}
+
+#[test]
+fn without_a_majority_nothing_is_granted_and_a_holder_is_told_by_its_own_clock() {
+    let ensemble = Ensemble::start();
+    let client = connect(&format!("{}?timeout=2s&lease=8s&tick=200ms", ensemble.url()));
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    for member in &ensemble.members[1..] {
+        member.kill();
+    }
+    let error = block_on(client.lock("b").wait(millis(5_000)).acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
+    assert_eq!(block_on(guard.lost()), LostReason::Expired);
+    let error = block_on(Polylatch::connect(&format!("{}?timeout=2s", ensemble.url()))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
+    for member in &ensemble.members[1..] {
+        member.start_again();
+    }
+    let next = block_on(client.lock("b").wait(millis(60_000)).acquire()).unwrap();
+    assert!(next.is_held());
+}

@@ -1,0 +1,221 @@
+//! Sharing locks with Curator's `InterProcessMutex` (Java) and with kazoo's `Lock` (Python), which is told of our names.
+
+#![cfg(all(feature = "zookeeper", unix))]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::contract::{block_on, eventually_within, millis, seen};
+use crate::contract_zookeeper::SERVER;
+use crate::zookeeper_faults::{connect, held_by, url};
+use polylatch::ErrorKind;
+use polylatch_test_services::TempDir;
+
+/// A Java machine compiles the program first.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug)]
+enum Library {
+    Curator,
+    Kazoo,
+}
+
+/// Another library's program, and what it prints.
+struct Neighbour {
+    child: Child,
+    input: Option<ChildStdin>,
+    said: Receiver<String>,
+}
+
+impl Neighbour {
+    fn start(library: Library, words: &[&str]) -> Self {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/neighbours");
+        let mut command = match library {
+            Library::Curator => {
+                let jars = [
+                    "zookeeper",
+                    "slf4j-simple",
+                    "curator-recipes",
+                    "curator-framework",
+                    "curator-client",
+                    "guava",
+                    "failureaccess",
+                ];
+                let jars: Vec<_> = jars.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
+                let mut command = Command::new("java");
+                command
+                    .args(["-Xmx96m", "-XX:TieredStopAtLevel=1", "-cp", &jars.join(":")])
+                    .arg(here.join("curator_lock.java"));
+                command
+            }
+            Library::Kazoo => {
+                let mut command = Command::new("python3");
+                // Where Debian's package is, also for another Python.
+                command.env("PYTHONPATH", "/usr/lib/python3/dist-packages").arg(here.join("kazoo_lock.py"));
+                command
+            }
+        };
+        let place = SERVER.address().to_string();
+        let mut child = command
+            .arg(words[0])
+            .arg(place)
+            .args(&words[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{library:?}: {error}; see need_zookeeper in tests/provision.sh"));
+        let (input, out) = (child.stdin.take(), child.stdout.take().expect("its output is read"));
+        let (tell, said) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                let _ = tell.send(line);
+            }
+        });
+        Self { child, input, said }
+    }
+
+    #[track_caller]
+    fn says(&self, what: &str) -> String {
+        loop {
+            let line =
+                self.said.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not say {what:?}"));
+            if line.starts_with(what) {
+                return line;
+            }
+        }
+    }
+
+    /// Asks it to release the lock and to end.
+    fn end(mut self) {
+        if let Some(mut input) = self.input.take() {
+            let _ = input.write_all(b"\n");
+        }
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn a_lock_of_theirs_excludes_us(library: Library, prefix: &str) {
+    let client = connect(&url(prefix, ""));
+    let path = format!("/{prefix}/web");
+    let theirs = Neighbour::start(library, &["hold", &path]);
+    theirs.says("held");
+    assert!(block_on(client.lock("web").try_acquire()).unwrap().is_none());
+    let error = block_on(client.lock("web").wait(millis(100)).acquire()).unwrap_err();
+    assert!(error.kind() == ErrorKind::WaitTimeout && error.to_string().contains("not Polylatch"), "{error}");
+    let view = seen(&client, "web");
+    assert_eq!((view.mode.as_ref(), view.holders.len()), ("mutex", 1));
+    assert_eq!(view.holders[0].client, None);
+    // An operator is told which node it is, and it is left alone.
+    let error = block_on(client.inspect().break_lease(&polylatch::inspect::BreakRequest {
+        name: "web".into(),
+        expected: view.holders[0].fencing_token.unwrap(),
+        by: "ann@desk".into(),
+        reason: "test".into(),
+    }))
+    .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NameConflict);
+    assert!(error.to_string().contains(&held_by(&client, "web").0), "{error}");
+
+    // A poll interval of ten seconds: what wakes the waiter is the end of their node.
+    let waits = connect(&url(prefix, "poll=10s&provisional=25s&lease=60s"));
+    let lock = waits.lock("web").wait(millis(60_000));
+    let waiter = thread::spawn(move || block_on(lock.acquire()).unwrap());
+    eventually_within("it waits", PATIENCE, || seen(&client, "web").waiters.len() == 1);
+    let ended = Instant::now();
+    theirs.end();
+    let guard = waiter.join().unwrap();
+    assert!(guard.is_held());
+    assert!(ended.elapsed() < millis(8_000), "by its poll: {:?}", ended.elapsed());
+}
+
+fn a_lock_of_ours_excludes_them(library: Library, prefix: &str) {
+    let client = connect(&url(prefix, ""));
+    let guard = block_on(client.lock("web").acquire()).unwrap();
+    let theirs = Neighbour::start(library, &["hold", &format!("/{prefix}/web")]);
+    eventually_within("they are queued", PATIENCE, || {
+        seen(&client, "web").details.iter().any(|detail| detail.name == "waiters of other programs")
+    });
+    // One of ours behind it waits for its turn.
+    let lock = client.lock("web").wait(millis(60_000));
+    let waiter = thread::spawn(move || block_on(lock.acquire()).unwrap());
+    eventually_within("it waits", PATIENCE, || seen(&client, "web").waiters.len() == 1);
+    assert_eq!(seen(&client, "web").waiters[0].position, 1, "behind them");
+    guard.check().unwrap();
+    assert!(theirs.said.try_recv().is_err(), "they entered beside us");
+    block_on(guard.release()).unwrap();
+    theirs.says("held");
+    assert!(!waiter.is_finished() && block_on(client.lock("web").try_acquire()).unwrap().is_none());
+    theirs.end();
+    assert!(waiter.join().unwrap().fencing_token() > guard.fencing_token());
+}
+
+fn sections_never_overlap(library: Library, prefix: &str) {
+    let each = std::env::var("POLYLATCH_ZOOKEEPER_SECTIONS")
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(60_usize);
+    let dir = TempDir::new();
+    let inside = dir.join("inside");
+    let (path, count) = (format!("/{prefix}/web"), each.to_string());
+    let words = ["sections", &path, &count, inside.to_str().unwrap()];
+    let theirs: Vec<_> = (0..2).map(|_| Neighbour::start(library, &words)).collect();
+    theirs.iter().for_each(|one| _ = one.says("ready"));
+    let ours: Vec<_> = (0..2)
+        .map(|_| {
+            let (inside, client) = (inside.clone(), connect(&url(prefix, "")));
+            thread::spawn(move || {
+                let mut last = None;
+                for _ in 0..each {
+                    let guard = block_on(client.lock("web").wait(millis(60_000)).acquire()).unwrap();
+                    // A folder can be made once: who finds it there is not alone.
+                    std::fs::create_dir(&inside).expect("no one else is inside");
+                    assert!(last < Some(guard.fencing_token()), "tokens grow");
+                    last = Some(guard.fencing_token());
+                    std::fs::remove_dir(&inside).unwrap();
+                    block_on(guard.release()).unwrap();
+                }
+            })
+        })
+        .collect();
+    for worker in ours {
+        worker.join().unwrap();
+    }
+    for one in theirs {
+        assert_eq!(one.says("overlaps"), "overlaps 0");
+    }
+    println!("{} sections with {library:?}", 4 * each);
+}
+
+#[test]
+fn curator_and_we_exclude_each_other() {
+    a_lock_of_theirs_excludes_us(Library::Curator, "curator-1");
+    a_lock_of_ours_excludes_them(Library::Curator, "curator-2");
+}
+
+#[test]
+fn kazoo_and_we_exclude_each_other() {
+    a_lock_of_theirs_excludes_us(Library::Kazoo, "kazoo-1");
+    a_lock_of_ours_excludes_them(Library::Kazoo, "kazoo-2");
+}
+
+#[test]
+fn sections_of_curator_and_ours_never_overlap() {
+    sections_never_overlap(Library::Curator, "curator-3");
+}
+
+#[test]
+fn sections_of_kazoo_and_ours_never_overlap() {
+    sections_never_overlap(Library::Kazoo, "kazoo-3");
+}
