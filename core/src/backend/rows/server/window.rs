@@ -57,6 +57,10 @@ pub(crate) struct Lock {
 }
 
 /// Something to write.
+#[cfg_attr(
+    not(feature = "mysql"),
+    expect(dead_code, reason = "only the statements of MySQL name the ticket")
+)]
 #[derive(Debug, Clone)]
 pub(crate) enum Write {
     /// The row of a lock.
