@@ -140,7 +140,7 @@ impl LoopSide {
 
     // A future leads to its loop, and that to this.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Locked by whoever runs when the collector begins: then another run will see them.
+        // Locked by the run during which the collector began; a later run sees them.
         let Ok(futures) = self.futures.try_lock() else { return Ok(()) };
         futures.values().try_for_each(|future| visit.call(future))
     }

@@ -318,7 +318,7 @@ impl Claim {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Locked by whoever runs when the collector begins: then another run will see them.
+        // Locked by the run during which the collector began; a later run sees them.
         let Ok(watches) = self.watches.try_lock() else { return Ok(()) };
         watches.iter().try_for_each(|watch| visit.call(&*watch.callback))
     }

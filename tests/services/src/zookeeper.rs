@@ -142,7 +142,7 @@ impl ZooKeeper {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Ends somebody's session, as its client would: what a session that expires leaves behind, at once.
+    /// Ends another client's session as that client would, so that what an expired session leaves is there at once.
     #[track_caller]
     pub fn end_session(&self, session: i64) {
         let end = || -> io::Result<()> {

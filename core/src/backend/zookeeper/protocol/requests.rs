@@ -73,7 +73,7 @@ pub(crate) fn create(path: &str, data: &[u8], lives: Lives, own_rights: bool) ->
 }
 
 fn creation(path: &str, data: &[u8], lives: Lives, own_rights: bool) -> Frame {
-    // All rights, for whoever is logged in as this user, or for everyone.
+    // All rights, for those who are logged in as this user, or for everyone.
     let (scheme, id) = if own_rights { ("auth", "") } else { ("world", "anyone") };
     let frame = Frame::new().text(path).bytes(data).int(1).int(31).text(scheme).text(id);
     frame.int(lives as i32)
