@@ -33,6 +33,7 @@ const FLOORS: &[&str] = &[
     "service",
     "backend",
     "records",
+    "contenders",
     "rows",
     "http",
     "memory",

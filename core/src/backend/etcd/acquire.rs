@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::backend::contenders::records::{Record, hint};
 use crate::backend::{Answer, Ask, Contender};
 use crate::clock::{BootInstant, Clock, SystemClock, wall_ms};
 use crate::error::{Effect, Error, ErrorKind, Result};
@@ -10,7 +11,6 @@ use crate::policy::waiting::WaitAnswer;
 
 use super::backend::Inner;
 use super::protocol::answers::Entry;
-use super::protocol::records::{Record, hint};
 use super::protocol::requests;
 use super::sessions::Acquisition;
 use super::transport::errors::is_lease_gone;

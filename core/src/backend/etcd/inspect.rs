@@ -4,21 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{ANNOUNCE_TTL, AUDIT_LENGTH, is_renewed};
+use crate::backend::contenders::records::{About, Record, broken};
+use crate::backend::contenders::{Seen, lock_view};
+use crate::backend::{ANNOUNCE_TTL, AUDIT_LENGTH};
 use crate::client_info::ClientInfo;
 use crate::clock::{BootInstant, Clock, SystemClock, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
-use crate::snapshot::{
-    AuditEntry, BreakOutcome, BreakRequest, Detail, HolderView, LockView, Query, Snapshot, WaiterView,
-};
+use crate::snapshot::{AuditEntry, BreakOutcome, BreakRequest, Detail, Query, Snapshot};
 use crate::wakeups::unpoisoned;
 
 use super::backend::Inner;
 use super::protocol::answers::Entry;
 use super::protocol::keys::Key;
-use super::protocol::records::{About, Record, broken};
 use super::protocol::requests;
 
 /// How many keys one request reads.
@@ -119,7 +118,10 @@ impl Inner {
         snapshot.locks = found
             .into_iter()
             .take(query.limit())
-            .map(|(name, entries)| lock_view(name, entries, snapshot.taken_at_ms))
+            .map(|(name, mut entries)| {
+                entries.sort_by_key(|entry| entry.created);
+                lock_view(name, entries.iter().map(seen), snapshot.taken_at_ms)
+            })
             .collect();
         snapshot.clients.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
         // They are read in the order in which they were written.
@@ -176,67 +178,13 @@ impl Inner {
     }
 }
 
-/// A lock, from the keys of its contenders.
-fn lock_view(name: String, mut entries: Vec<Entry>, now_ms: u64) -> LockView {
-    entries.sort_by_key(|entry| entry.created);
-    let mut queue = entries.iter();
-    let holders = queue.next().map(|entry| holder_view(entry, now_ms)).into_iter().collect();
-    let others = entries.iter().skip(1).filter(|entry| Record::read(&entry.value).is_none()).count();
-    let details = (others > 0).then(|| Detail::new("waiters of other programs", others.to_string()));
-    let waiters = queue.enumerate().filter_map(|(at, entry)| waiter_view(entry, at as u32, now_ms));
-    LockView {
-        name,
-        mode: "mutex".into(),
-        capacity: None,
-        holders,
-        waiters: waiters.collect(),
-        votes: Vec::new(),
-        details: details.into_iter().collect(),
-    }
-}
-
-fn holder_view(entry: &Entry, now_ms: u64) -> HolderView {
-    let record = Record::read(&entry.value);
-    let acquired_at_ms = record.as_ref().and_then(Record::acquired_at_ms);
-    let renewed = record.as_ref().and_then(|record| {
-        is_renewed(0, Duration::from_millis(record.first_ms), Duration::from_millis(record.lease_ms))
-    });
-    HolderView {
-        client: record.as_ref().map(|record| record.client.clone()),
-        label: record.as_ref().map(|record| record.label.clone()).unwrap_or_default(),
-        mode: "mutex".into(),
-        permits: 1,
-        owner_digest: record.as_ref().map(|record| record.owner.clone()).unwrap_or_default(),
-        fencing_token: Some(FencingToken::new(entry.created)),
-        acquired_at_ms,
-        held_for_ms: acquired_at_ms.map(|at| now_ms.saturating_sub(at)),
-        lease_ms: record.as_ref().map(|record| record.lease_ms),
-        // Each lease would have to be asked for it.
-        remaining_ms: None,
-        renewals: None,
-        renewed_ago_ms: None,
-        renewed,
+fn seen(entry: &Entry) -> Seen<'_> {
+    Seen {
+        value: &entry.value,
+        fence: FencingToken::new(entry.created),
         details: vec![
             Detail::new("key", entry.key.clone()),
             Detail::new("session", format!("lease {:x}", entry.lease)),
         ],
     }
-}
-
-/// `None` for another program's contender, which says nothing of itself.
-fn waiter_view(entry: &Entry, position: u32, now_ms: u64) -> Option<WaiterView> {
-    let record = Record::read(&entry.value)?;
-    Some(WaiterView {
-        client: record.client,
-        label: record.label,
-        mode: "mutex".into(),
-        permits: 1,
-        owner_digest: record.owner,
-        position,
-        since_ms: record.at_ms,
-        waited_ms: now_ms.saturating_sub(record.at_ms),
-        // The servers remove a waiter whose lease has expired.
-        silent: false,
-        gives_up_at_ms: None,
-    })
 }

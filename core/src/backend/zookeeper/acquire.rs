@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::backend::contenders::records::{Record, hint};
 use crate::backend::{Answer, Ask, Contender, HolderHint};
 use crate::clock::{BootInstant, Clock, SystemClock, wall_ms};
 use crate::error::{Effect, Error, ErrorKind, Result};
@@ -12,7 +13,6 @@ use super::acquisitions::{Acquisition, Own, State};
 use super::backend::Inner;
 use super::protocol::answers::{self, code};
 use super::protocol::nodes::{self, Place};
-use super::protocol::records::{Record, hint};
 use super::protocol::requests::{self, Lives};
 use super::transport::errors::{closed, refused, unreadable};
 use super::transport::session::{Session, is_probed};

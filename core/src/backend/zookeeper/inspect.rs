@@ -3,21 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{AUDIT_LENGTH, is_renewed};
+use crate::backend::AUDIT_LENGTH;
+use crate::backend::contenders::records::{About, Record, broken};
+use crate::backend::contenders::{Seen, lock_view};
 use crate::client_info::ClientInfo;
 use crate::clock::{BootInstant, Clock, SystemClock, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
-use crate::snapshot::{
-    AuditEntry, BreakOutcome, BreakRequest, Detail, HolderView, LockView, Query, Snapshot, WaiterView,
-};
+use crate::snapshot::{AuditEntry, BreakOutcome, BreakRequest, Detail, Query, Snapshot};
 use crate::wakeups::unpoisoned;
 
 use super::backend::Inner;
 use super::protocol::answers::{Stat, code};
 use super::protocol::nodes;
-use super::protocol::records::{About, Record, broken};
 use super::protocol::requests::{self, Lives, Request};
 use super::transport::errors::{refused, unreadable};
 use super::transport::session::Session;
@@ -118,7 +117,7 @@ impl Inner {
             if entries.is_empty() && query.name.is_none() {
                 continue;
             }
-            snapshot.locks.push(lock_view(name, entries, now_ms));
+            snapshot.locks.push(lock_view(name, entries.iter().map(seen), now_ms));
         }
         let below = |folder: &str, children: Vec<String>| -> Vec<String> {
             children.iter().map(|child| format!("{folder}/{child}")).collect()
@@ -266,66 +265,13 @@ impl Inner {
     }
 }
 
-/// A lock, from the nodes of its contenders.
-fn lock_view(name: String, entries: Vec<Node>, now_ms: u64) -> LockView {
-    let mut queue = entries.iter();
-    let holders = queue.next().map(|entry| holder_view(entry, now_ms)).into_iter().collect();
-    let others = entries.iter().skip(1).filter(|entry| Record::read(&entry.data).is_none()).count();
-    let details = (others > 0).then(|| Detail::new("waiters of other programs", others.to_string()));
-    let waiters = queue.enumerate().filter_map(|(at, entry)| waiter_view(entry, at as u32, now_ms));
-    LockView {
-        name,
-        mode: "mutex".into(),
-        capacity: None,
-        holders,
-        waiters: waiters.collect(),
-        votes: Vec::new(),
-        details: details.into_iter().collect(),
-    }
-}
-
-fn holder_view(entry: &Node, now_ms: u64) -> HolderView {
-    let record = Record::read(&entry.data);
-    let acquired_at_ms = record.as_ref().and_then(Record::acquired_at_ms);
-    let renewed = record.as_ref().and_then(|record| {
-        is_renewed(0, Duration::from_millis(record.first_ms), Duration::from_millis(record.lease_ms))
-    });
-    HolderView {
-        client: record.as_ref().map(|record| record.client.clone()),
-        label: record.as_ref().map(|record| record.label.clone()).unwrap_or_default(),
-        mode: "mutex".into(),
-        permits: 1,
-        owner_digest: record.as_ref().map(|record| record.owner.clone()).unwrap_or_default(),
-        fencing_token: Some(FencingToken::new(entry.stat.created as u64)),
-        acquired_at_ms,
-        held_for_ms: acquired_at_ms.map(|at| now_ms.saturating_sub(at)),
-        lease_ms: record.as_ref().map(|record| record.lease_ms),
-        // The servers tell no client until when a session lasts.
-        remaining_ms: None,
-        renewals: None,
-        renewed_ago_ms: None,
-        renewed,
+fn seen(node: &Node) -> Seen<'_> {
+    Seen {
+        value: &node.data,
+        fence: FencingToken::new(node.stat.created as u64),
         details: vec![
-            Detail::new("node", entry.path.clone()),
-            Detail::new("session", format!("{:#x}", entry.stat.session)),
+            Detail::new("node", node.path.clone()),
+            Detail::new("session", format!("{:#x}", node.stat.session)),
         ],
     }
-}
-
-/// `None` for another program's contender, which says nothing of itself.
-fn waiter_view(entry: &Node, position: u32, now_ms: u64) -> Option<WaiterView> {
-    let record = Record::read(&entry.data)?;
-    Some(WaiterView {
-        client: record.client,
-        label: record.label,
-        mode: "mutex".into(),
-        permits: 1,
-        owner_digest: record.owner,
-        position,
-        since_ms: record.at_ms,
-        waited_ms: now_ms.saturating_sub(record.at_ms),
-        // The servers remove a waiter whose session has expired.
-        silent: false,
-        gives_up_at_ms: None,
-    })
 }

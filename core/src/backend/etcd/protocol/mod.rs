@@ -2,5 +2,4 @@
 
 pub(crate) mod answers;
 pub(crate) mod keys;
-pub(crate) mod records;
 pub(crate) mod requests;

@@ -2,6 +2,5 @@
 
 pub(crate) mod answers;
 pub(crate) mod nodes;
-pub(crate) mod records;
 pub(crate) mod requests;
 pub(crate) mod wire;

@@ -1,4 +1,4 @@
-//! What the values say. They are for display only: a key's lease and create revision decide.
+//! What contenders and clients say of themselves. It is for display only: the servers' numbers and sessions decide.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::token::ClientId;
 /// Version of these records.
 const VERSION: u32 = 1;
 
-/// A contender, in the value of its key.
+/// A contender, in the value of its key or node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     v: u32,
