@@ -15,7 +15,41 @@ release_flags() {
   case $1 in
     # A library that is loaded uses the C library of who loads it.
     *-musl) [ "${2:-library}" != library ] || RUSTFLAGS+=' -C target-feature=-crt-static' ;;
+    *-linux-gnu) [ "${2:-library}" != library ] || RUSTFLAGS+=" -C link-arg=$(unwinder "$1")" ;;
   esac
+}
+
+# unwinder TARGET: prints the path of a library that stands for libgcc_s while a library is linked. Without it zig would put an
+# unwinder of its own into each. Python before 3.14 ends threads that come too late by unwinding their stacks with libgcc_s, and
+# two unwinders on one stack end the process.
+unwinder() {
+  local folder stub
+  folder=$(cargo_target)/$1/unwinder
+  stub=$folder/libgcc_s.so.1
+  if [ ! -e "$stub" ]; then
+    mkdir -p "$folder"
+    # What Rust's standard library calls, with the versions that these have had since GCC 4.2.
+    local -A functions=(
+      [GCC_3.0]='DeleteException GetDataRelBase GetGR GetIP GetLanguageSpecificData GetRegionStart GetTextRelBase RaiseException
+        Resume SetGR SetIP'
+      [GCC_3.3]='Backtrace FindEnclosingFunction GetCFA'
+      [GCC_4.2.0]='GetIPInfo'
+    )
+    local version name
+    for version in "${!functions[@]}"; do
+      printf '%s {' "$version" >>"$folder/versions.new"
+      for name in ${functions[$version]}; do
+        printf 'void _Unwind_%s(void) {}\n' "$name" >>"$folder/unwinder.c"
+        printf ' _Unwind_%s;' "$name" >>"$folder/versions.new"
+      done
+      printf ' };\n' >>"$folder/versions.new"
+    done
+    "$CARGO_ZIGBUILD_ZIG_PATH" cc -target "${1%%-*}-linux-gnu.$OLDEST_GLIBC" -shared -nostdlib -fPIC -Wl,-soname,libgcc_s.so.1 \
+      "-Wl,--version-script=$folder/versions.new" -o "$stub.new" "$folder/unwinder.c" && mv "$stub.new" "$stub" ||
+      die 'zig could not build what stands for libgcc_s'
+    rm "$folder"/*.new "$folder/unwinder.c"
+  fi
+  printf '%s\n' "$stub"
 }
 
 # release_build TARGET library|program ARGUMENTS...: has cargo build that for the target; the rest are arguments of `cargo build`.

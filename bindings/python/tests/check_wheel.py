@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 MODULE = ("polylatch/_polylatch.abi3.so", "polylatch/_polylatch.pyd")
-PYTHON = {"__init__", "_aio", "_aio_held", "_decorate", "_errors", "_events", "_exit", "_fork", "metrics"}
+SOURCES = Path(__file__).resolve().parent.parent / "python" / "polylatch"
 
 wheel, most, cargo = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 version = re.search(r'^version = "(.*)"', cargo.read_text(), re.MULTILINE).group(1)
@@ -27,7 +27,7 @@ with zipfile.ZipFile(wheel) as archive:
 
 native = names & set(MODULE)
 assert len(native) == 1, native
-expected = {f"polylatch/{name}.py" for name in PYTHON} | {"polylatch/py.typed", "polylatch/_polylatch.pyi"}
+expected = {f"polylatch/{source.name}" for source in SOURCES.iterdir() if source.name != "__pycache__"}
 package = {name for name in names if not name.startswith(f"{info}/")}
 assert package == expected | native, package ^ (expected | native)
 assert licence == cargo.with_name("LICENSE").read_bytes(), "the licence is not the project's"

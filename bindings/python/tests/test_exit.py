@@ -85,6 +85,35 @@ def test_a_program_ends_while_threads_wait_and_losses_are_told(shared_url, name,
         wait_until(lambda: holders(client, name) == [], "nobody holds it")
 
 
+def test_a_thread_whose_wait_ends_while_python_ends_does_no_harm(script):
+    program = script(
+        """
+        import atexit, os, sys, threading, time
+
+        def late():
+            # After the clients of this process are closed: what is registered first runs last.
+            client = polylatch.connect("memory:")
+            held = client.lock("a").acquire()
+            threading.Thread(target=lambda: client.lock("a", wait=0.5).acquire(), daemon=True).start()
+            while not client.inspect("a")["locks"][0]["waiters"]:
+                time.sleep(0.001)
+
+        class Output:
+            \"\"\"Python flushes it once more at a time when no other thread may run any longer.\"\"\"
+
+            def flush(self, ending=sys.is_finalizing, write=os.write, sleep=time.sleep):
+                if ending():
+                    sleep(1)
+                    write(1, b"ended\\n")
+
+        atexit.register(late)
+        import polylatch
+        sys.stdout = Output()
+        """
+    )
+    assert program.end() == ("ended", "", 0)
+
+
 def test_the_lock_of_a_killed_program_goes_on_after_its_lease(shared_url, name, script):
     holder = script(
         """

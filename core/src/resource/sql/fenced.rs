@@ -125,7 +125,7 @@ impl FencedUpdate {
     }
 
     /// Returns which column's value each parameter is, in order: the columns to set, the fencing token (see
-    /// [`token_value`](super::token_value)), the keys; for MySQL and MariaDB the token once more behind the keys of an
+    /// [`token_value`](crate::resource::token_value)), the keys; for MySQL and MariaDB the token once more behind the keys of an
     /// update.
     pub fn parameters(&self) -> &[String] {
         &self.parameters

@@ -141,8 +141,11 @@ impl<'a> Play<'a> {
                 Need::Cancel => {
                     (!self.can(actor, "cancel")).then_some("the binding cannot cancel from outside")
                 }
+                Need::Idempotency if !self.can(actor, "idempotency") => {
+                    Some("the binding has no idempotent work")
+                }
                 Need::Idempotency => {
-                    (!self.can(actor, "idempotency")).then_some("the binding has no idempotent work")
+                    (!self.keeps_records(actor)?).then_some("the store keeps no records of idempotent work")
                 }
             };
             if let Some(missing) = missing {
@@ -150,6 +153,17 @@ impl<'a> Play<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Asks whether the store keeps records, by a run of a key that no step uses: a step that waits for work to begin would wait
+    /// for ever where it is refused.
+    fn keeps_records(&mut self, actor: &str) -> Result<bool, Stop> {
+        let run = json!({
+            "op": "run", "client": actor, "scope": self.stage.prefix, "key": "asked whether there are records",
+            "payload": null, "value": "yes", "fails": false, "waits": null, "options": {},
+        });
+        let answer = self.ask(self.place[actor], run, LIMIT)?;
+        Ok(answer["error"]["code"] != "unsupported")
     }
 
     fn can(&self, actor: &str, what: &str) -> bool {
