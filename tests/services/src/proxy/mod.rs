@@ -183,9 +183,11 @@ impl Proxy {
         for link in &links {
             link.kill();
         }
+        // These only: a client may have connected anew meanwhile.
+        let killed: Vec<_> = links.iter().map(Arc::downgrade).collect();
         drop(links);
         self.shared.announce();
-        let gone = || self.shared.lock().live_links().is_empty().then_some(());
+        let gone = || killed.iter().all(|link| link.strong_count() == 0).then_some(());
         if poll(Duration::from_secs(2), gone).is_none() {
             eprintln!("proxy: connections linger after a reset");
         }
