@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use pollster::block_on;
-use polylatch::inspect::Query;
+use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{ErrorKind, LostReason, Polylatch};
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::{wait_for, wait_until};
@@ -230,6 +230,34 @@ fn who_enters_by_a_majority_leaves_no_place_on_a_node_that_refused() {
     wait_until("nobody waits there any more", Duration::from_secs(2), || {
         nodes.0[2].command(&["ZCARD", "polylatch:{a}:crowd"]).int() == Some(0)
     });
+}
+
+#[test]
+fn who_loses_a_lock_leaves_no_place_on_a_node_that_refused() {
+    for told in ["by a push", "by a renewal"] {
+        let nodes = Nodes::start(3);
+        let client = nodes.connect("");
+        let taken = ["SET", "polylatch:{a}:lock", "somebody else", "PX", "60000"];
+        assert!(nodes.0[2].command(&taken).is_ok());
+        let guard = block_on(client.lock("a").wait(SOON).acquire()).unwrap();
+        let crowd = || nodes.0[2].command(&["ZCARD", "polylatch:{a}:crowd"]).int();
+        wait_until("the third node has refused", SOON, || crowd() == Some(1));
+        if told == "by a push" {
+            let request = BreakRequest {
+                name: "a".into(),
+                expected: guard.fencing_token(),
+                by: "operator".into(),
+                reason: "the test says so".into(),
+            };
+            block_on(client.inspect().break_lease(&request)).unwrap();
+        } else {
+            for server in &nodes.0[..2] {
+                server.command(&["DEL", "polylatch:{a}:lock"]);
+            }
+        }
+        wait_until(&format!("the holder is told {told}"), SOON, || !guard.is_held());
+        wait_until("nobody waits there any more", Duration::from_secs(5), || crowd() == Some(0));
+    }
 }
 
 #[test]

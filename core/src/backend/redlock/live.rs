@@ -70,6 +70,19 @@ impl Inner {
         unpoisoned(&self.live).contains_key(&owner)
     }
 
+    /// Leaves nothing of a lost lease on the nodes. Its holder releases it no more, and a node that refused it may have it in
+    /// its crowd still.
+    pub(super) fn is_lost(self: &Arc<Self>, owner: OwnerToken, fence: u64) {
+        let live = unpoisoned(&self.live);
+        let Some(lost) = live.get(&owner).filter(|entry| entry.item.fence.get() == fence) else { return };
+        let leaves = Arc::clone(self).cancel(Arc::clone(&lost.item.contender));
+        self.runtime.spawn(async move {
+            if let Err(error) = leaves.await {
+                tracing::debug!(%error, "a lost lease may still be on a node until it ends there");
+            }
+        });
+    }
+
     /// Notes that leases are asked for again.
     pub(super) fn is_renewed(&self, items: &[RenewItem]) {
         let now = Instant::now();

@@ -110,7 +110,10 @@ impl Inner {
         let (Some(owner), Ok(fence)) = (OwnerToken::from_hex(owner), fence.parse()) else { return };
         match what {
             "hint" => self.hinted(at, owner),
-            "revoked" => self.wakeups.revoked(owner, fence),
+            "revoked" => {
+                self.wakeups.revoked(owner, fence);
+                self.is_lost(owner, fence);
+            }
             _ => {}
         }
     }

@@ -21,7 +21,14 @@ impl Inner {
     /// Extends leases. Each needs a majority of all nodes; a failed renewal never unlocks anything.
     pub(crate) async fn renew(self: Arc<Self>, items: Vec<RenewItem>) -> Result<Vec<Renewal>> {
         self.is_renewed(&items);
-        self.extend(items).await
+        let asked: Vec<_> = items.iter().map(|item| (item.contender.owner, item.fence.get())).collect();
+        let renewals = Arc::clone(&self).extend(items).await?;
+        for ((owner, fence), renewal) in asked.into_iter().zip(&renewals) {
+            if *renewal == Renewal::NotYours {
+                self.is_lost(owner, fence);
+            }
+        }
+        Ok(renewals)
     }
 
     /// Asks all nodes to extend leases, and gives those that a majority confirms to nodes that do not have them.

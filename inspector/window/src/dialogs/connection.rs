@@ -176,7 +176,8 @@ impl ConnectionDialog {
             ui.label("");
             ui.label(
                 RichText::new(
-                    "sqlite:/var/lib/locks.db   redis://host   rediss://…   redlock://a,b,c   consul://host",
+                    "sqlite:/var/lib/locks.db   redis://host   rediss://…   redis+cluster://a,b   redlock://a,b,c\n\
+                     postgres://host/db   mysql://host/db   consul://host   etcd://host   zookeeper://a,b,c",
                 )
                 .size(11.5)
                 .color(palette.weak),
