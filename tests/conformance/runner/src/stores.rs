@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use polylatch_test_services::TempDir;
 use polylatch_test_services::consul::ConsulAgent;
+use polylatch_test_services::etcd::EtcdMember;
+use polylatch_test_services::mariadb::MariadbServer;
 use polylatch_test_services::postgres::PostgresServer;
 use polylatch_test_services::redis::{Cluster, RedisServer, Service};
+use polylatch_test_services::zookeeper::ZooKeeper;
 
 /// Played without being asked for.
 pub const BY_DEFAULT: [&str; 5] = ["memory", "sqlite", "redis", "redlock", "consul"];
 
-/// Played where they are asked for: the same scripts as on a single Redis, found in another way, and PostgreSQL, of which
-/// some scenarios tell whether a package has it.
-const BY_NAME: [&str; 3] = ["sentinel", "cluster", "postgres"];
+/// Played where they are asked for: the same scripts as on a single Redis, found in another way, and stores of which some
+/// scenarios tell whether a package has them.
+const BY_NAME: [&str; 6] = ["sentinel", "cluster", "postgres", "mariadb", "etcd", "zookeeper"];
 
 /// Scenarios are about locks; a machine that is busy should not cause promotions.
 const UNDISTURBED: Duration = Duration::from_secs(10);
@@ -37,6 +40,9 @@ enum Place {
     Cluster(Box<Cluster>),
     Consul(Box<ConsulAgent>),
     Postgres(Box<PostgresServer>),
+    Mariadb(Box<MariadbServer>),
+    Etcd(Box<EtcdMember>),
+    ZooKeeper(Box<ZooKeeper>),
     Given(String),
 }
 
@@ -66,6 +72,9 @@ impl Store {
             "cluster" => Ok(Self::new(name, Place::Cluster(Box::new(Cluster::start())))),
             "consul" => Ok(Self::new(name, Place::Consul(Box::new(ConsulAgent::start())))),
             "postgres" => Ok(Self::new(name, Place::Postgres(Box::new(PostgresServer::start())))),
+            "mariadb" => Ok(Self::new(name, Place::Mariadb(Box::new(MariadbServer::start())))),
+            "etcd" => Ok(Self::new(name, Place::Etcd(Box::new(EtcdMember::start())))),
+            "zookeeper" => Ok(Self::new(name, Place::ZooKeeper(Box::new(ZooKeeper::start())))),
             _ => {
                 let all = [&BY_DEFAULT[..], &BY_NAME].concat();
                 Err(format!("there is no store {name:?}; there are {}, and NAME=URL", all.join(", ")))
@@ -88,6 +97,9 @@ impl Store {
             // The agent takes sessions of any length, so that scenarios with short leases can be played.
             Place::Consul(agent) => format!("{}?session_ttl_min=100ms&lock_delay=1s", agent.url()),
             Place::Postgres(server) => server.url(),
+            Place::Mariadb(server) => server.url(),
+            Place::Etcd(server) => server.url(),
+            Place::ZooKeeper(server) => server.url(),
             Place::Given(url) => return url.clone(),
         };
         format!("{url}{}{PATIENT}", if url.contains('?') { '&' } else { '?' })
