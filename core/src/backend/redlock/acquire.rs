@@ -99,7 +99,7 @@ impl Inner {
 
     /// Counts how often in a row nobody got a majority while a contender waits.
     fn note_wait(&self, contender: &Contender, waits: bool, why: Lost) -> u32 {
-        let mut waiting = unpoisoned(&self.waiting);
+        let mut waiting = unpoisoned(&self.acquisitions.waiting);
         let Some(waited) = waiting.get_mut(&contender.owner).filter(|_| waits) else { return 0 };
         waited.seen = Instant::now();
         waited.splits = if why == Lost::Split { waited.splits + 1 } else { 0 };
@@ -108,13 +108,13 @@ impl Inner {
 
     /// Notes that a contender may stand in a crowd from now on; returns since when it waits, in µs.
     fn waits_since(&self, contender: &Contender, now_us: u64) -> u64 {
-        let mut waiting = unpoisoned(&self.waiting);
+        let mut waiting = unpoisoned(&self.acquisitions.waiting);
         waiting.entry(contender.owner).or_insert_with(|| Waited::since(now_us)).since_us
     }
 
     /// A pause in which other contenders get through: some round trips.
     fn pause_of(&self, rank: u32) -> Duration {
-        (self.round_trip() * 3).max(Duration::from_millis(1)) * rank
+        (self.round_trip.get() * 3).max(Duration::from_millis(1)) * rank
     }
 
     async fn sleep(&self, pause: Duration) {
@@ -153,7 +153,7 @@ impl Inner {
             }
         }
         match election.outcome() {
-            Outcome::Won => self.note_round_trip(started.elapsed()),
+            Outcome::Won => self.round_trip.note(started.elapsed()),
             Outcome::Open | Outcome::Lost(_) => {
                 let why = match election.outcome() {
                     Outcome::Lost(why) => why,
@@ -171,7 +171,7 @@ impl Inner {
             self.take_back(contender, ask, &election, votes).await;
             return Ok(Attempt::Lost { why: Lost::Split, seen });
         }
-        unpoisoned(&self.proposals).learn(fence.token());
+        unpoisoned(&self.acquisitions.proposals).learn(fence.token());
         self.is_won(contender, fence.token(), &election);
         self.settle_late_votes(contender, votes);
         Ok(Attempt::Won(FencingToken::new(fence.token())))
@@ -186,7 +186,7 @@ impl Inner {
         let (record, alive) = standing(contender, ask);
         let keys = self.acquire_keys(&contender.name);
         let wall = wall_us();
-        let proposal = unpoisoned(&self.proposals).next(wall);
+        let proposal = unpoisoned(&self.acquisitions.proposals).next(wall);
         // Noted before anything is sent: a node may say no to one whom the others let in, and then it
         // stands in that node's crowd until its release takes it away there.
         let since = if record.is_empty() { wall } else { self.waits_since(contender, wall) };
@@ -293,7 +293,9 @@ impl Inner {
         let contender = Arc::clone(contender);
         self.settle_late(votes, move |inner, at, answer| {
             // By the time of a late yes it may have given up, or have held the lock and given it back.
-            let waits = unpoisoned(&inner.waiting).get(&contender.owner).is_some_and(|waited| !waited.leaves);
+            let waits = unpoisoned(&inner.acquisitions.waiting)
+                .get(&contender.owner)
+                .is_some_and(|waited| !waited.leaves);
             inner.withdraw_late(&contender, if waits { ask } else { Ask::Try }, at, answer);
         });
     }
@@ -308,7 +310,7 @@ impl Inner {
                 return;
             }
             match answer.and_then(|answer| read_answer(answer, &mut Seen::default())) {
-                Ok(Vote::Yes(number)) => unpoisoned(&inner.proposals).learn(number),
+                Ok(Vote::Yes(number)) => unpoisoned(&inner.acquisitions.proposals).learn(number),
                 _ => {
                     inner.is_missing(contender.owner, at, true);
                     inner.widen_soon(contender.owner);
@@ -333,8 +335,9 @@ impl Inner {
     /// The call that takes a yes back, from a contender that goes on waiting or does not.
     fn withdrawal(&self, contender: &Contender, ask: Ask, number: u64) -> Call {
         let (record, alive) = standing(contender, ask);
-        let since =
-            unpoisoned(&self.waiting).get(&contender.owner).map_or_else(wall_us, |waited| waited.since_us);
+        let since = unpoisoned(&self.acquisitions.waiting)
+            .get(&contender.owner)
+            .map_or_else(wall_us, |waited| waited.since_us);
         let mut keys = self.keys.granting(&contender.name);
         keys.truncate(3);
         keys.push(self.keys.index());

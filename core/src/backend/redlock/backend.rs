@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::care::Care;
 use super::config::RedlockConfig;
 use super::gate::Shape;
 use super::live::Live;
@@ -14,7 +15,6 @@ use super::transport::node::Node;
 use crate::backend::redis::RedisConfig;
 use crate::backend::redis::protocol::Guarantee;
 use crate::backend::redis::protocol::announcement;
-use crate::backend::redis::protocol::call::Call;
 use crate::backend::redis::protocol::keys::Keys;
 use crate::backend::{
     Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released, RenewItem,
@@ -53,28 +53,30 @@ pub(crate) struct Inner {
     pub runtime: tokio::runtime::Handle,
     pub wakeups: Arc<Wakeups>,
     pub client: ClientId,
-    pub proposals: Mutex<Proposals>,
-    /// The acquisitions that wait, or have waited for what they hold.
-    pub waiting: Mutex<HashMap<OwnerToken, Waited>>,
-    /// The leases that were won and not released.
-    pub live: Mutex<HashMap<OwnerToken, Live>>,
+    pub acquisitions: Acquisitions,
     pub inbox: Inbox,
-    pub listens: AtomicBool,
-    /// Done once this client takes locks.
-    pub joining: tokio::sync::OnceCell<()>,
-    pub cares: AtomicBool,
-    /// Wakes the care that sleeps because all is well.
-    pub calls_for_care: Arc<tokio::sync::Notify>,
-    /// Releases that did not reach a node, until when they matter.
-    pub owed: Mutex<Vec<(usize, Instant, Call)>>,
+    pub care: Care,
     /// Releases that a majority has carried out and some node has not answered yet.
     pub leaving: Arc<Jobs>,
     pub closed: AtomicBool,
-    /// How long a majority lately took to answer, in µs.
-    pub round_trip_us: AtomicU64,
+    pub round_trip: RoundTrip,
     /// For examination only: what was said about TLS.
     pub all_tls: bool,
 }
+
+/// What this client asks the nodes for, and has.
+#[derive(Default)]
+pub(crate) struct Acquisitions {
+    pub proposals: Mutex<Proposals>,
+    /// Those that wait, or have waited for what they hold.
+    pub waiting: Mutex<HashMap<OwnerToken, Waited>>,
+    /// The leases that were won and not released.
+    pub live: Mutex<HashMap<OwnerToken, Live>>,
+}
+
+/// How long a majority lately took to answer, in µs.
+#[derive(Debug, Default)]
+pub(crate) struct RoundTrip(AtomicU64);
 
 /// What is remembered of a waiting acquisition between its polls.
 #[derive(Debug, Clone)]
@@ -127,6 +129,19 @@ pub(crate) async fn open(
     Ok(Arc::new(RedlockBackend { inner, capability }))
 }
 
+impl RoundTrip {
+    pub(crate) fn note(&self, took: Duration) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let before = self.0.load(Ordering::Relaxed);
+        let now = if before == 0 { took } else { (before * 7 + took) / 8 };
+        self.0.store(now, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
 impl Inner {
     pub(crate) fn new(config: &RedlockConfig, context: &OpenContext) -> Result<Self> {
         let nodes =
@@ -151,18 +166,12 @@ impl Inner {
             runtime: context.runtime.clone(),
             wakeups: Arc::clone(&context.wakeups),
             client: context.client.clone(),
-            proposals: Mutex::default(),
-            waiting: Mutex::default(),
-            live: Mutex::default(),
+            acquisitions: Acquisitions::default(),
             inbox: Inbox::default(),
-            listens: AtomicBool::new(false),
-            joining: tokio::sync::OnceCell::new(),
-            calls_for_care: Arc::default(),
-            owed: Mutex::default(),
+            care: Care::default(),
             leaving: Arc::default(),
-            cares: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            round_trip_us: AtomicU64::new(0),
+            round_trip: RoundTrip::default(),
         })
     }
 
@@ -248,17 +257,6 @@ impl Inner {
     /// Says whether the nodes that answer are too few, so that the others have to be tried too.
     pub(crate) fn suspects_are_needed(&self) -> bool {
         self.nodes.iter().filter(|node| node.is_usable(false)).count() < self.quorum.needed()
-    }
-
-    pub(crate) fn note_round_trip(&self, took: Duration) {
-        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let before = self.round_trip_us.load(Ordering::Relaxed);
-        let now = if before == 0 { took } else { (before * 7 + took) / 8 };
-        self.round_trip_us.store(now, Ordering::Relaxed);
-    }
-
-    pub(crate) fn round_trip(&self) -> Duration {
-        Duration::from_micros(self.round_trip_us.load(Ordering::Relaxed))
     }
 
     /// A number to tell this moment and client from others; not for secrets.

@@ -1,8 +1,10 @@
 //! Looks after nodes that are down, hung or closed, in the background, until all of them vote.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, OnceCell};
 
 use super::backend::Inner;
 use super::gate::{Look, now};
@@ -24,16 +26,29 @@ const MOST_OWED: usize = 4096;
 /// How long care sleeps at most while a node does not vote: a node may be opened by others, or come back, at any moment.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 
+/// What the background remembers.
+#[derive(Default)]
+pub(crate) struct Care {
+    /// Whether it goes on at present.
+    runs: AtomicBool,
+    /// Wakes it while it sleeps because all nodes vote.
+    calls: Arc<Notify>,
+    /// Done once this client takes locks.
+    joining: OnceCell<()>,
+    /// Releases that did not reach a node, until when they matter.
+    owed: Mutex<Vec<(usize, Instant, Call)>>,
+}
+
 impl Inner {
     /// Starts looking after the nodes, unless that goes on already.
     pub(super) fn care(self: &Arc<Self>) {
-        self.calls_for_care.notify_one();
-        if self.cares.swap(true, Ordering::SeqCst) || self.closed.load(Ordering::SeqCst) {
+        self.care.calls.notify_one();
+        if self.care.runs.swap(true, Ordering::SeqCst) || self.closed.load(Ordering::SeqCst) {
             return;
         }
         let weak = Arc::downgrade(self);
         let seed = self.seed();
-        let calls = Arc::clone(&self.calls_for_care);
+        let calls = Arc::clone(&self.care.calls);
         self.runtime.spawn(async move {
             let backoff = || Backoff::new(Duration::from_millis(50), AT_LEAST_EVERY, seed);
             let (mut pauses, mut is_well) = (backoff(), false);
@@ -45,9 +60,9 @@ impl Inner {
                 inner.look_after(is_well).await;
                 is_well = inner.all_vote();
                 if is_well && !inner.shape.has_joined() {
-                    inner.cares.store(false, Ordering::SeqCst);
+                    inner.care.runs.store(false, Ordering::SeqCst);
                     // Another task may have asked for care since the look.
-                    if inner.all_vote() || inner.cares.swap(true, Ordering::SeqCst) {
+                    if inner.all_vote() || inner.care.runs.swap(true, Ordering::SeqCst) {
                         return;
                     }
                 }
@@ -88,7 +103,7 @@ impl Inner {
             }
             self.care();
         };
-        self.joining.get_or_init(join).await;
+        self.care.joining.get_or_init(join).await;
     }
 
     /// Looks at all nodes, with time for a majority to answer, and opens those that may vote by now.
@@ -242,7 +257,7 @@ impl Inner {
     fn looked(self: &Arc<Self>, node: &Node, limit: Duration, look: Option<Result<Look>>) {
         match look {
             Some(Ok(look)) => {
-                unpoisoned(&self.proposals).learn(look.counter);
+                unpoisoned(&self.acquisitions.proposals).learn(look.counter);
                 if let Some(at) = self.nodes.iter().position(|other| other.place == node.place) {
                     self.settle_debts(at);
                     self.widen_to(at);
@@ -266,7 +281,7 @@ impl Inner {
     fn settle_debts(self: &Arc<Self>, at: usize) {
         let now = Instant::now();
         let owed: Vec<_> = {
-            let mut all = unpoisoned(&self.owed);
+            let mut all = unpoisoned(&self.care.owed);
             all.retain(|(_, until, _)| *until > now);
             all.extract_if(.., |(of, ..)| *of == at).collect()
         };
@@ -278,7 +293,7 @@ impl Inner {
 
     /// Notes a release that did not reach a node.
     pub(super) fn owes(&self, at: usize, until: Instant, call: Call) {
-        let mut owed = unpoisoned(&self.owed);
+        let mut owed = unpoisoned(&self.care.owed);
         if owed.len() < MOST_OWED {
             owed.push((at, until, call));
         }

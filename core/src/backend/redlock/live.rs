@@ -47,7 +47,7 @@ impl Inner {
         let refused = election.refused().fold(0, |bits, at| bits | 1 << at);
         self.forget_silent();
         let entry = Live { item, asked: Instant::now(), longest: lease, fencing, missing: refused };
-        unpoisoned(&self.live).insert(contender.owner, entry);
+        unpoisoned(&self.acquisitions.live).insert(contender.owner, entry);
         if refused != 0 {
             self.widen_soon(contender.owner);
         }
@@ -55,25 +55,25 @@ impl Inner {
 
     fn forget_silent(&self) {
         let (now, longest) = (Instant::now(), self.max_lease * 2);
-        let mut live = unpoisoned(&self.live);
+        let mut live = unpoisoned(&self.acquisitions.live);
         if live.len() >= MANY {
             live.retain(|_, entry| now.duration_since(entry.asked) < longest);
         }
         drop(live);
-        let mut waiting = unpoisoned(&self.waiting);
+        let mut waiting = unpoisoned(&self.acquisitions.waiting);
         if waiting.len() > MANY {
             waiting.retain(|_, waited| now.duration_since(waited.seen) < longest);
         }
     }
 
     pub(super) fn is_live(&self, owner: OwnerToken) -> bool {
-        unpoisoned(&self.live).contains_key(&owner)
+        unpoisoned(&self.acquisitions.live).contains_key(&owner)
     }
 
     /// Leaves nothing of a lost lease on the nodes. Its holder releases it no more, and a node that refused it may have it in
     /// its crowd still.
     pub(super) fn is_lost(self: &Arc<Self>, owner: OwnerToken, fence: u64) {
-        let live = unpoisoned(&self.live);
+        let live = unpoisoned(&self.acquisitions.live);
         let Some(lost) = live.get(&owner).filter(|entry| entry.item.fence.get() == fence) else { return };
         let leaves = Arc::clone(self).cancel(Arc::clone(&lost.item.contender));
         self.runtime.spawn(async move {
@@ -86,7 +86,7 @@ impl Inner {
     /// Notes that leases are asked for again.
     pub(super) fn is_renewed(&self, items: &[RenewItem]) {
         let now = Instant::now();
-        let mut live = unpoisoned(&self.live);
+        let mut live = unpoisoned(&self.acquisitions.live);
         for item in items {
             if let Some(entry) = live.get_mut(&item.contender.owner) {
                 (entry.asked, entry.item) = (now, item.clone());
@@ -97,7 +97,7 @@ impl Inner {
 
     /// Notes which nodes a renewal did not reach; the others said whether they have the lease.
     pub(super) fn missed(&self, items: &[RenewItem], nodes: u16) {
-        let mut live = unpoisoned(&self.live);
+        let mut live = unpoisoned(&self.acquisitions.live);
         for item in items {
             if let Some(entry) = live.get_mut(&item.contender.owner) {
                 entry.missing = nodes;
@@ -107,7 +107,7 @@ impl Inner {
 
     /// Notes whether a node may be without a lease.
     pub(super) fn is_missing(&self, owner: OwnerToken, at: usize, is_missing: bool) {
-        if let Some(entry) = unpoisoned(&self.live).get_mut(&owner) {
+        if let Some(entry) = unpoisoned(&self.acquisitions.live).get_mut(&owner) {
             entry.missing = entry.missing & !(1 << at) | u16::from(is_missing) << at;
         }
     }
@@ -123,7 +123,9 @@ impl Inner {
     }
 
     pub(super) fn fencing_of(&self, owner: OwnerToken) -> FenceQuality {
-        unpoisoned(&self.live).get(&owner).map_or(FenceQuality::TimeFloored, |entry| entry.fencing)
+        unpoisoned(&self.acquisitions.live)
+            .get(&owner)
+            .map_or(FenceQuality::TimeFloored, |entry| entry.fencing)
     }
 
     /// Offers a lease that was just won to the nodes that refused it, unless it is released by then.
@@ -132,7 +134,7 @@ impl Inner {
         self.runtime.spawn(async move {
             tokio::time::sleep(WIDEN_AFTER).await;
             if let Some(inner) = weak.upgrade() {
-                let item = unpoisoned(&inner.live).get_mut(&owner).and_then(Live::take_missing);
+                let item = unpoisoned(&inner.acquisitions.live).get_mut(&owner).and_then(Live::take_missing);
                 inner.renew_again(item.into_iter().collect()).await;
             }
         });
@@ -142,7 +144,7 @@ impl Inner {
     pub(super) fn widen_to(self: &Arc<Self>, at: usize) {
         let missed =
             |entry: &mut Live| (entry.missing & 1 << at != 0).then(|| entry.take_missing()).flatten();
-        let items: Vec<_> = unpoisoned(&self.live).values_mut().filter_map(missed).collect();
+        let items: Vec<_> = unpoisoned(&self.acquisitions.live).values_mut().filter_map(missed).collect();
         if items.is_empty() {
             return;
         }

@@ -1,7 +1,7 @@
-//! Messages from the nodes: a hint to whoever has waited longest, and the news that a lease was broken.
+//! Messages from the nodes: a hint to the waiter that has waited longest, and the news that a lease was broken.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,15 +13,17 @@ use crate::backend::redlock::transport::node::Node;
 use crate::token::OwnerToken;
 use crate::wakeups::unpoisoned;
 
-/// How long a first waiter lets the subscriptions come up before it stands in the crowd without them.
+/// How long a first waiter lets the subscriptions come up before it joins the crowd without them.
 const SUBSCRIBE_LIMIT: Duration = Duration::from_millis(500);
 
 /// How long the first hint waits for those of the other nodes: a lock that only one node has freed so far
-/// cannot be had.
+/// is not available.
 const GATHER: Duration = Duration::from_millis(3);
 
 /// What this client hears.
 pub(crate) struct Inbox {
+    /// Subscribed once, on every node.
+    listens: AtomicBool,
     /// The nodes whose messages arrive, as bits.
     open: watch::Sender<u16>,
     /// For each waiting owner the nodes that have told it that the lock is free there.
@@ -30,14 +32,14 @@ pub(crate) struct Inbox {
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self { open: watch::Sender::new(0), hints: Mutex::default() }
+        Self { listens: AtomicBool::new(false), open: watch::Sender::new(0), hints: Mutex::default() }
     }
 }
 
 impl Inner {
     /// Subscribes on every node, once, and waits a moment for a majority to confirm it.
     pub(crate) async fn listen(self: &Arc<Self>) {
-        if self.listens.swap(true, Ordering::SeqCst) {
+        if self.inbox.listens.swap(true, Ordering::SeqCst) {
             return;
         }
         for (at, node) in self.nodes.iter().enumerate() {
@@ -57,7 +59,7 @@ impl Inner {
 
     /// A node got another connection.
     pub(crate) fn listen_again(self: &Arc<Self>, node: &Node) {
-        if self.listens.load(Ordering::SeqCst)
+        if self.inbox.listens.load(Ordering::SeqCst)
             && let Some(at) = self.nodes.iter().position(|other| other.place == node.place)
         {
             self.subscribe(at, node);

@@ -57,7 +57,7 @@ impl Inner {
             }
         };
         // Only now: whoever asks again after a failure still has to leave the crowds.
-        unpoisoned(&self.waiting).remove(&contender.owner);
+        unpoisoned(&self.acquisitions.waiting).remove(&contender.owner);
         Ok(released)
     }
 
@@ -82,7 +82,7 @@ impl Inner {
             self.care();
             return Err(self.unreachable(&errors));
         }
-        unpoisoned(&self.waiting).remove(&contender.owner);
+        unpoisoned(&self.acquisitions.waiting).remove(&contender.owner);
         Ok(())
     }
 
@@ -106,7 +106,9 @@ impl Inner {
         may_wait: bool,
         until: Instant,
     ) -> (Call, Fanout<Data>) {
-        let noted = unpoisoned(&self.waiting).get_mut(&contender.owner).map(|waited| waited.leaves = true);
+        let noted = unpoisoned(&self.acquisitions.waiting)
+            .get_mut(&contender.owner)
+            .map(|waited| waited.leaves = true);
         let waited = may_wait || noted.is_some();
         let name = &contender.name;
         let record = if waited { waiter_record(contender, true) } else { String::new() };
@@ -139,7 +141,7 @@ impl Inner {
 
     /// Renews and heals a contender's lease no more. Returns by when every node has let go of it.
     fn end_of(&self, contender: &Contender) -> Instant {
-        let live = unpoisoned(&self.live).remove(&contender.owner);
+        let live = unpoisoned(&self.acquisitions.live).remove(&contender.owner);
         let asked = live.map_or(Duration::ZERO, |entry| entry.longest());
         Instant::now() + contender.lease.max(contender.first_lease).max(asked) * 2
     }

@@ -14,7 +14,7 @@ use crate::policy::quorum::Tally;
 impl Inner {
     /// For how many ms nobody else can take a lock of which the next waiter was just told: some round trips.
     pub(crate) fn turn_ms(&self) -> String {
-        let turn = (self.round_trip() * 8).clamp(Duration::from_millis(5), Duration::from_millis(200));
+        let turn = (self.round_trip.get() * 8).clamp(Duration::from_millis(5), Duration::from_millis(200));
         turn.as_millis().to_string()
     }
 
