@@ -146,6 +146,14 @@ impl Stage {
         assert!(self.until_within(PATIENCE, is), "waited in vain for {what}: {}", self.told());
     }
 
+    /// Looks on for so long, where what is played is that time passes.
+    pub fn passes(&mut self, time: Duration) {
+        let started = Instant::now();
+        while started.elapsed() < time {
+            self.take();
+        }
+    }
+
     /// Waits until so many hold `x` and so many wait for it.
     #[track_caller]
     pub fn until_held(&mut self, holders: usize, waiters: usize) {
