@@ -102,7 +102,7 @@ impl Polylatch {
         self.core.backend.capability()
     }
 
-    /// Returns the id under which this client stands in the store.
+    /// Returns the id under which the store has this client.
     pub fn id(&self) -> &ClientId {
         &self.core.client.id
     }

@@ -1,7 +1,7 @@
-"""Makes one guide of pages that stand beside the code that they describe: MkDocs calls the functions ``on_…``.
+"""Makes one guide of pages that are beside the code that they describe. MkDocs calls the functions ``on_…``.
 
-A page keeps its links as they are for readers of the repository. Here they become links between pages of the guide. What is no
-page of it, such as a source, is named without a link.
+A page keeps its links as they are for readers of the repository. Here they become links between pages of
+the guide. What is no page of it, such as a source, is named without a link.
 """
 
 import os
