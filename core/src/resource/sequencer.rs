@@ -30,7 +30,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 /// A lock's name, its holder and its fencing token as one printable value.
 ///
 /// It travels in messages, headers, job arguments and logs:
-/// `name=orders/42; holder=web-1:4711:9f3a01bc; token=34`. The holder is for people and may be
+/// `name=orders/42; holder=web-1:4711:9f3a01bc; token=34`. The holder is for display and may be
 /// left out; what a guard judges is name and token. Every value has exactly one spelling, which is
 /// ASCII without control characters, so it fits an HTTP header.
 ///

@@ -231,8 +231,8 @@ struct RecordArgs {
 /// Break a lease
 ///
 /// Names the fencing token of the lease you looked at (`polylatch show NAME`), so that a lock which
-/// changed hands meanwhile is left alone. The next waiter gets the lock. The old holder is told at
-/// its next renewal; until then it may still work, and only fencing tokens keep its writes out.
+/// changed hands meanwhile is left alone. The next waiter gets the lock. The old holder is notified
+/// at its next renewal; until then it may still work, and only fencing tokens keep its writes out.
 #[derive(Debug, Args)]
 #[command(override_usage = "polylatch break [OPTIONS] --token <NUMBER> --reason <TEXT> <NAME>")]
 #[command(after_help = BREAK_HELP)]
