@@ -63,3 +63,8 @@ def on_page_markdown(markdown, page, config, files):
         done += [LINK.sub(link, markdown[end : block.start()]), code(block)]
         end = block.end()
     return "".join([*done, LINK.sub(link, markdown[end:])])
+
+
+def on_page_content(html, page, config, files):
+    # In a table, a bar is escaped for hosts of repositories, also within code.
+    return re.sub(r"^<td.*</td>$", lambda cell: cell[0].replace(r"\|", "|"), html, flags=re.MULTILINE)
