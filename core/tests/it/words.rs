@@ -283,6 +283,24 @@ fn pages_and_public_comments_have_the_words_of_the_field() {
     assert!(found.is_empty(), "{} places:\n{}", found.len(), found.join("\n"));
 }
 
+/// Redis' own word is said once, where the page of that store begins.
+#[test]
+fn pages_say_primary() {
+    let mut found = Vec::new();
+    for path in files("core/docs", &[".md"]).into_iter().chain(files("core/src/backend", &["docs.md"])) {
+        let text = documentation(&fs::read_to_string(&path).unwrap(), Kind::Page);
+        let prose: String = text.split('`').step_by(2).collect();
+        found.extend(
+            prose
+                .lines()
+                .filter(|line| has_word(line, "master") || has_word(line, "masters"))
+                .map(str::to_owned),
+        );
+    }
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("Redis says master"), "{found:?}");
+}
+
 #[test]
 fn scenarios_have_the_words_of_the_field() {
     let mut found = Vec::new();
