@@ -151,7 +151,7 @@ def blocks_of_the_guide():
             yield pytest.param(block, id=f"{page.stem}-{number}")
 
 
-@pytest.mark.parametrize("block", blocks_of_the_guide())
+@pytest.mark.parametrize("block", list(blocks_of_the_guide()))
 def test_the_code_in_the_guide_runs(block, tmp_path, shared_redis):
     block = block.replace("redis://localhost", shared_redis.url)
     environment = {**os.environ, "POLYLATCH_URL": f"sqlite:{tmp_path / 'guide.sqlite'}"}
