@@ -68,7 +68,7 @@ pub(crate) fn file_path(target: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(path.into_owned()))
 }
 
-/// A host as it stands in a URL.
+/// A host as it is in a URL.
 pub(crate) fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }

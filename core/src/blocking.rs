@@ -203,7 +203,7 @@ impl Guard {
         self.0.check()
     }
 
-    /// Returns in which way the lock is held.
+    /// Returns the mode in which the lock is held.
     pub fn mode(&self) -> Mode {
         self.0.mode()
     }

@@ -102,7 +102,7 @@ impl Polylatch {
         self.core.backend.capability()
     }
 
-    /// Returns the id under which this client stands in the store.
+    /// Returns the id under which the store has this client.
     pub fn id(&self) -> &ClientId {
         &self.core.client.id
     }
@@ -160,7 +160,7 @@ impl ClientBuilder {
     /// Sets an option of the client or of the store, as if it were in the URL's query;
     /// `core/docs/stores.md` lists those that every store has. The value needs no escaping.
     ///
-    /// Connecting fails with `invalid_config` if the option is unknown, out of range or stands in the
+    /// Connecting fails with `invalid_config` if the option is unknown, out of range or in the
     /// URL too.
     #[must_use]
     pub fn option(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
@@ -183,7 +183,7 @@ impl ClientBuilder {
     }
 
     /// Calls `known` with the client's id before the store is asked, so that also the events of connecting
-    /// ([`crate::observe`]) can be told from those of other clients.
+    /// ([`crate::observe`]) can be distinguished from those of other clients.
     #[must_use]
     pub fn on_id(mut self, known: impl Fn(&ClientId) + Send + Sync + 'static) -> Self {
         self.on_id = Some(Arc::new(known));

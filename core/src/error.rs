@@ -13,6 +13,8 @@ mod lost_reason;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. [`ErrorKind::code`] is the stable text that every language uses.
+///
+/// `core/docs/errors.md` has the cause and the remedy of each code, under a heading with that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

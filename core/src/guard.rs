@@ -16,7 +16,7 @@ use crate::wakeups::unpoisoned;
 /// A held lock: proof of a lease, and the way to give it back.
 ///
 /// The lease is renewed in the background until the guard is released or dropped, or the lease is
-/// lost. A loss is told by this process's own clock, with or without any answer from the store.
+/// lost. A loss is reported by this process's own clock, with or without any answer from the store.
 ///
 /// Dropping the guard stops renewal and releases in the background; [`Guard::release`] waits until
 /// the store knows and reports a loss.
@@ -158,7 +158,7 @@ impl Guard {
         }
     }
 
-    /// Returns in which way the lock is held.
+    /// Returns the mode in which the lock is held.
     pub fn mode(&self) -> Mode {
         self.lease.contender.mode
     }

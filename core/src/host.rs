@@ -18,7 +18,7 @@ pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 's
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// The connection failed: whether the request arrived is not known. With the cause, for people.
+    /// The connection failed: whether the request arrived is not known. With the cause, for display.
     Broken(String),
     /// It answered with something that is no answer; what it was, such as `an object`.
     Nonsense(String),

@@ -78,7 +78,7 @@ impl Inspector {
 
     /// Breaks a lease, if it still has the expected fencing token.
     ///
-    /// The next waiter gets the lock at once, an audit entry is left, and the old holder is told: at
+    /// The next waiter gets the lock at once, an audit entry is left, and the old holder is notified: at
     /// once where the store can push, else by its next renewal. It may still be at work until then,
     /// so what it protects must check fencing tokens.
     ///

@@ -148,10 +148,23 @@ pub mod stores {
     pub mod zookeeper {}
 }
 
-/// Compiles the code of the page on idempotency.
+/// Compiles and runs the code of the guide.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/idempotency.md")]
-struct IdempotencyPage;
+mod guide {
+    macro_rules! pages {
+        ($($name:ident: $page:literal,)*) => { $(#[doc = include_str!($page)] struct $name;)* };
+    }
+    pages! {
+        Concepts: "../docs/concepts.md",
+        FirstLock: "../docs/languages/first-lock.md",
+        FencedSql: "../docs/recipes/fenced-sql.md",
+        Idempotency: "../docs/idempotency.md",
+        Leader: "../docs/recipes/leader.md",
+        LongJob: "../docs/recipes/long-job.md",
+        Rust: "../docs/languages/rust.md",
+        TwoRequests: "../docs/recipes/two-requests.md",
+    }
+}
 
 /// Compiles and runs the README's code.
 #[cfg(doctest)]

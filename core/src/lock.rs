@@ -47,7 +47,7 @@ impl Lock {
         &self.asked.name
     }
 
-    /// In which way it is wanted.
+    /// The mode that is asked for.
     pub(crate) fn mode(&self) -> Mode {
         self.asked.mode
     }
@@ -67,7 +67,7 @@ impl Lock {
     }
 
     /// Waits at most this long, 0 to a year, for a lock that another client holds. When the time is over, the
-    /// store is told to forget the wait before the caller is: one request more, half a second at most.
+    /// wait is removed from the store before the call returns: one request more, half a second at most.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.asked.wait = Wait::For(wait);
         self
@@ -197,8 +197,8 @@ impl Lock {
 
 /// A lock that many may read or one may write.
 ///
-/// Readers and writers stand in one line: a reader that comes after a waiting writer enters after
-/// it, and readers that stand together enter together, so neither starve. Every reader has a lease
+/// Readers and writers share one queue: a reader that comes after a waiting writer enters after
+/// it, and readers that are next to each other enter together, so neither starve. Every reader has a lease
 /// of its own. For a step from reading to writing and back see [`Guard::try_upgrade`] and
 /// [`Guard::downgrade`].
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! In which way a lock is held: alone, shared, or by permits.
+//! The mode of a lock: alone, shared, or by permits.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Most permits of one semaphore. Every step of a store looks at all holders, so more would be slow.
 pub const MAX_PERMITS: u32 = 1000;
 
-/// In which way a lock is held or wanted.
+/// The mode in which a lock is held or asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// By one holder, without any other way.
@@ -25,7 +25,7 @@ pub enum Mode {
     },
 }
 
-/// What kind of lock a name stands for; one name has one kind as long as anybody holds or waits.
+/// What kind of lock a name stands for; one name has one kind as long as a client holds or waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// One holder at a time.

@@ -17,9 +17,9 @@
 //! | `lost` | error | a lease is over without having been released | lock, token, reason, held_ms |
 //! | `store_unreachable` | warn | a waiting acquisition could not ask the store; it asks again | lock, error |
 //! | `store_reachable` | info | the store answers again | lock |
-//! | `setup_warning` | warn | the store, as it is set up, may break a promise; told when connecting | which, findings |
+//! | `setup_warning` | warn | the store, as it is set up, may break a promise; reported when connecting | which, findings |
 //!
-//! `store_unreachable` is told once per client, and again every 30 s while the store stays away.
+//! `store_unreachable` is reported once per client, and again every 30 s while the store stays away.
 //!
 //! # Metrics
 //!
@@ -126,7 +126,7 @@ mod export {
 /// How an acquisition got its lease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entered {
-    /// It was queued before, and that was told.
+    /// It was queued before, and that was reported.
     pub queued: bool,
     /// The store notified it.
     pub pushed: bool,
@@ -231,7 +231,7 @@ impl Reach {
             && self.said_at.compare_exchange(said_at, saying, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The store answered. Says whether it was told to be unreachable.
+    /// The store answered. Says whether it was reported as unreachable.
     pub(crate) fn is_back(&self) -> bool {
         self.said_at.load(Ordering::Relaxed) != 0 && self.said_at.swap(0, Ordering::Relaxed) != 0
     }

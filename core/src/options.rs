@@ -162,7 +162,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// First leases for stores whose sessions expire, where nobody asked for others: half of the lease, for which a
+    /// First leases for stores whose sessions expire, where none were asked for: half of the lease, for which a
     /// session that is renewed in time always lasts. Orphans end with their session, so a shorter one would gain
     /// nothing, and would not outlast the election of a leader.
     #[cfg(any(feature = "http", feature = "zookeeper"))]

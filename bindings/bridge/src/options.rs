@@ -191,7 +191,7 @@ impl LockOptions {
     }
 }
 
-/// In which way a lock is wanted.
+/// The mode that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Alone.

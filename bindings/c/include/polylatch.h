@@ -111,7 +111,7 @@ typedef void (*PlLost)(void *user, const char *reason);
  */
 typedef struct PlLockOptions {
   /**
-   * sizeof(PlLockOptions), as pl_lock_options_init was told: lets later versions add fields.
+   * sizeof(PlLockOptions), as it was given to pl_lock_options_init: lets later versions add fields.
    */
   size_t size;
   /**

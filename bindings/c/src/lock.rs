@@ -28,7 +28,7 @@ pub const PL_DEFAULT: i32 = -1;
 #[repr(C)]
 #[derive(Debug)]
 pub struct PlLockOptions {
-    /// sizeof(PlLockOptions), as pl_lock_options_init was told: lets later versions add fields.
+    /// sizeof(PlLockOptions), as it was given to pl_lock_options_init: lets later versions add fields.
     pub size: usize,
     /// PL_MUTEX, PL_READ, PL_WRITE or PL_PERMITS.
     pub mode: u32,

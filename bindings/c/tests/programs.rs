@@ -95,7 +95,7 @@ fn the_header_is_c_as_well_as_cpp() {
 }
 
 #[test]
-fn the_cpp_example_takes_and_gives_back_a_lock() {
+fn the_cpp_example_acquires_and_releases_a_lock() {
     let (_dir, program) = cpp(&top().join("examples/cpp/first_lock.cpp"));
     let printed = run(&mut Command::new(program));
     assert!(printed.contains("write with token") && printed.ends_with("released\n"), "{printed}");
@@ -119,7 +119,7 @@ fn the_go_example_gives_up_with_its_context() {
 }
 
 #[test]
-fn the_php_example_is_told_that_the_lock_is_busy() {
+fn the_php_example_reports_that_the_lock_is_busy() {
     let printed = run(Command::new("php")
         .args(["-d", "ffi.enable=1"])
         .arg(top().join("examples/php/first_lock.php"))

@@ -190,7 +190,7 @@ function call(begin, signal, make, held) {
 }
 
 /**
- * Rejects with the error, once it says who asked: it was made on the loop, where nobody is.
+ * Rejects with the error, once it says who asked: it was made on the loop, where no caller is.
  * @param {unknown} error
  * @returns {Promise<never>}
  */

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -91,6 +91,32 @@ test('the code in the README of the project runs', async () => {
     assert.equal(stderr, '');
     rmSync(file);
   } finally {
+    redis.child.kill('SIGKILL');
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+test('the code in the guide runs', async () => {
+  const guide = process.env.POLYLATCH_GUIDE;
+  assert.ok(guide, 'POLYLATCH_GUIDE names its folder');
+  const folder = mkdtempSync(join(tmpdir(), 'polylatch-node-guide-'));
+  const redis = await startRedis(folder);
+  const file = join(dirname(fileURLToPath(import.meta.url)), 'guide.mjs');
+  let ran = 0;
+  try {
+    for (const page of readdirSync(guide, { recursive: true }).filter((name) => name.endsWith('.md'))) {
+      const text = readFileSync(join(guide, page), 'utf8');
+      for (const [, block] of text.matchAll(/^```js\n(.*?)^```/gms)) {
+        writeFileSync(file, block.replace('redis://localhost', redis.url));
+        const env = { ...process.env, POLYLATCH_URL: `sqlite:${join(folder, `${ran}.sqlite`)}` };
+        const { stderr } = await promisify(execFile)(process.execPath, [file], { env, timeout: 60_000 });
+        assert.equal(stderr, '', `${page}: ${block}`);
+        ran += 1;
+      }
+    }
+    assert.ok(ran > 5, `${ran} blocks`);
+  } finally {
+    rmSync(file, { force: true });
     redis.child.kill('SIGKILL');
     rmSync(folder, { recursive: true, force: true });
   }

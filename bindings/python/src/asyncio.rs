@@ -31,7 +31,7 @@ struct Done {
 }
 
 /// The futures of a loop's calls under way, by number. The loop owns them, by way of its side: they end
-/// with it, and with nobody else.
+/// with it, and with no other.
 type Futures = Mutex<HashMap<u64, Py<PyAny>>>;
 
 /// A call as Python gets it: `(result, None)` if it is done, else `(future, call under way)`.

@@ -131,7 +131,7 @@ impl Guard {
         self.held.with(polylatch::Guard::renewals).unwrap_or(0)
     }
 
-    /// In which way the lock is held: ``"mutex"``, ``"read"``, ``"write"`` or ``"permits"``.
+    /// The mode in which the lock is held: ``"mutex"``, ``"read"``, ``"write"`` or ``"permits"``.
     #[getter]
     fn mode(&self, py: Python<'_>) -> PyResult<&'static str> {
         Ok(self.held.with(polylatch::Guard::mode).or_raise(py)?.code())

@@ -256,7 +256,7 @@ def test_permits_are_had_up_to_the_number_there_are(client, name):
         client.semaphore(name, 4).acquire()
 
 
-def test_several_locks_are_had_together_or_not_at_all(client, name):
+def test_several_locks_are_all_acquired_or_none(client, name):
     names = [f"{name}/b", f"{name}/a"]
     with client.lock_all(names, wait=PATIENCE) as guards:
         assert list(guards.fencing_tokens) == sorted(names)

@@ -142,3 +142,19 @@ def test_the_code_in_the_readme_runs(block, tmp_path):
     command = [sys.executable, "-W", "error", "-c", block]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def blocks_of_the_guide():
+    for page in sorted((REPOSITORY / "core/docs").rglob("*.md")):
+        blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        for number, block in enumerate(blocks, 1):
+            yield pytest.param(block, id=f"{page.stem}-{number}")
+
+
+@pytest.mark.parametrize("block", list(blocks_of_the_guide()))
+def test_the_code_in_the_guide_runs(block, tmp_path, shared_redis):
+    block = block.replace("redis://localhost", shared_redis.url)
+    environment = {**os.environ, "POLYLATCH_URL": f"sqlite:{tmp_path / 'guide.sqlite'}"}
+    command = [sys.executable, "-W", "error", "-c", block]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -11,7 +11,7 @@ use polylatch_bridge::{Failure, runtime};
 use crate::fault::NativeError;
 
 /// Waking a host runs code of the host, which may have to wait for an interpreter lock that is held by
-/// whoever waits for this library. The thread that reads replies and renews leases must not, so it
+/// the thread that waits for this library. The thread that reads replies and renews leases must not, so it
 /// only passes the word on.
 struct Relay(Waker);
 

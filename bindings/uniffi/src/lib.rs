@@ -10,7 +10,7 @@
 //!   the call fills it, and a caller that gives up abandons the slot.
 //! - **No thread that renews leases waits for a host.** A call is polled by the host's own thread; the
 //!   word that there is more to poll is passed on by the callback thread of the bridge (`handed`).
-//! - **What a host language tells is told on threads of their own**, so that a listener may itself call.
+//! - **Events reach a host language on threads of their own**, so that a listener may itself call.
 //!
 //! How to read the code: `client` (what is connected to), `slot` (one acquisition and what it holds), `run` (one run of idempotent work),
 //! `direct` (the question that is asked most), `events`, `options` and `fault` (what goes in, what comes out wrong), `view` (who holds, who waits).

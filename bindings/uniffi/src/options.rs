@@ -94,7 +94,7 @@ impl ConnectWith {
     }
 }
 
-/// In which way a lock is wanted.
+/// The mode that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, uniffi::Enum)]
 pub enum WantedWay {
     Mutex,

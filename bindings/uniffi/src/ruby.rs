@@ -1,7 +1,7 @@
 //! What only Ruby needs: it is notified that a call may go on by a byte in a pipe, and it tells of its forks.
 //!
 //! A callback into Ruby from a thread of ours would wait for Ruby's interpreter lock, and in a forked child
-//! nobody would carry it out. `ruby/lib/polylatch/waiting.rb` hands this function over in its place.
+//! no thread would carry it out. `ruby/lib/polylatch/waiting.rb` hands this function over in its place.
 
 use std::io;
 

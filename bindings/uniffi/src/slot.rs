@@ -14,7 +14,7 @@ use crate::fault::NativeError;
 use crate::handed::{at_once, handed};
 use crate::view::whole;
 
-/// Is told of a loss. It may call this library, and may block.
+/// Is notified of a loss. It may call this library, and may block.
 #[uniffi::export(foreign)]
 pub trait LossListener: Send + Sync {
     /// The lease is lost, for this reason, such as `expired`.
@@ -157,7 +157,7 @@ impl Slot {
         .await
     }
 
-    /// Steps down from writing to reading; see [`polylatch::Guard::downgrade`].
+    /// Downgrades from writing to reading; see [`polylatch::Guard::downgrade`].
     pub async fn downgrade(self: Arc<Self>) -> Result<(), NativeError> {
         handed(async move { self.handle()?.convert(false).await.map(drop) }).await
     }

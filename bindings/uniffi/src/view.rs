@@ -43,7 +43,7 @@ pub struct LockView {
     /// Permits of a semaphore.
     pub capacity: Option<i64>,
     pub holders: Vec<HolderView>,
-    /// In the order of the line.
+    /// In the order of the queue.
     pub waiters: Vec<WaiterView>,
 }
 

@@ -70,7 +70,7 @@ async function confirmed(listening, end) {
 
 /**
  * A connection over an HTTP proxy that takes a command as a JSON list and answers `{ "result": … }` or
- * `{ "error": "…" }`. Such a proxy pushes nothing, so whoever waits asks again at intervals (`poll`).
+ * `{ "error": "…" }`. Such a proxy pushes nothing, so a waiter asks again at intervals (`poll`).
  * @param {string} url
  * @param {{ token?: string, fetch?: typeof fetch, timeout?: number }} [options]
  */

@@ -54,7 +54,7 @@ function teller(onEvent) {
   };
 }
 
-/** Where this runs, for people who look at a held lock. */
+/** Where this runs, shown beside a held lock. */
 function machine() {
   const { process, location } = /** @type {any} */ (globalThis);
   const host = process?.getBuiltinModule?.('os')?.hostname() ?? process?.env?.HOSTNAME ?? location?.hostname;

@@ -14,7 +14,7 @@ use crate::limits::MAX_LEASE;
 /// some browsers to 100 ms, and time services slew the wall clock by up to half a millisecond a second.
 const ROUNDING: Duration = Duration::from_millis(20);
 
-/// After how long the two are compared anew, so that slow differences never add up to a sleep.
+/// After how long the two are compared again, so that slow differences never add up to a sleep.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// A wall clock set back by more hides any sleep of that length, so nothing that was held can be vouched for.

@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_told_by_the_own_clock_even_while_a_renewal_is_in_flight() {
+    fn loss_is_reported_by_the_own_clock_even_while_a_renewal_is_in_flight() {
         let mut lease = Lease::granted(plan(), at(0), at(0), true, 1);
         assert!(matches!(lease.due(at(10)), Due::Renew(_)));
         lease.renewal_sent();

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_in_line_asks_when_the_lease_it_saw_has_ended() {
+    fn the_first_waiter_asks_when_the_lease_it_saw_has_ended() {
         let told = WaitAnswer { holder_left: Some(Duration::from_millis(200)), ..answer(7, 0) };
         let mut first = waiting();
         first.told_to_wait(at(0), at(0), told);

@@ -24,7 +24,7 @@ pub fn lock_key(prefix: &str, name: &str) -> Result<String> {
 /// `lock_key` is still held under `token`. The answer is read by [`outcome`].
 ///
 /// Guarantees: after the lease has been released, broken, or ended with its session, nothing is
-/// written, whenever the request arrives. The key must not be written by anybody else, and its value
+/// written, whenever the request arrives. The key must not be written by any other client, and its value
 /// must stay below 512 KiB (Consul's limit). For mutexes only; the token of a reader or of a permit
 /// is the index of another key.
 ///

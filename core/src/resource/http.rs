@@ -11,7 +11,7 @@ use crate::policy::fencing::{FencingToken, TokenGate};
 /// The header that carries a [`Sequencer`], `name=orders/42; token=34`. One per request.
 pub const HEADER: &str = "Polylatch-Fencing-Token";
 
-/// Most resources that a gate remembers, unless it is told otherwise.
+/// Most resources that a gate remembers, unless it is made for another number.
 pub const DEFAULT_RESOURCES: usize = 100_000;
 
 /// Why a request is not let through.
@@ -72,8 +72,8 @@ impl From<Rejection> for Error {
 /// Remembers the largest fencing token per resource, and refuses requests with smaller ones.
 ///
 /// For one server process that alone writes to its resources. Several servers share a database: put
-/// the check there ([`FencedUpdate`](super::FencedUpdate)). A restart forgets; before serving, give
-/// back what was kept beside the data ([`RequestGate::remember`]).
+/// the check there ([`FencedUpdate`](super::FencedUpdate)). A restart forgets; before serving, restore
+/// what was kept beside the data ([`RequestGate::remember`]).
 ///
 /// ```
 /// use polylatch::resource::http::RequestGate;

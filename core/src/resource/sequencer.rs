@@ -30,9 +30,9 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 /// A lock's name, its holder and its fencing token as one printable value.
 ///
 /// It travels in messages, headers, job arguments and logs:
-/// `name=orders/42; holder=web-1:4711:9f3a01bc; token=34`. The holder is for people and may be
+/// `name=orders/42; holder=web-1:4711:9f3a01bc; token=34`. The holder is for display and may be
 /// left out; what a guard judges is name and token. Every value has exactly one spelling, which is
-/// ASCII without control characters, so it can stand in an HTTP header.
+/// ASCII without control characters, so it fits an HTTP header.
 ///
 /// A sequencer proves nothing: a client that can send one can invent a token. It tells late writers from
 /// present ones, not friends from foes.
@@ -65,7 +65,7 @@ impl Sequencer {
         Self { name: name.clone(), holder: Some(holder.as_str().to_owned()), token }
     }
 
-    /// Adds who holds it, for people.
+    /// Adds who holds it, for display.
     ///
     /// Errors: `invalid_argument` unless it has 1 to 128 bytes without control characters.
     pub fn with_holder(mut self, holder: &str) -> Result<Self> {
@@ -111,7 +111,7 @@ impl FromStr for Sequencer {
     /// Reads what `Display` writes, and nothing else: one spelling for one meaning.
     ///
     /// Errors: `invalid_argument` with the rule that was broken. The text itself is not repeated,
-    /// because it may come from anybody.
+    /// because it may come from any client.
     fn from_str(text: &str) -> Result<Self> {
         parse(text).map_err(|rule| {
             Error::new(

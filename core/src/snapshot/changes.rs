@@ -11,7 +11,7 @@ use super::{AuditEntry, Event, EventKind, HolderView, LockView, Snapshot, Waiter
 const CLOCKS_APART_MS: u64 = 20;
 
 /// Tells what happened between two readings of the same query, in the order of the locks' names;
-/// within one lock: endings first, then beginnings, renewals, and the line.
+/// within one lock: endings first, then beginnings, renewals, and the queue.
 ///
 /// Guarantees: pure, and only what the two readings show. What began and ended between them is not
 /// seen, except a break, which leaves an audit entry. A lease whose time ran out between the readings

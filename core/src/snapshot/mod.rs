@@ -145,7 +145,7 @@ pub struct LockView {
     pub capacity: Option<u32>,
     /// Who holds it; empty if it is free.
     pub holders: Vec<HolderView>,
-    /// Who waits, in line.
+    /// The waiters, in the order of the queue.
     pub waiters: Vec<WaiterView>,
     /// What each of several independent nodes says of it; empty where one server decides. More than half
     /// of them have to name the same holder.
@@ -214,7 +214,7 @@ pub struct HolderView {
     pub client: Option<ClientId>,
     /// What the holder says it is doing.
     pub label: String,
-    /// In which way it holds the lock: `mutex`, `read`, `write` or `permits`.
+    /// The mode in which it holds the lock: `mutex`, `read`, `write` or `permits`.
     pub mode: Cow<'static, str>,
     /// How many permits it holds; 1 for everything that is no semaphore.
     pub permits: u32,
@@ -250,13 +250,13 @@ pub struct WaiterView {
     pub client: ClientId,
     /// What the waiter says it wants to do.
     pub label: String,
-    /// In which way it wants the lock: `mutex`, `read`, `write` or `permits`.
+    /// The mode that it waits for: `mutex`, `read`, `write` or `permits`.
     pub mode: Cow<'static, str>,
     /// How many permits it wants; 1 for everything that is no semaphore.
     pub permits: u32,
     /// Digest of the owner token it will hold with.
     pub owner_digest: String,
-    /// Place in line, 0 for the next.
+    /// Position in the queue, 0 for the next.
     pub position: u32,
     /// When it came, on the store's clock.
     pub since_ms: u64,
@@ -342,7 +342,7 @@ pub enum BreakOutcome {
     },
     /// The lock was free.
     Free,
-    /// Somebody else holds it now, under this fencing token; nothing was changed.
+    /// Another client holds it now, under this fencing token; nothing was changed.
     ChangedHands {
         /// The token of the present lease.
         present: FencingToken,
@@ -353,23 +353,23 @@ pub enum BreakOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
-    /// A contender stands in line.
+    /// A contender is queued.
     Waiting {
-        /// Place in line.
+        /// Position in the queue.
         position: u32,
     },
-    /// A waiter left the line without the lock.
+    /// A waiter left the queue without the lock.
     StoppedWaiting,
     /// A lease began.
     Granted {
         /// Its fencing token.
         fencing_token: Option<FencingToken>,
     },
-    /// A lease is held in another way: a writer reads now, or a reader writes.
+    /// A lease is held in another mode: a writer reads now, or a reader writes.
     Converted {
-        /// The way in which it is held now: `read` or `write`.
+        /// The mode in which it is held now: `read` or `write`.
         mode: Cow<'static, str>,
-        /// Its fencing token: a new one after a step up to writing.
+        /// Its fencing token: a new one after an upgrade to writing.
         fencing_token: Option<FencingToken>,
     },
     /// A lease was extended.

@@ -92,7 +92,7 @@ fn a_reader_may_look_but_not_take() {
 }
 
 #[test]
-fn a_wrong_token_is_told_as_such() {
+fn a_wrong_token_is_reported_as_such() {
     let error = open(&with_token("00000000-1111-2222-3333-444444444444")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BackendRejected);
     assert!(error.to_string().contains("no such ACL token"), "{error}");
@@ -181,7 +181,7 @@ fn a_unix_socket_leads_to_the_same_locks() {
 }
 
 #[test]
-fn bad_input_is_told_with_the_way_out() {
+fn bad_input_is_reported_with_the_way_out() {
     let agent = ConsulAgent::builder().session_ttl_min(Duration::from_secs(10)).start();
     let url = agent.url();
     let at_connect = [
@@ -217,7 +217,7 @@ fn bad_input_is_told_with_the_way_out() {
 }
 
 #[test]
-fn what_is_no_agent_or_no_server_is_told_as_such() {
+fn what_is_no_agent_or_no_server_is_reported_as_such() {
     let nobody = Proxy::start_raw(GUARDED.address());
     nobody.set_refuse(true);
     let error = open(&format!("consul://{}", nobody.address())).unwrap_err();

@@ -82,7 +82,7 @@ fn what_arrives_after_it_was_given_up_has_no_effect() {
 }
 
 #[test]
-fn a_waiter_that_gives_up_while_nobody_answers_leaves_the_line() {
+fn a_waiter_that_gives_up_while_no_server_answers_leaves_the_queue() {
     let scene = scene();
     let held = block_on(scene.other.lock("a").acquire()).unwrap();
     for hold in HOLDS {
@@ -147,7 +147,7 @@ fn a_closed_client_leaves_no_connection_behind() {
 }
 
 #[test]
-fn locks_and_places_in_line_outlast_broken_connections() {
+fn locks_and_places_in_the_queue_outlast_broken_connections() {
     let scene = scene();
     let mine = block_on(scene.hurt.lock("mine").acquire()).unwrap();
     let theirs = block_on(scene.other.lock("theirs").acquire()).unwrap();

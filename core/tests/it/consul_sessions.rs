@@ -38,7 +38,7 @@ fn detail(client: &Polylatch, name: &str, what: &str) -> String {
 }
 
 #[test]
-fn locks_of_one_lease_share_a_session_unless_told_otherwise() {
+fn locks_of_one_lease_share_a_session_unless_an_option_says_otherwise() {
     let shared = connect("share-1", "lock_delay=0s");
     let _guards: Vec<_> =
         (0..5).map(|number| block_on(shared.lock(format!("{number}")).acquire()).unwrap()).collect();
@@ -96,7 +96,7 @@ fn closing_releases_before_it_destroys_so_no_lock_delay_is_left() {
 }
 
 #[test]
-fn a_session_destroyed_by_an_operator_is_told_at_once_and_leaves_a_lock_delay() {
+fn a_session_destroyed_by_an_operator_is_reported_at_once_and_leaves_a_lock_delay() {
     let (holder, other) = (connect("destroy", "lock_delay=4s"), connect("destroy", "lock_delay=4s"));
     let guards: Vec<_> =
         ["a", "b"].iter().map(|name| block_on(holder.lock(*name).acquire()).unwrap()).collect();
@@ -132,7 +132,7 @@ fn a_session_destroyed_by_an_operator_is_told_at_once_and_leaves_a_lock_delay() 
 }
 
 #[test]
-fn a_waiter_whose_session_is_destroyed_stands_in_line_again() {
+fn a_waiter_whose_session_is_destroyed_is_queued_again() {
     let (holder, waiting) = (connect("rejoin", "lock_delay=15s"), connect("rejoin", "lock_delay=15s"));
     let guard = block_on(holder.lock("a").acquire()).unwrap();
     // So that the waiter's session is known.

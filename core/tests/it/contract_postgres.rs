@@ -36,7 +36,7 @@ fn without_notifications_waiters_enter_in_order() {
 
 #[test]
 fn without_notifications_a_break_is_found_by_the_next_renewal() {
-    crate::contract::cases_inspect::a_broken_lease_goes_to_the_next_and_its_holder_is_told(&fresh(
+    crate::contract::cases_inspect::a_broken_lease_goes_to_the_next_and_its_holder_is_notified(&fresh(
         "listen=no",
     ));
 }

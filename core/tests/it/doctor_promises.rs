@@ -66,7 +66,7 @@ const REDIS_PUSH: Played = (
     ],
 );
 const REDIS_FIFO: Played =
-    ("fifo", &[(LINE, "fifty_waiters_of_five_processes_enter_in_the_order_of_the_line")]);
+    ("fifo", &[(LINE, "fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue")]);
 
 const STRICT_AFTER_RESTART: Played = (
     "exclusion-after-restart",
@@ -201,7 +201,7 @@ const SET_UPS: &[SetUp] = &[
                     "a_grant_by_another_client_is_pushed_with_a_fence_above_the_answer",
                 )],
             ),
-            ("fifo", &[(SQLITE, "fifty_waiters_of_five_processes_enter_in_the_order_of_the_line")]),
+            ("fifo", &[(SQLITE, "fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue")]),
         ],
     },
     SetUp {
@@ -275,7 +275,7 @@ const SET_UPS: &[SetUp] = &[
                 "push",
                 &[(
                     "core/tests/it/redis_cluster_pushes.rs",
-                    "listeners_go_along_with_a_slot_and_nobody_waits_for_a_poll",
+                    "listeners_go_along_with_a_slot_and_no_waiter_waits_for_a_poll",
                 )],
             ),
             ("fifo", &[(WAITING, "waiters_enter_in_the_order_in_which_they_came")]),
@@ -314,9 +314,12 @@ const SET_UPS: &[SetUp] = &[
             ),
             (
                 "push",
-                &[("core/tests/it/consul_faults.rs", "locks_and_places_in_line_outlast_broken_connections")],
+                &[(
+                    "core/tests/it/consul_faults.rs",
+                    "locks_and_places_in_the_queue_outlast_broken_connections",
+                )],
             ),
-            ("fifo", &[(CONSUL, "fifty_waiters_of_five_processes_enter_in_the_order_of_the_line")]),
+            ("fifo", &[(CONSUL, "fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue")]),
         ],
     },
     SetUp {

@@ -106,6 +106,30 @@ fn the_readme_is_short() {
     }
 }
 
+#[test]
+fn every_page_beside_the_code_is_in_the_guide() {
+    let guide = fs::read_to_string(root().join("core/docs/site/mkdocs.yml")).unwrap();
+    let mut all = Vec::new();
+    pages(&root().join("core/src/backend"), &mut all);
+    pages(&root().join("bindings"), &mut all);
+    assert!(all.len() > 10, "{all:?}");
+    for page in all {
+        let path = page.strip_prefix(root()).unwrap().display().to_string();
+        assert!(guide.contains(&format!(": {path}\n")), "{path} is not in core/docs/site/mkdocs.yml");
+    }
+}
+
+#[test]
+fn every_page_with_rust_is_compiled() {
+    let lib = fs::read_to_string(root().join("core/src/lib.rs")).unwrap();
+    let (mut all, folder) = (Vec::new(), root().join("core/docs"));
+    pages(&folder, &mut all);
+    for page in all.iter().filter(|page| fs::read_to_string(page).unwrap().contains("\n```rust")) {
+        let path = page.strip_prefix(&folder).unwrap().display().to_string();
+        assert!(lib.contains(&format!("\"../docs/{path}\"")), "core/src/lib.rs does not compile {path}");
+    }
+}
+
 /// The text of a page below `core/docs`.
 fn docs(name: &str) -> String {
     fs::read_to_string(root().join("core/docs").join(name)).unwrap()

@@ -65,8 +65,8 @@ fn readers_never_meet_a_writer_under_load() {
 }
 
 #[test]
-fn a_broken_lease_goes_to_the_next_and_its_holder_is_told() {
-    both(cases_inspect::a_broken_lease_goes_to_the_next_and_its_holder_is_told);
+fn a_broken_lease_goes_to_the_next_and_its_holder_is_notified() {
+    both(cases_inspect::a_broken_lease_goes_to_the_next_and_its_holder_is_notified);
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn contents(server: &RedisServer, key: &str) -> (Reply, bool) {
 }
 
 #[test]
-fn a_password_for_a_server_without_one_is_told_as_what_it_is() {
+fn a_password_for_a_server_without_one_is_reported_as_such() {
     let server = RedisServer::start();
     let url = format!("redis://:secret@{}", server.address());
     refused_as(&url, ErrorKind::BackendRejected, "a server without a password refuses any");
@@ -71,7 +71,7 @@ fn a_wrong_or_missing_password_is_refused_with_the_place_to_look() {
 }
 
 #[test]
-fn a_place_where_nobody_listens_is_told_at_once() {
+fn a_place_where_no_server_listens_is_reported_at_once() {
     let port = ReservedPort::new().unwrap();
     let started = Instant::now();
     refused_as(
@@ -99,7 +99,7 @@ fn a_place_that_swallows_everything_costs_the_time_limit_and_no_more() {
 }
 
 #[test]
-fn plaintext_and_tls_ports_are_told_apart() {
+fn plaintext_and_tls_ports_are_distinguished() {
     let plain = RedisServer::start();
     let tls = RedisServer::builder().tls(Tls::new()).start();
     let ca = tls.tls().ca.display();

@@ -126,7 +126,7 @@ fn a_slot_that_moves_under_load_costs_no_lease_and_lets_no_two_in() {
 /// Without channels in slots, a node that grants counts its own listeners only, and withdraws what seemingly nobody
 /// heard of; but those of other nodes have heard it.
 #[test]
-fn the_push_of_a_grant_that_was_withdrawn_lets_nobody_in() {
+fn the_push_of_a_grant_that_was_withdrawn_lets_no_client_in() {
     let cluster = Cluster::start_with(0, |node| node.config("rename-command PUBSUB \"\""));
     let (holder, other) = (client(&cluster, ""), client(&cluster, ""));
     let guard = block_on(holder.lock("a").acquire()).unwrap();
@@ -247,7 +247,7 @@ fn a_connection_of_the_program_is_to_one_server() {
 }
 
 #[test]
-fn what_is_wrong_with_a_url_is_told_with_the_way_out() {
+fn what_is_wrong_with_a_url_is_reported_with_the_way_out() {
     let single = RedisServer::start();
     let url = single.url().replace("redis://", "redis+cluster://");
     refused(&url, ErrorKind::InvalidConfig, "belongs to no cluster; write redis://");

@@ -103,7 +103,7 @@ fn readers_and_permits_are_pushed_their_grants_together() {
 }
 
 #[test]
-fn listeners_go_along_with_a_slot_and_nobody_waits_for_a_poll() {
+fn listeners_go_along_with_a_slot_and_no_waiter_waits_for_a_poll() {
     let cluster = Cluster::start();
     let (holder, other) = (client(&cluster), client(&cluster));
     let guard = block_on(holder.lock("a").acquire()).unwrap();
@@ -147,7 +147,7 @@ fn listeners_go_along_when_a_replica_takes_over_and_when_its_master_hangs() {
 /// A published message reaches the replicas, too, where nobody is counted. So whoever listens only there must not
 /// be told of a grant that is taken back because nobody seems to hear of it.
 #[test]
-fn nobody_hears_of_a_grant_that_does_not_stand() {
+fn no_client_hears_of_a_grant_that_is_not_valid() {
     let cluster = Cluster::start_with(1, |node| node);
     let holder = client(&cluster);
     let guard = block_on(holder.lock("a").acquire()).unwrap();
@@ -180,7 +180,7 @@ fn nobody_hears_of_a_grant_that_does_not_stand() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_not_heard_any_more() {
+fn what_no_client_waits_for_is_not_heard_any_more() {
     let cluster = Cluster::start();
     let holder = client(&cluster);
     let other =
@@ -224,7 +224,7 @@ fn shard_of(cluster: &Cluster, name: &str) -> (String, u16, usize) {
 }
 
 #[test]
-fn a_slot_that_nobody_serves_disturbs_nobody_who_waits_in_another() {
+fn a_slot_that_no_node_serves_disturbs_no_waiter_in_another() {
     let cluster = Cluster::start();
     for node in &cluster.nodes {
         node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
@@ -274,7 +274,7 @@ fn a_slot_that_nobody_serves_disturbs_nobody_who_waits_in_another() {
 }
 
 #[test]
-fn whoever_is_in_line_behind_a_broken_lease_is_pushed_its_grant() {
+fn a_waiter_behind_a_broken_lease_is_pushed_its_grant() {
     let cluster = Cluster::start();
     let (holder, other) = (client(&cluster), client(&cluster));
     let guard = block_on(holder.lock("a").acquire()).unwrap();
@@ -293,7 +293,7 @@ fn whoever_is_in_line_behind_a_broken_lease_is_pushed_its_grant() {
 
 /// A server from before 7.0 knows neither SPUBLISH nor how to count who listens in a slot.
 #[test]
-fn where_nobody_can_publish_in_a_slot_a_push_is_a_hint() {
+fn where_no_client_can_publish_in_a_slot_a_push_is_a_hint() {
     let cluster = Cluster::start_with(0, |node| node.config("rename-command PUBSUB \"\""));
     let (holder, other) = (client(&cluster), client(&cluster));
     let guard = block_on(holder.lock("a").acquire()).unwrap();

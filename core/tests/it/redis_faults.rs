@@ -150,7 +150,7 @@ fn a_repeated_request_of_any_verb_changes_no_outcome() {
 }
 
 #[test]
-fn broken_connections_cost_no_lock_and_no_place_in_line() {
+fn broken_connections_cost_no_lock_and_no_place_in_the_queue() {
     // With the polls that a client has by itself: whoever says nothing for a few polls leaves the queue.
     let scene = Scene::warmed(scene_with("provisional=3s&timeout=1s&lease=9s"));
     let held = block_on(scene.hurt.lock("held").acquire()).unwrap();
@@ -288,7 +288,7 @@ fn a_connection_that_hangs_during_the_first_lease_does_not_cost_the_lock() {
 }
 
 #[test]
-fn a_release_that_is_not_answered_is_told_in_time_and_finished_later() {
+fn a_release_that_is_not_answered_is_reported_in_time_and_finished_later() {
     for hold in [Hold::Stall, Hold::Swallow, Hold::StallReplies] {
         let scene = Scene::warmed_up();
         let guard = block_on(scene.hurt.lock("a").lease(millis(10_000)).acquire()).unwrap();

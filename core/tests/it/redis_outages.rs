@@ -19,7 +19,7 @@ fn connect(server: &RedisServer) -> Polylatch {
 }
 
 #[test]
-fn a_pause_shorter_than_the_lease_costs_nothing_and_a_longer_one_is_told_in_time() {
+fn a_pause_shorter_than_the_lease_costs_nothing_and_a_longer_one_is_reported_in_time() {
     let server = RedisServer::start();
     let client = connect(&server);
     let guard = block_on(client.lock("a").acquire()).unwrap();

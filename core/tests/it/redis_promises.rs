@@ -328,7 +328,7 @@ fn a_full_memory_refuses_new_locks_and_lets_held_ones_be_renewed_and_released() 
 }
 
 #[test]
-fn a_lock_that_replicas_do_not_confirm_is_given_back() {
+fn a_lock_that_replicas_do_not_confirm_is_released() {
     let master = RedisServer::start();
     let link = Proxy::start_raw(master.address());
     let _replica = RedisServer::builder().replica_of(link.address()).start();

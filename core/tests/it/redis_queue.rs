@@ -100,7 +100,7 @@ fn a_live_waiter_behind_dead_ones_has_a_free_lock_soon_and_they_keep_their_place
 }
 
 #[test]
-fn three_thousand_silent_waiters_hold_nobody_up() {
+fn three_thousand_stale_waiters_delay_no_client() {
     for (reads, mode) in [(false, "m"), (true, "r")] {
         let server = RedisServer::start();
         // It would not ask again by itself while this test runs.

@@ -93,7 +93,7 @@ fn a_hung_master_is_left_when_the_sentinels_name_another() {
 }
 
 #[test]
-fn a_lock_that_a_lagging_replica_never_saw_is_lost_and_its_holder_is_told() {
+fn a_lock_that_a_lagging_replica_never_saw_is_lost_and_its_holder_is_notified() {
     let service = Service::with_replicas(1).start();
     let (holder, other) = (client(&service, "lease=4s"), client(&service, "lease=4s"));
     // Seen by the replica, for comparison.
@@ -155,7 +155,7 @@ fn strict_wants_acknowledgement_and_a_master_that_stops_when_it_is_cut_off() {
 }
 
 #[test]
-fn what_is_wrong_with_a_url_is_told_with_the_way_out() {
+fn what_is_wrong_with_a_url_is_reported_with_the_way_out() {
     let service = Service::with_replicas(1).password("s3cret").sentinel_password("s3cret-too").start();
     let url = service.url();
     let rejected = ErrorKind::BackendRejected;

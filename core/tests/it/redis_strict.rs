@@ -41,7 +41,7 @@ fn an_evicting_server_is_refused_with_the_setting_that_helps() {
 }
 
 #[test]
-fn replicas_that_nobody_waits_for_are_refused() {
+fn replicas_that_no_grant_waits_for_are_refused() {
     let master = RedisServer::start();
     let _replica = RedisServer::builder().replica_of(master.address()).start();
     let connected =

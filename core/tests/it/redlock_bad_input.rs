@@ -33,7 +33,7 @@ fn url_of(servers: &[&RedisServer]) -> String {
 }
 
 #[test]
-fn fewer_than_a_majority_is_told_with_every_node_that_is_missing() {
+fn fewer_than_a_majority_is_reported_with_every_node_that_is_missing() {
     let (one, down) = (RedisServer::start(), [ReservedPort::new().unwrap(), ReservedPort::new().unwrap()]);
     let url = format!("redlock://{},{},{}", one.address(), down[0].address(), down[1].address());
     let error = refused(&url);
@@ -153,7 +153,7 @@ fn looking_and_examining_write_nothing() {
 }
 
 #[test]
-fn an_evicting_node_is_refused_where_correctness_is_declared_and_told_otherwise() {
+fn an_evicting_node_is_refused_where_correctness_is_declared_and_reported_otherwise() {
     let (one, two) = (RedisServer::start(), RedisServer::start());
     let evicting = RedisServer::builder().max_memory("64mb", "allkeys-lru").start();
     let url = url_of(&[&one, &two, &evicting]);
@@ -168,7 +168,7 @@ fn an_evicting_node_is_refused_where_correctness_is_declared_and_told_otherwise(
 }
 
 #[test]
-fn every_node_has_its_own_credentials_and_tls_and_no_secret_is_told() {
+fn every_node_has_its_own_credentials_and_tls_and_no_secret_is_printed() {
     let password = "s3cret,canary";
     let (one, tls) = (RedisServer::start(), RedisServer::builder().tls(Tls::new()).start());
     let guarded = RedisServer::builder().password(password).start();

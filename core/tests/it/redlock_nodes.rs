@@ -49,7 +49,7 @@ fn cycles(client: &Polylatch, count: usize) -> Duration {
 }
 
 #[test]
-fn nobody_waits_for_a_minority_that_is_hung() {
+fn no_client_waits_for_a_minority_that_is_hung() {
     let nodes = Nodes::start(5);
     let client = nodes.connect("node_timeout=500ms");
     cycles(&client, 5);
@@ -172,7 +172,7 @@ fn a_failed_renewal_unlocks_nothing_and_the_holder_knows_in_time() {
 }
 
 #[test]
-fn a_holder_whom_no_majority_remembers_is_told() {
+fn a_holder_that_no_majority_has_is_notified() {
     let nodes = Nodes::start(3);
     let client = nodes.connect("lease=4s&provisional=1s&poll=100ms");
     let guard = block_on(client.lock("a").acquire()).unwrap();
@@ -286,7 +286,7 @@ fn every_nodes_vote_is_visible() {
 }
 
 #[test]
-fn what_a_minority_of_the_nodes_still_has_is_visible_though_nobody_holds_it() {
+fn what_a_minority_of_the_nodes_still_has_is_visible_though_no_client_holds_it() {
     let nodes = Nodes::start(3);
     let client = nodes.connect("");
     let guard = block_on(client.lock("a").acquire()).unwrap();

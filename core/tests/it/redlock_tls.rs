@@ -45,7 +45,7 @@ fn refused(url: &str) -> Error {
 }
 
 #[test]
-fn locks_are_had_over_tls_with_the_credentials_of_each_node() {
+fn locks_are_acquired_over_tls_with_the_credentials_of_each_node() {
     let nodes = Nodes::start(&Tls::new());
     let client = block_on(Polylatch::connect(&nodes.url(RIGHT, ""))).unwrap();
     assert!(client.url_for_display().starts_with("redlocks://"), "{}", client.url_for_display());

@@ -1,10 +1,11 @@
-//! What people read is in the words of the field: no string of the product has a word that the glossary replaces.
+//! What people read is in the words of the field: no string of the product, no page, no public comment and no scenario has
+//! a word that the glossary replaces.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Each with what is written instead.
-const REPLACED: [(&str, &str); 22] = [
+const REPLACED: [(&str, &str); 38] = [
     ("in line", "queued, in the queue"),
     ("stands in", "is in, is queued"),
     ("whoever", "the caller, the client that"),
@@ -27,6 +28,22 @@ const REPLACED: [(&str, &str); 22] = [
     ("anew", "again"),
     ("step down", "downgrade"),
     ("step up", "upgrade"),
+    ("steps down", "downgrades"),
+    ("steps up", "upgrades"),
+    ("stand in", "are in, are queued"),
+    ("stood in", "was in, was queued"),
+    ("the line", "the queue"),
+    ("anybody", "a client, any client"),
+    ("someone", "a client, the operator"),
+    ("signs of life", "heartbeats"),
+    ("silent waiter", "stale waiter"),
+    ("silent waiters", "stale waiters"),
+    ("is told", "is notified, receives, reports"),
+    ("are told", "are notified, receive, report"),
+    ("was told", "was notified, received, reported"),
+    ("be told", "be notified, receive, be distinguished"),
+    ("for people", "for display"),
+    ("errand", "caller-driven I/O"),
 ];
 
 /// The text literals of a source with their lines, without those of its tests. Good enough for sources that rustfmt has
@@ -130,6 +147,185 @@ fn texts_for_people_have_the_words_of_the_field() {
     }
     assert!(texts > 3_000, "{texts} texts");
     assert!(found.is_empty(), "{} texts:\n{}", found.len(), found.join("\n"));
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// The files below a folder whose names end so, without tests and what was built.
+fn files(folder: &str, ends: &[&str]) -> Vec<PathBuf> {
+    fn below(folder: &Path, ends: &[&str], into: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let is_built =
+                ["target", "node_modules", "build", "vendor"].contains(&&*name) || name.starts_with('.');
+            if path.is_dir() && !is_built && !name.to_lowercase().contains("test") {
+                below(&path, ends, into);
+            } else if ends.iter().any(|end| name.ends_with(end)) && !name.contains("test") {
+                into.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    below(&root().join(folder), ends, &mut found);
+    found.sort();
+    assert!(!found.is_empty(), "{folder} has no file {ends:?}");
+    found
+}
+
+/// What of a source its readers see as documentation.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// All but blocks of code.
+    Page,
+    /// `///` and `//!`, before the tests of the file.
+    Slashes,
+    /// `#` at the beginning of a line.
+    Hashes,
+    /// Between `/**` and `*/`.
+    Starred,
+    /// Between triple quotes.
+    Quoted,
+}
+
+/// The documentation in a source, with the rest as empty lines.
+fn documentation(source: &str, kind: Kind) -> String {
+    let lines = |prefixes: &[&str], source: &str| -> String {
+        let kept = |line: &str| {
+            let line = line.trim_start();
+            let text = prefixes.iter().find_map(|prefix| line.strip_prefix(prefix));
+            text.unwrap_or_default().trim().to_owned() + "\n"
+        };
+        source.lines().map(kept).collect()
+    };
+    let between = |begin: &str, end: &str| -> String {
+        let (mut kept, mut rest) = (String::new(), source);
+        while let Some((before, inside)) = rest.split_once(begin) {
+            let (text, after) = inside.split_once(end).unwrap_or((inside, ""));
+            kept += &"\n".repeat(before.matches('\n').count());
+            kept += &text
+                .lines()
+                .map(|line| line.trim_start_matches([' ', '*']).trim_end())
+                .collect::<Vec<_>>()
+                .join("\n");
+            rest = after;
+        }
+        kept
+    };
+    match kind {
+        Kind::Slashes => {
+            lines(&["///", "//!"], source.split("#[cfg(test)]\nmod ").next().unwrap_or_default())
+        }
+        Kind::Hashes => lines(&["#"], source),
+        Kind::Starred => between("/**", "*/"),
+        Kind::Quoted => between("\"\"\"", "\"\"\""),
+        Kind::Page => {
+            let mut code = false;
+            let kept = |line: &str| {
+                let fence = line.trim_start().starts_with("```");
+                code ^= fence;
+                if code || fence { "\n".to_owned() } else { line.to_owned() + "\n" }
+            };
+            source.lines().map(kept).collect()
+        }
+    }
+}
+
+/// Where words stand that are replaced; a phrase may go over the end of a line.
+fn replaced_words(text: &str, place: &str, into: &mut Vec<String>) {
+    // Paragraphs, so that the line is near and one fault is named once.
+    let mut line = 1;
+    for paragraph in text.split("\n\n") {
+        for (word, instead) in REPLACED.iter().filter(|(word, _)| has_word(paragraph, word)) {
+            into.push(format!("{place}:{line}: {word:?}; write: {instead}"));
+        }
+        line += paragraph.matches('\n').count() + 2;
+    }
+}
+
+#[test]
+fn pages_and_public_comments_have_the_words_of_the_field() {
+    let mut all: Vec<(PathBuf, Kind)> = Vec::new();
+    let mut take = |paths: Vec<PathBuf>, kind| all.extend(paths.into_iter().map(|path| (path, kind)));
+    take(
+        ["README.md", "ARCHITECTURE.md", "SECURITY.md"].iter().map(|name| root().join(name)).collect(),
+        Kind::Page,
+    );
+    for folder in ["core/docs", "core/src", "bindings", "examples", "inspector"] {
+        take(files(folder, &[".md"]), Kind::Page);
+    }
+    // What is private here is the business of its developers.
+    let private =
+        ["backend", "driver", "caller_driven", "policy"].map(|name| root().join("core/src").join(name));
+    let public = |path: &PathBuf| !private.iter().any(|folder| path.starts_with(folder));
+    take(files("core/src", &[".rs"]).into_iter().filter(public).collect(), Kind::Slashes);
+    take(vec![root().join("core/src/policy/fencing.rs")], Kind::Slashes);
+    for folder in ["bindings/python/src", "bindings/c/src", "bindings/uniffi/src"] {
+        take(files(folder, &[".rs"]), Kind::Slashes);
+    }
+    take(files("bindings/python/python", &[".py", ".pyi"]), Kind::Quoted);
+    for folder in ["bindings/javascript/src", "bindings/node/js", "bindings/wasm/js"] {
+        take(files(folder, &[".ts", ".cts", ".mts", ".cjs", ".mjs"]), Kind::Starred);
+    }
+    take(files("bindings/uniffi/kotlin/library", &[".kt"]), Kind::Starred);
+    take(files("bindings/c/include", &[".h"]), Kind::Starred);
+    take(files("bindings/uniffi/ruby/lib", &[".rb"]), Kind::Hashes);
+    take(files("bindings/uniffi/swift/Sources", &[".swift"]), Kind::Slashes);
+    assert!(all.len() > 200, "{} files", all.len());
+
+    let mut found = Vec::new();
+    for (path, kind) in &all {
+        let text = documentation(&fs::read_to_string(path).unwrap(), *kind);
+        replaced_words(&text, &path.strip_prefix(root()).unwrap().display().to_string(), &mut found);
+    }
+    assert!(found.is_empty(), "{} places:\n{}", found.len(), found.join("\n"));
+}
+
+/// Redis' own word is said once, where the page of that store begins.
+#[test]
+fn pages_say_primary() {
+    let mut found = Vec::new();
+    for path in files("core/docs", &[".md"]).into_iter().chain(files("core/src/backend", &["docs.md"])) {
+        let text = documentation(&fs::read_to_string(&path).unwrap(), Kind::Page);
+        let prose: String = text.split('`').step_by(2).collect();
+        found.extend(
+            prose
+                .lines()
+                .filter(|line| has_word(line, "master") || has_word(line, "masters"))
+                .map(str::to_owned),
+        );
+    }
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("Redis says master"), "{found:?}");
+}
+
+#[test]
+fn scenarios_have_the_words_of_the_field() {
+    let mut found = Vec::new();
+    for path in files("tests/conformance/scenarios", &[".json"]) {
+        let name = path.file_stem().unwrap().to_string_lossy().replace('_', " ");
+        let text = fs::read_to_string(&path).unwrap();
+        let about = text.lines().find(|line| line.contains("\"about\"")).expect("what it is about");
+        replaced_words(&format!("{name}\n{about}"), &path.display().to_string(), &mut found);
+    }
+    let skips = root().join("tests/conformance/skips.json");
+    replaced_words(&fs::read_to_string(skips).unwrap(), "skips.json", &mut found);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn documentation_is_found_where_it_is() {
+    let rust = "/// One.\nfn a() {} // no\n//! Two\n#[cfg(test)]\nmod tests {\n/// no\n}";
+    assert_eq!(documentation(rust, Kind::Slashes), "One.\n\nTwo\n");
+    assert_eq!(documentation("a\n/** One\n * two. */ b", Kind::Starred), "\nOne\ntwo.");
+    assert_eq!(documentation("x = 1\n\"\"\"One.\"\"\"\ny", Kind::Quoted), "\nOne.");
+    assert_eq!(documentation("One\n```sh\nno\n```\ntwo", Kind::Page), "One\n\n\n\ntwo\n");
+    let mut found = Vec::new();
+    replaced_words("A caller.\n\nIt stands\nin line.", "page", &mut found);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("page:3: \"in line\""), "{found:?}");
 }
 
 #[test]

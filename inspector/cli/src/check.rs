@@ -73,7 +73,7 @@ Exit codes:
   64   the command line is wrong
   69   the store cannot be reached or refuses to be read";
 
-/// Findings in the line; the rest is counted.
+/// Findings that one line has; the rest is counted.
 const MOST_TOLD: usize = 3;
 
 /// Something that is not as it should be.

@@ -77,7 +77,7 @@ enum Command {
 /// Run a command while holding a lock
 ///
 /// Waits until the lock is free, runs the command with a lease that is renewed in the background,
-/// gives the lock back, and passes the command's exit code on.
+/// releases the lock, and passes the command's exit code on.
 ///
 /// The command is stopped before it could run without the lock: when renewals fail (SIGTERM, then
 /// SIGKILL before the lease ends), when the lease is broken or lost, and at the hold limit.
@@ -121,11 +121,11 @@ struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_hold: Option<Duration>,
 
-    /// What people see beside the lock, such as the job or the ticket
+    /// Shown beside the lock, such as the job or the ticket
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
 
-    /// Take a free lock even if others were here first
+    /// Take a free lock even if other clients are queued
     #[arg(long)]
     no_fifo: bool,
 
@@ -231,8 +231,8 @@ struct RecordArgs {
 /// Break a lease
 ///
 /// Names the fencing token of the lease you looked at (`polylatch show NAME`), so that a lock which
-/// changed hands meanwhile is left alone. The next waiter gets the lock. The old holder is told at
-/// its next renewal; until then it may still work, and only fencing tokens keep its writes out.
+/// changed hands meanwhile is left alone. The next waiter gets the lock. The old holder is notified
+/// at its next renewal; until then it may still work, and only fencing tokens keep its writes out.
 #[derive(Debug, Args)]
 #[command(override_usage = "polylatch break [OPTIONS] --token <NUMBER> --reason <TEXT> <NAME>")]
 #[command(after_help = BREAK_HELP)]

@@ -81,7 +81,7 @@ async fn read(store: &Store, query: &Query, names: &[String]) -> Result<Snapshot
     Ok(snapshot)
 }
 
-/// For how long what is the case now must have been seen before it is told; `None` if there is nothing of that kind.
+/// For how long what is the case now must have been seen before it is reported; `None` if there is nothing of that kind.
 fn unsettled_ms(snapshot: &Snapshot, local: &LocalFacts, counts: &dyn Fn(Rule) -> bool) -> Option<u64> {
     let evidence = Evidence::new(snapshot, local, "");
     let found = snapshot.locks.iter().flat_map(|lock| findings(lock, &evidence));

@@ -62,7 +62,7 @@ impl<'stage> Crowd<'stage> {
 
 /// Fifty waiters of five processes enter in the order of the line, again and again.
 #[track_caller]
-pub fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_line(stage: &Stage, rounds: u64) {
+pub fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue(stage: &Stage, rounds: u64) {
     const THREADS: usize = 10;
     let rounds = size("POLYLATCH_ROBUSTNESS_ROUNDS", rounds);
     let mut crowd = Crowd::of(stage, 5);

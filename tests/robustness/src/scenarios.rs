@@ -23,8 +23,8 @@ macro_rules! scenarios {
         $crate::scenarios!(@each $on_stage;
             the_next_waiter_follows_a_holder_killed_under_its_first_lease
             the_next_waiter_follows_a_holder_killed_after_a_renewal
-            a_holder_paused_beyond_its_lease_is_told_at_once_and_refused
-            a_dead_waiter_at_the_head_of_the_line_is_passed_over
+            a_holder_paused_beyond_its_lease_is_notified_at_once_and_refused
+            a_dead_waiter_at_the_head_of_the_queue_is_skipped
             a_waiter_that_was_granted_during_a_pause_does_not_enter_late
         );
     };
@@ -93,7 +93,7 @@ fn looked(worker: &mut Worker) -> Verdict {
 
 /// A holder paused beyond its lease knows at its first look, is told at once, and cannot write.
 #[track_caller]
-pub fn a_holder_paused_beyond_its_lease_is_told_at_once_and_refused(stage: &Stage) {
+pub fn a_holder_paused_beyond_its_lease_is_notified_at_once_and_refused(stage: &Stage) {
     const OPTIONS: &str = "lease=900ms&provisional=600ms&poll=50ms";
     let rounds = size("POLYLATCH_ROBUSTNESS_ROUNDS", 20);
     let mut holder = stage.worker("holder", OPTIONS);
@@ -147,7 +147,7 @@ pub fn a_holder_paused_beyond_its_lease_is_told_at_once_and_refused(stage: &Stag
 
 /// The first waiter was killed before the lock became free.
 #[track_caller]
-pub fn a_dead_waiter_at_the_head_of_the_line_is_passed_over(stage: &Stage) {
+pub fn a_dead_waiter_at_the_head_of_the_queue_is_skipped(stage: &Stage) {
     let [mut holder, mut dead, mut next] = stage.lined_up(stage.worker("dead", ""));
     dead.kill();
     let released = boot_nanos();

@@ -27,13 +27,13 @@ fn on_stage(scenario: impl FnOnce(&Stage)) {
 }
 
 #[test]
-fn a_holder_paused_beyond_its_lease_is_told_at_once_and_refused() {
-    on_stage(scenarios::a_holder_paused_beyond_its_lease_is_told_at_once_and_refused);
+fn a_holder_paused_beyond_its_lease_is_notified_at_once_and_refused() {
+    on_stage(scenarios::a_holder_paused_beyond_its_lease_is_notified_at_once_and_refused);
 }
 
 #[test]
-fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_line() {
-    on_stage(|stage| crowd::fifty_waiters_of_five_processes_enter_in_the_order_of_the_line(stage, 4));
+fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue() {
+    on_stage(|stage| crowd::fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue(stage, 4));
 }
 
 #[test]

@@ -111,6 +111,6 @@ fn permits_are_never_more_than_there_are_while_workers_connections_and_server_ar
 polylatch_robustness::scenarios!(on_stage);
 
 #[test]
-fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_line() {
-    on_stage(|stage| crowd::fifty_waiters_of_five_processes_enter_in_the_order_of_the_line(stage, 2));
+fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue() {
+    on_stage(|stage| crowd::fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue(stage, 2));
 }

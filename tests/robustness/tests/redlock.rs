@@ -234,6 +234,6 @@ fn the_next_waiter_follows_a_holder_killed_after_a_renewal() {
 }
 
 #[test]
-fn a_holder_paused_beyond_its_lease_is_told_at_once_and_refused() {
-    on_stage(scenarios::a_holder_paused_beyond_its_lease_is_told_at_once_and_refused);
+fn a_holder_paused_beyond_its_lease_is_notified_at_once_and_refused() {
+    on_stage(scenarios::a_holder_paused_beyond_its_lease_is_notified_at_once_and_refused);
 }

@@ -74,6 +74,6 @@ fn a_process_killed_with_many_waiting_tasks_delays_a_newcomer_by_its_lease_only(
 }
 
 #[test]
-fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_line() {
-    on_stage(|stage| crowd::fifty_waiters_of_five_processes_enter_in_the_order_of_the_line(stage, 20));
+fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue() {
+    on_stage(|stage| crowd::fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue(stage, 20));
 }

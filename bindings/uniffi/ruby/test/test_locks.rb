@@ -80,7 +80,7 @@ class TestLocks < PolylatchTest
     end
   end
 
-  on_every_store("several_locks_are_had_together_or_not_at_all") do |client, _url|
+  on_every_store("several_locks_are_all_acquired_or_none") do |client, _url|
     client.lock_all(%w[b a], lease: 20).acquire do |set|
       assert_equal %w[a b], set.fencing_tokens.keys.sort
       assert_nil client.lock_all(%w[b c]).try_acquire

@@ -3,7 +3,7 @@
 require_relative "helper"
 
 class TestLoss < PolylatchTest
-  on_every_store("a_broken_lease_is_told_to_its_holder") do |client, _url|
+  on_every_store("a_holder_is_notified_when_its_lease_is_broken") do |client, _url|
     told = Queue.new
     error = assert_raises(Polylatch::LeaseLost) do
       client.lock("import", lease: 30).acquire do |guard|

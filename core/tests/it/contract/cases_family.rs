@@ -90,7 +90,7 @@ pub fn readers_that_stand_together_enter_together(store: &impl Store) {
     }
 }
 
-pub fn permits_are_had_up_to_the_capacity(store: &impl Store) {
+pub fn permits_are_granted_up_to_the_capacity(store: &impl Store) {
     let (one, two) = (store.connect(), store.connect());
     let of = |client: &Polylatch, count| block_on(client.semaphore("a", 5).try_acquire(count)).unwrap();
     let two_of_five = of(&one, 2).unwrap();

@@ -169,7 +169,7 @@ pub fn names_and_labels_come_back_as_they_were_given(store: &impl Store) {
     assert_eq!(snapshot.locks[0].waiters[0].label, label);
 }
 
-pub fn a_broken_lease_goes_to_the_next_and_its_holder_is_told(store: &impl Store) {
+pub fn a_broken_lease_goes_to_the_next_and_its_holder_is_notified(store: &impl Store) {
     let (holder, operator) = (store.connect(), store.connect());
     // A client that has waited once listens for pushes, so it is told at once.
     let guard = block_on(holder.lock("a").lease(store.safe()).wait(millis(100)).acquire()).unwrap();
@@ -238,7 +238,7 @@ fn timeless(mut snapshot: Snapshot) -> (Vec<LockView>, Vec<String>, Vec<AuditEnt
     (snapshot.locks, clients, snapshot.audit)
 }
 
-pub fn whoever_follows_sees_what_a_fresh_reading_shows(store: &impl Store) {
+pub fn a_follower_sees_what_a_fresh_snapshot_shows(store: &impl Store) {
     // Sooner than everything is read anew in any case.
     let soon = Duration::from_millis(4_000);
     let (one, two) = (store.connect(), store.connect());

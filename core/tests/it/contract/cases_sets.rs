@@ -20,7 +20,7 @@ fn is_free(client: &Polylatch, name: &str) -> bool {
     seen(client, name).holders.is_empty()
 }
 
-pub fn several_locks_are_had_together_or_not_at_all(store: &impl Store) {
+pub fn several_locks_are_all_acquired_or_none(store: &impl Store) {
     let (one, two) = (store.connect(), store.connect());
     let all = block_on(one.lock_all(["b", "a", "c", "a"]).acquire()).unwrap();
     let names: Vec<_> = all.guards().iter().map(Guard::name).collect();
@@ -56,7 +56,7 @@ pub fn sets_of_locks_do_not_deadlock(store: &impl Store) {
     }
 }
 
-pub fn nobody_sees_a_part_of_a_set_that_could_not_be_had(store: &impl Store) {
+pub fn no_client_sees_a_part_of_a_set_that_was_not_available(store: &impl Store) {
     let (holder, tries, looks) = (store.connect(), store.connect(), store.connect());
     assert!(tries.capability().atomic_sets, "of these stores all can");
     let last = block_on(holder.lock("c").acquire()).unwrap();
@@ -86,7 +86,7 @@ pub fn nobody_sees_a_part_of_a_set_that_could_not_be_had(store: &impl Store) {
     block_on(all.release()).unwrap();
 }
 
-pub fn sets_that_are_tried_by_many_are_had_by_one_at_a_time(store: &impl Store) {
+pub fn sets_that_many_try_are_acquired_by_one_at_a_time(store: &impl Store) {
     let inside = Arc::new(AtomicBool::new(false));
     let clients = [store.connect(), store.connect()];
     let threads: Vec<_> = (0..4_usize)

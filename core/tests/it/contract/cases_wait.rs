@@ -55,7 +55,7 @@ pub fn a_barging_contender_may_overtake(store: &impl Store) {
     assert!(barged.is_held());
 }
 
-pub fn a_waiter_that_gives_up_leaves_the_line(store: &impl Store) {
+pub fn a_waiter_that_gives_up_leaves_the_queue(store: &impl Store) {
     let (holder, other) = (store.connect(), store.connect());
     let guard = block_on(holder.lock("a").acquire()).unwrap();
     let error = block_on(other.lock("a").wait(millis(50)).acquire()).unwrap_err();

@@ -95,7 +95,7 @@ macro_rules! contract {
             }
             cases_wait::{
                 a_barging_contender_may_overtake,
-                a_waiter_that_gives_up_leaves_the_line,
+                a_waiter_that_gives_up_leaves_the_queue,
                 an_acquisition_cancelled_at_any_point_leaves_nothing,
                 a_waiting_acquisition_cancelled_at_any_point_leaves_nothing,
                 a_release_cancelled_at_any_point_still_frees_the_lock,
@@ -115,7 +115,7 @@ macro_rules! contract {
                 impossible_extensions_are_errors_and_change_nothing,
             }
             cases_sets::{
-                several_locks_are_had_together_or_not_at_all,
+                several_locks_are_all_acquired_or_none,
                 sets_of_locks_do_not_deadlock,
             }
             cases_inspect::{
@@ -125,11 +125,11 @@ macro_rules! contract {
                 a_free_lock_is_shown_when_asked_for_by_name,
                 a_query_picks_by_prefix_and_limit,
                 names_and_labels_come_back_as_they_were_given,
-                a_broken_lease_goes_to_the_next_and_its_holder_is_told,
+                a_broken_lease_goes_to_the_next_and_its_holder_is_notified,
                 a_lock_that_changed_hands_is_not_broken,
                 breaking_needs_a_reason,
                 watching_tells_what_happened,
-                whoever_follows_sees_what_a_fresh_reading_shows,
+                a_follower_sees_what_a_fresh_snapshot_shows,
             }
         );
         $crate::contract!(@needing order $factory;
@@ -156,8 +156,8 @@ macro_rules! contract {
         );
         $crate::contract!(@needing atomic_sets $factory;
             cases_sets::{
-                nobody_sees_a_part_of_a_set_that_could_not_be_had,
-                sets_that_are_tried_by_many_are_had_by_one_at_a_time,
+                no_client_sees_a_part_of_a_set_that_was_not_available,
+                sets_that_many_try_are_acquired_by_one_at_a_time,
                 every_lock_of_a_set_is_a_lease_of_its_own,
                 a_set_may_mix_kinds,
                 a_name_in_use_as_another_kind_refuses_the_whole_set,
@@ -174,7 +174,7 @@ macro_rules! contract {
                 one_readers_end_does_not_touch_another,
                 a_reader_that_comes_after_a_waiting_writer_enters_after_it,
                 readers_that_stand_together_enter_together,
-                permits_are_had_up_to_the_capacity,
+                permits_are_granted_up_to_the_capacity,
                 permits_of_a_dead_holder_come_back,
                 a_large_request_is_not_overtaken_by_small_ones,
                 a_writer_that_gives_up_lets_the_readers_behind_it_in,

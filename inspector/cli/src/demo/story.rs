@@ -38,7 +38,7 @@ pub(super) struct Look {
     pub holder: Option<(&'static str, FencingToken)>,
     /// No renewal for half of the lease.
     pub endangered: bool,
-    /// The line, with whether each one is silent.
+    /// The queue, with whether each one is stale.
     pub line: Vec<(&'static str, bool)>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Caption {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     HandOffs,
-    /// The next waiter was told to stand still.
+    /// The next waiter was paused.
     Aiming {
         who: &'static str,
     },
@@ -74,7 +74,7 @@ enum Step {
         who: &'static str,
     },
     Refused,
-    /// Holder and head of the line were killed.
+    /// Holder and head of the queue were killed.
     Killed {
         holder: &'static str,
         head: &'static str,
@@ -266,7 +266,7 @@ impl Story {
         }
     }
 
-    /// Takes a report. `pid` is the number of its process, for people.
+    /// Takes a report. `pid` is the number of its process, for display.
     pub(super) fn report(&mut self, report: &Report, pid: Option<u32>) -> Vec<Order> {
         match (self.step.clone(), report) {
             (Step::Aiming { who }, Report::Ready { who: ready, token }) if who == *ready => {
@@ -293,7 +293,7 @@ impl Story {
                     "IT LEARNS OF THE LOSS",
                     TROUBLE,
                     format!(
-                        "{who} is continued (SIGCONT). Its first look at the clock says, without asking anybody: the \
+                        "{who} is continued (SIGCONT). Its first look at the clock says, without any request: the \
                          lease is lost ({reason}). A careful program stops here; this one writes all the same."
                     ),
                 );

@@ -19,7 +19,7 @@ use host::ThisHost;
 use model::graph::RUN_PROGRAM;
 use model::text::harmless;
 
-/// How often a group is looked at that was told to go.
+/// How often a group is checked that was asked to end.
 const STOPPING_LOOK: Duration = Duration::from_millis(20);
 
 /// A lease that ends this close to the hold limit was cut by it: both are counted from the grant, the

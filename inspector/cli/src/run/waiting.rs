@@ -63,7 +63,7 @@ pub(super) async fn tell(store: &Store, name: &str) {
     }
 }
 
-/// What was told last.
+/// What was reported last.
 #[derive(PartialEq)]
 enum Told {
     Nothing,

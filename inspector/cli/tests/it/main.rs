@@ -6,6 +6,7 @@ mod consul;
 mod demo;
 mod doctor;
 mod exporter;
+mod guide;
 mod healthy_fleet;
 mod idem;
 mod layers;

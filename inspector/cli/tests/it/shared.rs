@@ -139,7 +139,7 @@ fn two_share_and_a_writer_waits_for_both() {
 }
 
 #[test]
-fn permits_are_had_up_to_their_number() {
+fn permits_are_granted_up_to_their_number() {
     let place = Place::new();
     let two = place.start("two", &["--permits", "2/3"]);
     place.token(&two);

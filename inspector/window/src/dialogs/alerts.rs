@@ -26,7 +26,7 @@ impl AlertsDialog {
     /// Shows it; returns whether it is over.
     pub fn show(&mut self, ctx: &egui::Context, app: &mut App, palette: &Palette) -> bool {
         let (closed, (save, cancel)) = modal(ctx, "alerts", 820.0, "Alert rules", |ui| {
-            ui.weak("Each case is told once: here, as a message of the desktop, and to the program, if one is given.");
+            ui.weak("Each case is reported once: here, as a message of the desktop, and to the program, if one is given.");
             ui.add_space(4.0);
             let mut removed = None;
             let most = (ctx.content_rect().height() - 280.0).max(120.0);

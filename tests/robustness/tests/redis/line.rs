@@ -11,10 +11,10 @@ use polylatch_test_services::redis::RedisServer;
 use crate::WORKER;
 
 #[test]
-fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_line() {
+fn fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue() {
     let server = RedisServer::start();
     let stage = Stage::new(WORKER, &server.url(), Evidence::new(None));
-    crowd::fifty_waiters_of_five_processes_enter_in_the_order_of_the_line(&stage, 200);
+    crowd::fifty_waiters_of_five_processes_enter_in_the_order_of_the_queue(&stage, 200);
 }
 
 #[test]

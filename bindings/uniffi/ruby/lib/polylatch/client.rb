@@ -2,7 +2,7 @@
 
 module Polylatch
   # One client of one store of locks; one per process is enough. Every thread may use it, and a forked child
-  # too: there it connects anew.
+  # too: there it connects again.
   class Client
     def self.open(url, program, on_event, options) # :nodoc:
       unless on_event.nil? || on_event.respond_to?(:call)

@@ -3,7 +3,7 @@
 # How Ruby waits for a call of the native half.
 #
 # The generated way is a callback into Ruby from a native thread. It waits for the interpreter's lock, and in a
-# forked child nobody carries it out. Here the native half itself writes the byte that Ruby waits for.
+# forked child no thread carries it out. Here the native half itself writes the byte that Ruby waits for.
 module PolylatchNative
   # Pipes that are not in use. A forked child must not use those of its parent: both would read.
   module Pipes # :nodoc:

@@ -181,7 +181,7 @@ fn push(facts: &Facts) -> Check {
     const ID: &str = "push";
     match &facts.push {
         Trial::Did(took) => {
-            Check::ok(ID, "changes are told at once", format!("after {:.1} ms", millis(*took)))
+            Check::ok(ID, "changes are reported at once", format!("after {:.1} ms", millis(*took)))
         }
         Trial::Refused(why) => Check::warning(ID, "Changes are not told", why.clone())
             .means("Waiters poll, so a hand-off takes up to a poll interval.")
@@ -190,7 +190,7 @@ fn push(facts: &Facts) -> Check {
                 false => format!("prefix= with {PLAIN} only, the same for all clients"),
             }),
         Trial::NotTried => {
-            Check::unknown(ID, "Whether changes are told was not tried", "no key could be written")
+            Check::unknown(ID, "Whether changes are reported was not tried", "no key could be written")
         }
     }
 }

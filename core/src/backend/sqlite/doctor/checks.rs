@@ -47,13 +47,11 @@ fn writer(facts: &Facts, writing: &Writing) -> Check {
         Writing::Failed(why) => Check::problem(ID, "The file cannot be written", why.clone())
             .means("No lock can be acquired, renewed or released, so holders lose theirs.")
             .fix(format!("fuser -v {}   # and end or resume the process that holds it", word(&facts.path))),
-        Writing::Took(time) if *time > Duration::from_millis(250) => Check::warning(
-            ID,
-            "Writers stand in each other's way",
-            format!("getting the write lock took {time:.1?}"),
-        )
-        .means("Taking a lock costs this much, and short leases are renewed late.")
-        .fix(format!("fuser -v {}   # a backup, a database shell, a slow disk?", word(&facts.path))),
+        Writing::Took(time) if *time > Duration::from_millis(250) => {
+            Check::warning(ID, "Writers block each other", format!("getting the write lock took {time:.1?}"))
+                .means("Taking a lock costs this much, and short leases are renewed late.")
+                .fix(format!("fuser -v {}   # a backup, a database shell, a slow disk?", word(&facts.path)))
+        }
         Writing::Took(time) => {
             Check::ok(ID, "no program blocks writing", format!("the write lock took {time:.1?}"))
         }
@@ -149,10 +147,10 @@ fn folder(facts: &Facts) -> Check {
     let seen = format!("{} has mode {:04o}", folder.display(), access.mode);
     match (access.mode & 0o002 != 0, access.mode & 0o1000 != 0) {
         (false, _) => Check::ok(ID, "no other user can replace the file", seen),
-        (true, false) => Check::problem(ID, "Everybody can replace the file", seen)
+        (true, false) => Check::problem(ID, "Every user can replace the file", seen)
             .means("Any user of this host can remove or swap it, and every lock with it.")
             .fix(format!("chmod o-w {}", word(folder))),
-        (true, true) => Check::notice(ID, "In a folder that everybody can write to", seen)
+        (true, true) => Check::notice(ID, "In a folder that every user can write to", seen)
             .means("Others cannot remove the file, but can put one there before you, and cleaners of /tmp remove it.")
             .fix("Use a folder of its own: sqlite:/var/lib/NAME/locks.db"),
     }
@@ -165,7 +163,7 @@ fn file(facts: &Facts) -> Check {
     };
     let seen = format!("mode {mode:04o}, owner {owner}");
     if mode & 0o002 != 0 {
-        return Check::warning(ID, "Everybody can write the file", seen)
+        return Check::warning(ID, "Every user can write the file", seen)
             .means("Any user of this host can take, end or forge locks.")
             .fix(format!("chmod o-w {}   # give those who need it a group", word(&facts.path)));
     }
@@ -247,7 +245,7 @@ fn boot(facts: &Facts) -> Check {
             "The file does not say which boot it is from",
             "the table store has no boot",
         )
-        .means("Leases from before a reboot cannot be told apart.")
+        .means("Leases from before a reboot cannot be distinguished.")
         .fix(format!("Stop all programs that use it, then: mv {0} {0}.damaged", word(&facts.path))),
     }
 }

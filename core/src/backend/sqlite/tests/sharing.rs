@@ -271,7 +271,7 @@ fn a_request_that_waits_too_long_in_the_queue_is_not_started() {
 }
 
 #[test]
-fn waiters_are_served_in_line_across_clients() {
+fn waiters_are_served_in_order_across_clients() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("locks.db");
     let clients: Vec<_> = (0..4).map(|_| Client::open(&path)).collect();

@@ -46,7 +46,7 @@ fn boot_id() -> Result<String> {
         Error::new(
             ErrorKind::Unsupported,
             format!(
-                "{FILE} cannot be read, so leases from before a restart could not be told apart; mount \
+                "{FILE} cannot be read, so leases from before a restart could not be distinguished; mount \
                  /proc in this container, or use another store"
             ),
         )
@@ -80,7 +80,7 @@ fn no_boot_id() -> Error {
     Error::new(
         ErrorKind::Unsupported,
         "this system does not say which boot it is in, so leases in a file from before a restart could \
-         not be told apart; use another store",
+         not be distinguished; use another store",
     )
 }
 

@@ -218,7 +218,7 @@ public class Client internal constructor(internal val native: NativeClient, priv
     }
 }
 
-/** Native threads that call stay attached as long as they live: attaching one anew for every call is slow. */
+/** Native threads that call stay attached as long as they live: attaching one again for every call is slow. */
 private object CallbackThread {
     init {
         val staying = CallbackThreadInitializer(true, false, "polylatch-calls")

@@ -49,7 +49,7 @@ public class UnsupportedException internal constructor(fault: Fault) : Polylatch
 /** Another client held the lock for as long as the call waited. */
 public class WaitTimeoutException internal constructor(fault: Fault) : PolylatchException(fault)
 
-/** The wait was ended on purpose, such as by closing the client. A cancelled coroutine is told by Kotlin's own exception. */
+/** The wait was ended on purpose, such as by closing the client. A cancelled coroutine gets Kotlin's own exception. */
 public class CanceledException internal constructor(fault: Fault) : PolylatchException(fault)
 
 /** The lease ended without a release; [reason] says why, such as `expired`. */

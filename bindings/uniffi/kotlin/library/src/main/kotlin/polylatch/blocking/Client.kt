@@ -74,7 +74,7 @@ public class Client private constructor(private val client: polylatch.Client) : 
     public fun inspect(name: String? = null, prefix: String? = null, limit: Int? = null): Snapshot =
         runBlocking { client.inspect(name, prefix, limit) }
 
-    /** Ends somebody's lease; see [polylatch.Client.breakLease]. */
+    /** Ends the lease of a holder; see [polylatch.Client.breakLease]. */
     @Throws(InterruptedException::class)
     public fun breakLease(name: String, fencingToken: Long, by: String, reason: String): BreakResult =
         runBlocking { client.breakLease(name, fencingToken, by, reason) }
