@@ -75,3 +75,4 @@ mod zookeeper_bad_input;
 mod zookeeper_faults;
 mod zookeeper_interop;
 mod zookeeper_lost_answers;
+mod zookeeper_tls;

@@ -53,7 +53,7 @@ pub(crate) async fn open(
 ) -> Result<Arc<dyn Backend>> {
     let config = Arc::new(config);
     let inner = Inner {
-        pool: Pool::new(Arc::clone(&config), context.wakeups, context.runtime.clone()),
+        pool: Pool::new(Arc::clone(&config), context.wakeups, context.runtime.clone())?,
         config,
         acquisitions: Acquisitions::default(),
         leases: Arc::default(),
