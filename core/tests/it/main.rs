@@ -27,6 +27,7 @@ mod database_faults;
 mod database_tables;
 mod doctor_promises;
 mod etcd_faults;
+mod etcd_go;
 mod etcd_interop;
 mod etcd_terms;
 mod guarded_sql;
