@@ -160,6 +160,12 @@ need_zookeeper() {
   [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
 }
 
+# need_go_neighbour: the modules of the program in Go that shares locks on etcd with us. The test builds it.
+need_go_neighbour() {
+  (cd core/tests/it/neighbours/etcd_concurrency && GOTOOLCHAIN=local go build -mod=readonly -o /dev/null .) ||
+    die 'the program core/tests/it/neighbours/etcd_concurrency cannot be built'
+}
+
 # need_servers: other servers that speak as Redis does, Redis 8 and Valkey 8 of Debian 13, unpacked (not installed) into the
 # tests' cache with the libraries that they need. Sets OTHER_SERVERS to their programs; returns 1 where they cannot be
 # fetched, with the reason in OTHER_SERVERS_MISSING.

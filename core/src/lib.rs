@@ -94,7 +94,13 @@ mod service;
 mod snapshot;
 mod stats;
 #[cfg(all(
-    any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql"),
+    any(
+        feature = "redis",
+        feature = "http",
+        feature = "postgres",
+        feature = "mysql",
+        feature = "zookeeper"
+    ),
     not(target_family = "wasm")
 ))]
 mod tls;

@@ -136,7 +136,7 @@ pub(crate) async fn open(
             Ok(Opened { backend, settings, display })
         }
         #[cfg(all(feature = "zookeeper", not(target_family = "wasm")))]
-        "zookeeper" => {
+        "zookeeper" | "zookeepers" => {
             use crate::backend::zookeeper;
             let config = zookeeper::ZooKeeperConfig::from_url(scheme, target, &mut params, &settings)?;
             params.finish()?;
@@ -208,7 +208,7 @@ fn unknown_scheme(url: &str) -> Error {
         known.extend(["etcd://HOST:PORT", "etcd+https://HOST:PORT"]);
     }
     if cfg!(all(feature = "zookeeper", not(target_family = "wasm"))) {
-        known.push("zookeeper://HOST,HOST,HOST");
+        known.extend(["zookeeper://HOST,HOST,HOST", "zookeepers://HOST,HOST,HOST"]);
     }
     if cfg!(feature = "postgres") {
         known.push("postgres://HOST:PORT/DATABASE");

@@ -1,7 +1,7 @@
 //! What a URL looks like before it is taken apart: which text in it may be a password.
 
 /// The schemes of all stores, whether or not this build has them.
-const SCHEMES: [&str; 21] = [
+const SCHEMES: [&str; 22] = [
     "memory",
     "sqlite",
     "redis",
@@ -23,6 +23,7 @@ const SCHEMES: [&str; 21] = [
     "mysql",
     "mariadb",
     "zookeeper",
+    "zookeepers",
 ];
 
 /// Returns the scheme of a URL and what stands behind its colon.

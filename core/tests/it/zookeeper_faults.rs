@@ -337,3 +337,50 @@ fn without_a_majority_nothing_is_granted_and_a_holder_is_told_by_its_own_clock()
     let next = block_on(client.lock("b").wait(millis(60_000)).acquire()).unwrap();
     assert!(next.is_held());
 }
+
+/// Which nodes are watched below this one, and by how many sessions each.
+fn watched(path: &str) -> Vec<(String, usize)> {
+    let mut all: Vec<(String, usize)> = Vec::new();
+    for line in SERVER.ask("wchp").unwrap().lines() {
+        match (line.starts_with('/'), all.last_mut()) {
+            (true, _) => all.push((line.to_owned(), 0)),
+            (false, Some(last)) if line.starts_with(char::is_whitespace) => last.1 += 1,
+            _ => {}
+        }
+    }
+    all.retain(|(node, _)| node.starts_with(path));
+    all
+}
+
+#[test]
+fn one_waiter_is_woken_by_each_end_of_a_lease() {
+    let url = url("herd-1", "lease=20s");
+    let holder = connect(&url);
+    let write = block_on(holder.rw_lock("rw").write().acquire()).unwrap();
+    let permit = block_on(holder.semaphore("permits", 1).acquire(1)).unwrap();
+    // A session of its own for each.
+    let clients: Vec<_> = (0..4).map(|_| connect(&url)).collect();
+    let waits = |name: &'static str, locks: Vec<polylatch::Lock>| -> Vec<_> {
+        let wait = |(number, lock): (usize, polylatch::Lock)| {
+            let lock = lock.wait(millis(60_000));
+            let thread =
+                thread::spawn(move || block_on(block_on(lock.acquire()).unwrap().release()).unwrap());
+            eventually("it waits", || seen(&holder, name).waiters.len() == number + 1);
+            thread
+        };
+        locks.into_iter().enumerate().map(wait).collect()
+    };
+    let mut threads = waits("rw", clients.iter().map(|client| client.rw_lock("rw").write()).collect());
+    threads.extend(waits(
+        "permits",
+        clients.iter().map(|client| client.semaphore("permits", 1).permits(1)).collect(),
+    ));
+    // What the first one of a semaphore watches is the list of permits, which the server does not tell.
+    for (folder, count) in [("/herd-1/rw/", 4), ("/herd-1/permits/locks/", 3)] {
+        eventually("each of them watches", || watched(folder).len() == count);
+        assert!(watched(folder).iter().all(|(_, sessions)| *sessions == 1), "{:?}", watched(folder));
+    }
+    block_on(write.release()).unwrap();
+    block_on(permit.release()).unwrap();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}

@@ -16,6 +16,8 @@ use polylatch::{ErrorKind, LostReason, Polylatch};
 /// An ephemeral sequential node: the kind of the request, and a hundred times that of the node.
 const CREATE: i32 = 315;
 const DELETE: i32 = 2;
+/// Several changes in one transaction.
+const TOGETHER: i32 = 14;
 const EXISTS: i32 = 3;
 
 /// Stands between a client and the server, and knows frames.
@@ -209,4 +211,37 @@ fn a_release_whose_answer_was_lost_is_a_release() {
     });
     let again = block_on(client.lock("a").wait(millis(30_000)).acquire()).unwrap();
     assert!(again.fencing_token() > guard.fencing_token());
+}
+
+#[test]
+fn permits_whose_creation_was_not_answered_are_found_again() {
+    let proxy = Proxy::start();
+    let (client, looks) =
+        (proxy.client("lost-5", "lease=20s"), connect(&crate::zookeeper_faults::url("lost-5", "")));
+    let semaphore = client.semaphore("a", 3);
+    block_on(block_on(semaphore.acquire(1)).unwrap().release()).unwrap();
+    proxy.lose(TOGETHER);
+    let guard = block_on(semaphore.permits(2).wait(millis(30_000)).acquire()).unwrap();
+    assert!(proxy.has_lost(), "no answer was lost");
+    let view = seen(&looks, "a");
+    assert_eq!((view.holders.len(), view.holders[0].permits), (1, 2), "{view:?}");
+    assert_eq!(view.holders[0].fencing_token, Some(guard.fencing_token()));
+    assert_eq!(nodes("lost-5", "a/locks"), "[]");
+    block_on(guard.release()).unwrap();
+    assert_eq!(nodes("lost-5", "a/leases"), "[]");
+}
+
+#[test]
+fn a_conversion_whose_answer_was_lost_is_a_loss_and_leaves_nothing() {
+    let proxy = Proxy::start();
+    let (client, looks) =
+        (proxy.client("lost-6", "lease=20s"), connect(&crate::zookeeper_faults::url("lost-6", "")));
+    let guard = block_on(client.rw_lock("a").write().acquire()).unwrap();
+    proxy.lose(TOGETHER);
+    let error = block_on(guard.downgrade()).map(drop).unwrap_err();
+    assert!(proxy.has_lost(), "no answer was lost");
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
+    // Its lease would last for longer.
+    let next = block_on(looks.rw_lock("a").write().wait(millis(10_000)).acquire()).unwrap();
+    next.check().unwrap();
 }

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::port::ReservedPort;
+use crate::tls::{Flaw, TestCa, TlsFiles};
 use crate::wait::{poll, wait_for};
 use crate::{TempDir, proc};
 
@@ -20,8 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What one request of an operator may take.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Debian's archive, and a logger that writes to the standard error output.
-const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar";
+/// Debian's archive, a logger that writes to the standard error output, and what TLS needs beside what the archive names.
+const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar:/usr/share/java/netty-codec.jar:\
+                          /usr/share/java/netty-resolver.jar:/usr/share/java/netty-transport-native-unix-common.jar";
 
 /// How a server counts time. Sessions last from 2 to `most` ticks.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +46,8 @@ impl Default for Ticks {
 pub struct ZooKeeper {
     number: usize,
     clients: ReservedPort,
+    /// Another port of clients, with TLS.
+    secure: Option<(ReservedPort, TlsFiles)>,
     peers: ReservedPort,
     elections: ReservedPort,
     ticks: Ticks,
@@ -68,10 +72,49 @@ impl ZooKeeper {
         server
     }
 
+    /// A server with a second port of clients that speaks TLS and requires certificates of its authority from them.
+    #[track_caller]
+    pub fn start_with_tls(ca: &TestCa, flaw: Flaw) -> ZooKeeper {
+        let prepare = || {
+            let mut server = ZooKeeper::prepare(1, Ticks::default())?;
+            let files = TlsFiles::write(server.dir.path(), ca, flaw)?;
+            let port = ReservedPort::new()?;
+            let both = server.dir.join("server.pem");
+            fs::write(&both, fs::read_to_string(&files.key)? + &fs::read_to_string(&files.cert)?)?;
+            let lines = format!(
+                "secureClientPort={}\nsecureClientPortAddress=127.0.0.1\n\
+                 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.location={}\nssl.trustStore.type=PEM\n",
+                port.number(),
+                both.display(),
+                files.ca.display()
+            );
+            server.secure = Some((port, files));
+            server.configure(&lines)?;
+            io::Result::Ok(server)
+        };
+        let server = prepare().unwrap_or_else(|error| panic!("{error}"));
+        server.start_again();
+        server.wait_until_it_serves();
+        let listens = |(port, _): &(ReservedPort, TlsFiles)| TcpStream::connect(port.address()).is_ok();
+        wait_for("the port with TLS", PATIENCE, || server.secure.as_ref().filter(|secure| listens(secure)));
+        server
+    }
+
+    /// The port that speaks TLS, by the name in the certificate, and the files of it. Panics for a server without TLS.
+    #[track_caller]
+    pub fn tls(&self) -> (String, &TlsFiles) {
+        match &self.secure {
+            Some((port, files)) => (format!("zookeepers://localhost:{}", port.number()), files),
+            None => panic!("this server was started without TLS"),
+        }
+    }
+
     fn prepare(number: usize, ticks: Ticks) -> io::Result<ZooKeeper> {
         Ok(ZooKeeper {
             number,
             clients: ReservedPort::new()?,
+            secure: None,
             peers: ReservedPort::new()?,
             elections: ReservedPort::new()?,
             ticks,

@@ -1,4 +1,4 @@
-//! What the stores share in which each contender has a key or node of its own, and the oldest one holds the lock.
+//! What the stores share in which each contender has a key or node of its own, and the oldest ones hold the lock.
 
 pub(crate) mod records;
 
@@ -12,6 +12,10 @@ use self::records::Record;
 
 /// A contender as it stands in the store.
 pub(crate) struct Seen<'a> {
+    pub holds: bool,
+    /// The code of the mode in which it holds or wants the lock.
+    pub mode: &'static str,
+    pub permits: u32,
     /// What it says of itself, if it is one of ours.
     pub value: &'a [u8],
     pub fence: FencingToken,
@@ -19,18 +23,25 @@ pub(crate) struct Seen<'a> {
     pub details: Vec<Detail>,
 }
 
-/// A lock, from its contenders in the order in which they came.
+/// A lock of this kind, from its contenders in the order in which they came.
 pub(crate) fn lock_view<'a>(
     name: String,
+    kind: &'static str,
+    capacity: Option<u32>,
     contenders: impl Iterator<Item = Seen<'a>>,
     now_ms: u64,
 ) -> LockView {
-    let mut queue = contenders;
-    let holders = queue.next().map(|holder| holder_view(holder, now_ms)).into_iter().collect();
-    let (mut waiters, mut others) = (Vec::new(), 0);
-    for (at, waiter) in queue.enumerate() {
-        match Record::read(waiter.value) {
-            Some(record) => waiters.push(waiter_view(record, at as u32, now_ms)),
+    let (mut holders, mut waiters, mut others) = (Vec::new(), Vec::new(), 0);
+    for contender in contenders {
+        if contender.holds {
+            holders.push(holder_view(contender, now_ms));
+            continue;
+        }
+        match Record::read(contender.value) {
+            Some(record) => {
+                let position = waiters.len() as u32 + others;
+                waiters.push(waiter_view(record, contender.mode, position, now_ms));
+            }
             // Another program's contender says nothing of itself.
             None => others += 1,
         }
@@ -38,8 +49,8 @@ pub(crate) fn lock_view<'a>(
     let details = (others > 0).then(|| Detail::new("waiters of other programs", others.to_string()));
     LockView {
         name,
-        mode: "mutex".into(),
-        capacity: None,
+        mode: kind.into(),
+        capacity,
         holders,
         waiters,
         votes: Vec::new(),
@@ -56,8 +67,8 @@ fn holder_view(seen: Seen<'_>, now_ms: u64) -> HolderView {
     HolderView {
         client: record.as_ref().map(|record| record.client.clone()),
         label: record.as_ref().map(|record| record.label.clone()).unwrap_or_default(),
-        mode: "mutex".into(),
-        permits: 1,
+        mode: seen.mode.into(),
+        permits: seen.permits,
         owner_digest: record.as_ref().map(|record| record.owner.clone()).unwrap_or_default(),
         fencing_token: Some(seen.fence),
         acquired_at_ms,
@@ -72,12 +83,13 @@ fn holder_view(seen: Seen<'_>, now_ms: u64) -> HolderView {
     }
 }
 
-fn waiter_view(record: Record, position: u32, now_ms: u64) -> WaiterView {
+fn waiter_view(record: Record, mode: &'static str, position: u32, now_ms: u64) -> WaiterView {
+    let permits = record.permits();
     WaiterView {
         client: record.client,
         label: record.label,
-        mode: "mutex".into(),
-        permits: 1,
+        mode: mode.into(),
+        permits,
         owner_digest: record.owner,
         position,
         since_ms: record.at_ms,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Contender, HolderHint};
 use crate::client_info::ClientInfo;
 use crate::clock::millis;
+use crate::mode::Mode;
 use crate::snapshot::{AuditEntry, BreakRequest, ClientView};
 use crate::token::ClientId;
 
@@ -29,6 +30,12 @@ pub(crate) struct Record {
     /// It found another contender there, so it was granted later than it came.
     #[serde(default)]
     pub queued: bool,
+    /// Of a semaphore: how many permits it wants or has, and how many there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    permits: Option<(u32, u32)>,
+    /// The fencing token of a reader that was a writer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<u64>,
 }
 
 impl Record {
@@ -42,7 +49,27 @@ impl Record {
             first_ms: millis(contender.first_lease),
             at_ms,
             queued,
+            permits: match contender.mode {
+                Mode::Permits { count, capacity } => Some((count, capacity)),
+                _ => None,
+            },
+            fence: None,
         }
+    }
+
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn with_fence(self, fence: u64) -> Self {
+        Self { fence: Some(fence), ..self }
+    }
+
+    pub(crate) fn permits(&self) -> u32 {
+        self.permits.map_or(1, |(count, _)| count)
+    }
+
+    /// How many permits there are, if it is a semaphore.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn capacity(&self) -> Option<u32> {
+        self.permits.map(|(_, capacity)| capacity)
     }
 
     /// `None` for another program's value, and for that of a later version.

@@ -120,7 +120,8 @@ impl Inner {
             .take(query.limit())
             .map(|(name, mut entries)| {
                 entries.sort_by_key(|entry| entry.created);
-                lock_view(name, entries.iter().map(seen), snapshot.taken_at_ms)
+                let contenders = entries.iter().enumerate().map(|(at, entry)| seen(entry, at == 0));
+                lock_view(name, "mutex", None, contenders, snapshot.taken_at_ms)
             })
             .collect();
         snapshot.clients.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
@@ -178,8 +179,11 @@ impl Inner {
     }
 }
 
-fn seen(entry: &Entry) -> Seen<'_> {
+fn seen(entry: &Entry, holds: bool) -> Seen<'_> {
     Seen {
+        holds,
+        mode: "mutex",
+        permits: 1,
         value: &entry.value,
         fence: FencingToken::new(entry.created),
         details: vec![

@@ -6,16 +6,19 @@ use crate::backend::contenders::records::{Record, hint};
 use crate::backend::{Answer, Ask, Contender, HolderHint};
 use crate::clock::{BootInstant, Clock, SystemClock, wall_ms};
 use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::mode::Mode;
 use crate::policy::fencing::FencingToken;
 use crate::policy::waiting::WaitAnswer;
 
 use super::acquisitions::{Acquisition, Own, State};
 use super::backend::Inner;
-use super::protocol::answers::{self, code};
-use super::protocol::nodes::{self, Place};
+use super::protocol::answers::code;
+use super::protocol::nodes::{self, Role};
 use super::protocol::requests::{self, Lives};
+use super::protocol::turns::{Turn, turn_behind};
+use super::queue::Seen;
 use super::transport::errors::{closed, refused, unreadable};
-use super::transport::session::{Session, is_probed};
+use super::transport::session::Session;
 
 /// How often one poll begins again because what it saw has changed meanwhile.
 const TRIES: usize = 8;
@@ -30,7 +33,11 @@ impl Inner {
         for _ in 0..TRIES {
             match self.step(&acquisition, &mut state, &contender, ask).await {
                 Ok(Some(answer)) => {
-                    if matches!(answer, Answer::Wait { .. }) && ask == Ask::Try {
+                    let is_over = match answer {
+                        Answer::Wait { .. } => ask == Ask::Try,
+                        _ => !matches!(answer, Answer::Held { .. }),
+                    };
+                    if is_over {
                         self.acquisitions.forget(contender.owner);
                     }
                     return Ok(answer);
@@ -70,49 +77,69 @@ impl Inner {
         if state.uncertain {
             self.find_own(state, contender, &session).await?;
         }
-        let queue = match &state.node {
-            Some(_) => self.queue(&session, state, contender, begun).await?,
+        if state.has_permits {
+            return self.confirm_permits(&session, state, contender, begun).await;
+        }
+        let seen = match &state.node {
+            Some(_) => self.seen_again(&session, contender, begun).await?,
             None => {
                 if ask == Ask::Try
                     && let Some(answer) = self.look(&session, contender).await?
                 {
                     return Ok(Some(answer));
                 }
-                self.enter(&session, state, contender).await?
+                let Some(seen) = self.enter(&session, state, contender).await? else { return Ok(None) };
+                let own = state.node.as_ref().map(Own::name);
+                if let Some(present) = self.other_kind(&session, contender, &seen, own).await? {
+                    self.remove(&session, state).await?;
+                    return Ok(Some(Answer::OtherKind { present }));
+                }
+                seen
             }
         };
-        let Some(queue) = queue else { return Ok(None) };
         let Some(own) = state.node.clone() else { return Ok(None) };
+        let queue = seen.queue.as_deref().unwrap_or_default();
         let Some(at) = queue.iter().position(|place| place.node == own.name()) else {
             // An operator has deleted it.
             state.node = None;
             return Ok(None);
         };
-        if at == 0 {
-            self.make_sure(&session, begun, contender).await?;
-            session.forget(contender.owner);
-            session.holds(contender.owner, own.fence);
-            self.leases.hold(contender, begun + contender.first_lease);
-            return Ok(Some(Answer::Held { fence: FencingToken::new(own.fence) }));
-        }
+        let (behind, waiters) = match turn_behind(&queue[..at], Role::of(contender.mode)) {
+            Turn::OtherKind(present) => {
+                self.remove(&session, state).await?;
+                return Ok(Some(Answer::OtherKind { present }));
+            }
+            Turn::Enters => match contender.mode {
+                Mode::Permits { .. } => {
+                    return self.take_permits(&session, state, contender, seen, begun, ask).await;
+                }
+                _ => return self.hold(&session, contender, &own, begun).await.map(Some),
+            },
+            // Those who have permits are not in the queue of a semaphore.
+            Turn::Waits { behind, waiters } => match contender.mode {
+                Mode::Permits { .. } => (behind, at),
+                _ => (behind, waiters),
+            },
+        };
         if ask == Ask::Try {
-            let holder = self.holder(&session, state, contender, &queue[0]).await?;
+            let holder = self.holder_of(&session, state, contender, &seen).await?;
             self.remove(&session, state).await?;
-            return Ok(Some(wait(at, holder)));
+            return Ok(Some(wait(waiters, holder)));
         }
         if !std::mem::replace(&mut state.queued, true) {
             self.say_queued(&session, &own, contender);
         }
-        let before = self.path(contender, &queue[at - 1]);
+        let before =
+            format!("{}/{}", self.config.nodes.queue(contender.name.as_str(), contender.mode), behind.node);
         if !session.watches(&before, contender.owner) {
             let answers = session.ask_for(vec![requests::watched(&before)], Some(contender.owner)).await?;
             match answers[0].code {
                 code::OK => {
                     let (data, stat) = answers[0].data().ok_or_else(|| unreadable("a member"))?;
-                    if at == 1 {
-                        if stat.session == 0 {
-                            return Err(self.not_a_lock(&session, state, &before).await);
-                        }
+                    if stat.session == 0 {
+                        return Err(self.not_a_lock(&session, state, &before).await);
+                    }
+                    if queue[0] == *behind && seen.leases.is_empty() {
                         let holder = (before, stat.created as u64, hint(&data, wall_ms()));
                         state.holder = Some(holder);
                     }
@@ -122,61 +149,76 @@ impl Inner {
                 code => return Err(refused(code, &before)),
             }
         }
-        let holder = self.holder(&session, state, contender, &queue[0]).await?;
-        Ok(Some(wait(at, holder)))
+        let holder = self.holder_of(&session, state, contender, &seen).await?;
+        Ok(Some(wait(waiters, holder)))
     }
 
-    /// The queue as it is now, or `None` without the lock's folder.
-    async fn queue(
+    /// The lock is this contender's by its node, as long as the session lives.
+    pub(crate) async fn hold(
         &self,
         session: &Session,
-        state: &mut State,
-        contender: &Contender,
-        now: BootInstant,
-    ) -> Result<Option<Vec<Place>>> {
-        let lock = self.config.nodes.lock(contender.name.as_str());
+        contender: &Arc<Contender>,
+        own: &Own,
+        begun: BootInstant,
+    ) -> Result<Answer> {
+        self.make_sure(session, begun, contender).await?;
+        session.forget(contender.owner);
+        session.holds(contender.owner, own.fence);
+        self.leases.hold(contender, begun + contender.first_lease);
+        Ok(Answer::Held { fence: FencingToken::new(own.fence) })
+    }
+
+    /// The queue as it is now.
+    async fn seen_again(&self, session: &Session, contender: &Contender, now: BootInstant) -> Result<Seen> {
         let mut together = Vec::new();
         // One that was woken has no watch any more, and does not wait for this.
         if session.is_watching(contender.owner) && !session.lasts(now, contender.lease * READY.0 / READY.1) {
             together.push(session.probe());
         }
-        together.push(requests::children(&lock));
+        let probes = together.len();
+        together.extend(self.reads(contender));
         let answers = session.ask(together).await?;
-        let last = answers.last().ok_or_else(|| unreadable("a member"))?;
-        if last.code == code::NO_NODE {
-            state.node = None;
-            return Ok(None);
-        }
-        children(last, &lock).map(Some)
+        self.seen(contender, &answers[probes..])
     }
 
-    /// What a contender that does not wait is answered while there are others; `None` if there are none.
+    /// What a contender that does not wait is answered while there are others; `None` if it may enter.
     async fn look(&self, session: &Session, contender: &Contender) -> Result<Option<Answer>> {
         let lock = self.config.nodes.lock(contender.name.as_str());
         // A member that lags would show a lock that was released.
-        let answers = session.ask(vec![requests::sync(&lock), requests::children(&lock)]).await?;
-        if answers[1].code == code::NO_NODE {
-            return Ok(None);
+        let together = [requests::sync(&lock)].into_iter().chain(self.reads(contender)).collect();
+        let answers = session.ask(together).await?;
+        let seen = self.seen(contender, &answers[1..])?;
+        if let Some(present) = self.other_kind(session, contender, &seen, None).await? {
+            return Ok(Some(Answer::OtherKind { present }));
         }
-        let queue = children(&answers[1], &lock)?;
-        let Some(first) = queue.first() else { return Ok(None) };
-        let holder = self.holder(session, &mut State::default(), contender, first).await?;
-        Ok(holder.is_some().then(|| wait(queue.len(), holder)))
+        let queue = seen.queue.as_deref().unwrap_or_default();
+        let waiters = match (contender.mode, turn_behind(queue, Role::of(contender.mode))) {
+            (_, Turn::OtherKind(present)) => return Ok(Some(Answer::OtherKind { present })),
+            (Mode::Permits { .. }, Turn::Enters) if fits(contender.mode, seen.leases.len()) => {
+                return Ok(None);
+            }
+            (Mode::Permits { .. }, _) => queue.len(),
+            (_, Turn::Enters) => return Ok(None),
+            (_, Turn::Waits { waiters, .. }) => waiters,
+        };
+        let holder = self.holder_of(session, &mut State::default(), contender, &seen).await?;
+        Ok(holder.is_some().then(|| wait(waiters, holder)))
     }
 
-    /// Creates its node, and reads the queue behind it in the same round trip.
+    /// Creates its node, and reads the queue behind it in the same round trip. `None` if it has to be done again.
     async fn enter(
         &self,
         session: &Session,
         state: &mut State,
         contender: &Contender,
-    ) -> Result<Option<Vec<Place>>> {
-        let lock = self.config.nodes.lock(contender.name.as_str());
-        let path = self.config.nodes.contender(contender.name.as_str(), state.id);
+    ) -> Result<Option<Seen>> {
+        let folder = self.config.nodes.queue(contender.name.as_str(), contender.mode);
+        let path = format!("{folder}/{}", nodes::without_number(state.id, Role::of(contender.mode)));
         let record = Record::of(contender, wall_ms(), false).bytes();
         let create = requests::create(&path, &record, Lives::WithSessionInOrder, self.own_rights());
         state.uncertain = true;
-        let answered = session.ask(vec![create, requests::children(&lock)]).await;
+        let together = [create].into_iter().chain(self.reads(contender)).collect();
+        let answered = session.ask(together).await;
         if answered.as_ref().map_or_else(Error::effect, |_| Effect::None) == Effect::None {
             state.uncertain = false;
         }
@@ -187,57 +229,28 @@ impl Inner {
                 self.make_folders(session, &path).await?;
                 return Ok(None);
             }
-            code => return Err(refused(code, &lock)),
+            code => return Err(refused(code, &folder)),
         }
         let (path, stat) = answers[0].created().ok_or_else(|| unreadable("a member"))?;
-        state.node = Some(Own { path, fence: stat.created as u64 });
-        children(&answers[1], &lock).map(Some)
+        state.node = Some(Own::created([path], stat.created as u64));
+        self.seen(contender, &answers[1..]).map(Some)
     }
 
     /// Writes into its node, in the background, that it was not granted when it came: only a waiter's node says so, and no
     /// acquisition of a free lock pays for it.
-    fn say_queued(&self, session: &Arc<Session>, own: &Own, contender: &Contender) {
+    pub(crate) fn say_queued(&self, session: &Arc<Session>, own: &Own, contender: &Contender) {
         let record = Record::of(contender, wall_ms(), true).bytes();
-        let (session, write) = (Arc::clone(session), requests::write(&own.path, &record));
+        let (session, write) = (Arc::clone(session), requests::write(own.path(), &record));
         self.runtime.spawn(async move { session.ask(vec![write]).await });
     }
 
-    /// Finds out what came of a creation whose answer was lost. The probe goes first: what was accepted before it is there
-    /// when the queue is read, and what is still on its way from a connection before is refused (`SessionMoved`), or was
-    /// carried out before it by the same member.
-    pub(crate) async fn find_own(
-        &self,
-        state: &mut State,
-        contender: &Contender,
-        session: &Session,
-    ) -> Result<()> {
-        let lock = self.config.nodes.lock(contender.name.as_str());
-        let answers = session.ask(vec![session.probe(), requests::children(&lock)]).await?;
-        if !is_probed(&answers[0]) {
-            return Err(refused(answers[0].code, &lock));
-        }
-        state.node = None;
-        let queue = match answers[1].code {
-            code::NO_NODE => Vec::new(),
-            _ => children(&answers[1], &lock)?,
-        };
-        let own = nodes::own(state.id);
-        for place in queue.iter().filter(|place| place.node.starts_with(&own)) {
-            let path = self.path(contender, place);
-            let answers = session.ask(vec![requests::exists(&path)]).await?;
-            // A node of another session ends with that, whatever its name.
-            if let Some(stat) =
-                answers[0].stat().filter(|stat| answers[0].is_ok() && stat.session == session.id())
-            {
-                state.node = Some(Own { path, fence: stat.created as u64 });
-            }
-        }
-        state.uncertain = false;
-        Ok(())
-    }
-
     /// Sees to it that the session certainly lives for the contender's first lease from `begun` on.
-    async fn make_sure(&self, session: &Session, begun: BootInstant, contender: &Contender) -> Result<()> {
+    pub(crate) async fn make_sure(
+        &self,
+        session: &Session,
+        begun: BootInstant,
+        contender: &Contender,
+    ) -> Result<()> {
         for again in [true, false] {
             if session.lasts(begun, contender.first_lease) {
                 return Ok(());
@@ -254,70 +267,38 @@ impl Inner {
         }
     }
 
-    /// Who holds the lock by this node, and its fence. `None` if it was released just now.
-    async fn holder(
+    async fn holder_of(
         &self,
         session: &Session,
         state: &mut State,
         contender: &Contender,
-        first: &Place,
+        seen: &Seen,
     ) -> Result<Option<(u64, HolderHint)>> {
-        let path = self.path(contender, first);
-        if let Some((known, fence, said)) = &state.holder
-            && *known == path
-        {
-            return Ok(Some((*fence, said.clone())));
-        }
-        let answers = session.ask(vec![requests::data(&path)]).await?;
-        match answers[0].code {
-            code::OK => {
-                let (data, stat) = answers[0].data().ok_or_else(|| unreadable("a member"))?;
-                if stat.session == 0 {
-                    return Err(self.not_a_lock(session, state, &path).await);
-                }
-                let said = hint(&data, wall_ms());
-                state.holder = Some((path, stat.created as u64, said.clone()));
-                Ok(Some((stat.created as u64, said)))
-            }
-            code::NO_NODE => Ok(None),
-            // Who it is may be hidden; that the lock is held is seen.
-            code::NO_AUTH => Ok(Some((0, hint(b"", wall_ms())))),
-            code => Err(refused(code, &path)),
+        match self.holder_path(contender, seen) {
+            Some(path) => self.holder(session, state, path).await,
+            None => Ok(None),
         }
     }
 
-    /// The first node hangs on no session, so it is no contender's and would never end.
-    async fn not_a_lock(&self, session: &Session, state: &mut State, path: &str) -> Error {
-        // What cannot be deleted now ends with the session.
-        let _ = self.remove(session, state).await;
-        Error::new(
-            ErrorKind::NameConflict,
-            format!(
-                "node {path:?} was not created by a lock: it hangs on no session, so it would never end; it was not \
-                 modified; use another name or prefix"
-            ),
-        )
-    }
-
-    /// Deletes its own node.
-    async fn remove(&self, session: &Session, state: &mut State) -> Result<()> {
+    /// Deletes its own nodes.
+    pub(crate) async fn remove(&self, session: &Session, state: &mut State) -> Result<()> {
         let Some(own) = &state.node else { return Ok(()) };
-        let answers = session.ask(vec![requests::delete(&own.path)]).await?;
-        match answers[0].code {
-            code::OK | code::NO_NODE => {
-                state.node = None;
-                Ok(())
+        let answers = session.ask(own.paths.iter().map(|path| requests::delete(path)).collect()).await?;
+        for (path, answer) in own.paths.iter().zip(&answers) {
+            if !matches!(answer.code, code::OK | code::NO_NODE) {
+                return Err(refused(answer.code, path));
             }
-            code => Err(refused(code, &own.path)),
         }
+        (state.node, state.has_permits) = (None, false);
+        Ok(())
     }
 
-    /// Creates the folders above a node. That of a lock is removed by the servers some time after its last contender.
+    /// Creates the folders above a node. Those of a lock are removed by the servers some time after its last contender.
     pub(crate) async fn make_folders(&self, session: &Session, path: &str) -> Result<()> {
         let folders = self.config.nodes.folders_above(path);
-        let last = folders.len() - 1;
-        let creations = folders.iter().enumerate().map(|(at, folder)| {
-            let lives = if at == last { Lives::WithChildren } else { Lives::On };
+        let is_container = |folder: &str| self.config.nodes.is_of_lock(folder);
+        let creations = folders.iter().map(|&folder| {
+            let lives = if is_container(folder) { Lives::WithChildren } else { Lives::On };
             requests::create(folder, b"", lives, self.own_rights())
         });
         let answers = session.ask(creations.collect()).await?;
@@ -326,7 +307,7 @@ impl Inner {
                 code::OK | code::NODE_EXISTS => {}
                 code::NO_NODE if at == 0 => return Err(self.no_chroot()),
                 // Servers before 3.5 have no containers; the folder then stays.
-                code::UNIMPLEMENTED | code::BAD_ARGUMENTS if at == last => {
+                code::UNIMPLEMENTED | code::BAD_ARGUMENTS if is_container(folders[at]) => {
                     let create = requests::create(folders[at], b"", Lives::On, self.own_rights());
                     let answers = session.ask(vec![create]).await?;
                     if !matches!(answers[0].code, code::OK | code::NODE_EXISTS) {
@@ -343,10 +324,6 @@ impl Inner {
     pub(crate) fn own_rights(&self) -> bool {
         self.config.login.is_some()
     }
-
-    fn path(&self, contender: &Contender, place: &Place) -> String {
-        format!("{}/{}", self.config.nodes.lock(contender.name.as_str()), place.node)
-    }
 }
 
 pub(crate) fn unconfirmed() -> Error {
@@ -356,29 +333,19 @@ pub(crate) fn unconfirmed() -> Error {
     )
 }
 
-fn children(answer: &answers::Answer, lock: &str) -> Result<Vec<Place>> {
-    match answer.code {
-        code::OK => {
-            let children = answer.children().ok_or_else(|| unreadable("a member"))?;
-            nodes::queue(children).ok_or_else(|| used_up(lock))
-        }
-        code => Err(refused(code, lock)),
+/// Whether as many permits as this are free beside those that are taken.
+pub(crate) fn fits(mode: Mode, taken: usize) -> bool {
+    match mode {
+        Mode::Permits { count, capacity } => taken + count as usize <= capacity as usize,
+        _ => taken == 0,
     }
 }
 
-fn used_up(lock: &str) -> Error {
-    let message = format!(
-        "the 2^31 sequence numbers of ZooKeeper's node {lock:?} are used up; delete the node when no client uses the lock, \
-         or use another name"
-    );
-    Error::new(ErrorKind::BackendRejected, message)
-}
-
-/// `at`: how many there are before it.
-fn wait(at: usize, holder: Option<(u64, HolderHint)>) -> Answer {
+/// `waiters`: how many there are before it.
+pub(crate) fn wait(waiters: usize, holder: Option<(u64, HolderHint)>) -> Answer {
     let answer = WaitAnswer {
         fence: holder.as_ref().map_or(0, |(fence, _)| *fence),
-        position: Some(at.saturating_sub(1) as u32),
+        position: Some(waiters as u32),
         holder_left: None,
         poll_within: None,
     };

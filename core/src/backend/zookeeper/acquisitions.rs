@@ -11,18 +11,35 @@ use crate::wakeups::unpoisoned;
 
 use super::transport::session::Session;
 
-/// A node of ours.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The node of a contender, or its nodes: as many as it has permits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Own {
-    pub path: String,
-    /// The transaction that created it.
+    pub paths: Vec<String>,
+    /// The transaction that created them.
+    pub created: u64,
+    /// That transaction, or the one of the writer that this reader was.
     pub fence: u64,
 }
 
 impl Own {
+    pub(crate) fn created(paths: impl Into<Vec<String>>, created: u64) -> Self {
+        Self { paths: paths.into(), created, fence: created }
+    }
+
+    /// One more, which a conversion whose answer was lost may have left.
+    pub(crate) fn add(&mut self, path: String, created: u64) {
+        self.paths.push(path);
+        self.created = self.created.max(created);
+        self.fence = self.created;
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.paths.first().map_or("", String::as_str)
+    }
+
     /// The last part of its path.
     pub(crate) fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or_default()
+        self.path().rsplit('/').next().unwrap_or_default()
     }
 }
 
@@ -40,6 +57,8 @@ pub(crate) struct State {
     /// may show for a while, is never found.
     pub id: u128,
     pub node: Option<Own>,
+    /// Its nodes are the permits of a semaphore, not a place in the queue.
+    pub has_permits: bool,
     /// A request that creates its node may have been carried out, or may still be on its way.
     pub uncertain: bool,
     /// A request that deletes its node may have been carried out.

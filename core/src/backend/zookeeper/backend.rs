@@ -53,7 +53,7 @@ pub(crate) async fn open(
 ) -> Result<Arc<dyn Backend>> {
     let config = Arc::new(config);
     let inner = Inner {
-        pool: Pool::new(Arc::clone(&config), context.wakeups, context.runtime.clone()),
+        pool: Pool::new(Arc::clone(&config), context.wakeups, context.runtime.clone())?,
         config,
         acquisitions: Acquisitions::default(),
         leases: Arc::default(),
@@ -67,7 +67,7 @@ pub(crate) async fn open(
         fifo: true,
         push: true,
         expiry: true,
-        sharing: false,
+        sharing: true,
         atomic_sets: false,
         fencing: FenceQuality::Strict,
         min_lease: MIN_LEASE,
@@ -165,9 +165,8 @@ impl Backend for ZooKeeperBackend {
         false
     }
 
-    fn convert(&self, _: &Arc<Contender>, _: FencingToken, _: Mode) -> Reply<Conversion> {
-        let error = Error::new(ErrorKind::Unsupported, "ZooKeeper keeps no shared locks here yet");
-        Box::pin(std::future::ready(Err(error)))
+    fn convert(&self, contender: &Arc<Contender>, fence: FencingToken, to: Mode) -> Reply<Conversion> {
+        self.verb(|inner| inner.convert(Arc::clone(contender), fence, to))
     }
 
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::address::{bracketed, host_and_port};
+use crate::address::{TlsFiles, bracketed, host_and_port};
 use crate::credential::Credential;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Settings;
@@ -15,6 +15,9 @@ use super::protocol::nodes::Nodes;
 
 /// Port of clients (ZooKeeper, "Administrator's Guide", `clientPort`).
 const DEFAULT_PORT: u16 = 2181;
+
+/// The same with TLS (ZooKeeper, "SSL User Guide", `secureClientPort`).
+const DEFAULT_SECURE_PORT: u16 = 2281;
 
 /// ZooKeeper's own default for `tickTime` is 3 s; the configuration that it is delivered with says 2 s.
 const DEFAULT_TICK: Duration = Duration::from_secs(2);
@@ -31,6 +34,8 @@ pub(crate) struct Login {
 pub(crate) struct ZooKeeperConfig {
     /// Hosts and ports; at least one.
     pub members: Vec<(String, u16)>,
+    /// Members speak TLS.
+    pub tls: Option<TlsFiles>,
     pub login: Option<Login>,
     pub nodes: Nodes,
     /// The servers' `tickTime`, or more.
@@ -40,13 +45,15 @@ pub(crate) struct ZooKeeperConfig {
 }
 
 impl ZooKeeperConfig {
-    /// Reads `zookeeper://[user:password@]host[:port][,host[:port]…][/chroot]`.
+    /// Reads `zookeeper://[user:password@]host[:port][,host[:port]…][/chroot]`, or `zookeepers://…`.
     pub(crate) fn from_url(
         scheme: &str,
         target: &str,
         params: &mut Params,
         settings: &Settings,
     ) -> Result<Self> {
+        let is_tls = scheme == "zookeepers";
+        let files = TlsFiles::from_params(params, is_tls, "zookeepers://")?;
         let mut user = params.text("user");
         let mut password = Credential::from_params(params, "password_env", "password_file")?;
         let rest = target
@@ -76,7 +83,8 @@ impl ZooKeeperConfig {
         };
         let mut members = Vec::new();
         for place in hosts.split(',') {
-            let member = host_and_port(place, DEFAULT_PORT).map_err(invalid)?;
+            let port = if is_tls { DEFAULT_SECURE_PORT } else { DEFAULT_PORT };
+            let member = host_and_port(place, port).map_err(invalid)?;
             if members.contains(&member) {
                 return Err(invalid(format!("the member {} is named twice", shown(&member))));
             }
@@ -87,6 +95,7 @@ impl ZooKeeperConfig {
         let (least, most) = (Duration::from_millis(10), Duration::from_secs(60));
         Ok(Self {
             members,
+            tls: is_tls.then_some(files),
             login,
             nodes: Nodes::new(&chroot, &prefix).map_err(invalid)?,
             tick: params.duration("tick", DEFAULT_TICK, least, most)?,
@@ -98,7 +107,8 @@ impl ZooKeeperConfig {
     /// The URL without its secrets.
     pub(crate) fn display(&self) -> String {
         let places: Vec<_> = self.members.iter().map(shown).collect();
-        format!("zookeeper://{}", places.join(","))
+        let scheme = if self.tls.is_some() { "zookeepers" } else { "zookeeper" };
+        format!("{scheme}://{}", places.join(","))
     }
 }
 
@@ -136,6 +146,7 @@ mod tests {
         let plain = read("zookeeper://h?prefix=x/y").unwrap();
         assert_eq!((plain.nodes.chroot(), plain.nodes.root(), plain.tick), ("/", "/x/y", DEFAULT_TICK));
         assert_eq!(read("zookeeper://[::1]").unwrap().display(), "zookeeper://[::1]:2181");
+        assert_eq!(read("zookeepers://a,b:9?ca=/x").unwrap().display(), "zookeepers://a:2281,b:9");
     }
 
     #[test]
@@ -150,7 +161,8 @@ mod tests {
             ("zookeeper://h/a//b", "one slash between them"),
             ("zookeeper://h?prefix=zookeeper", "belongs to ZooKeeper itself"),
             ("zookeeper://h?tick=2m", "must be between"),
-            ("zookeeper://h?ca=/x", "knows no option \"ca\""),
+            ("zookeeper://h?ca=/x", "ca, cert and key need TLS; write zookeepers://"),
+            ("zookeepers://h?cert=/x", "belong together"),
         ];
         options::assert_refused(read, &cases);
     }

@@ -11,7 +11,6 @@ use crate::snapshot::examination::{
 use crate::snapshot::{Check, Examination, Promise};
 
 use super::backend::Inner;
-use super::config::shown;
 use super::liveness::timeout_for;
 use super::protocol::answers::code;
 use super::protocol::requests::{self, Lives};
@@ -42,6 +41,7 @@ struct Facts {
     has_login: bool,
     /// Hosts that are asked without TLS by way of a network.
     plain: Vec<String>,
+    is_encrypted: bool,
     root: String,
     tick: Duration,
     lease: Duration,
@@ -64,9 +64,10 @@ pub(crate) async fn examine(inner: &Inner) -> Result<Examination> {
 async fn gather(inner: &Inner) -> Facts {
     let config = &inner.config;
     let mut members = Vec::new();
-    for member in &config.members {
+    for member in &*inner.pool.members {
         let ask = |word| words::ask(member, word, config.timeout);
-        members.push(Member { place: shown(member), srvr: ask("srvr").await, conf: ask("conf").await });
+        let place = member.place.clone();
+        members.push(Member { place, srvr: ask("srvr").await, conf: ask("conf").await });
     }
     let trial = try_all(inner).await;
     let mut latency = None;
@@ -78,13 +79,15 @@ async fn gather(inner: &Inner) -> Facts {
         }
     }
     let is_here = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|at| at.is_loopback());
-    let hosts = config.members.iter().map(|(host, _)| host.clone());
+    let plain = inner.pool.members.iter().filter(|member| !member.is_encrypted());
+    let hosts = plain.map(|member| member.host().to_owned());
     Facts {
         members,
         trial,
         latency,
         has_login: config.login.is_some(),
         plain: hosts.filter(|host| !is_here(host)).collect(),
+        is_encrypted: config.tls.is_some(),
         root: config.nodes.root().to_owned(),
         tick: config.tick,
         lease: config.lease,
@@ -276,6 +279,9 @@ fn latency(facts: &Facts) -> Check {
 fn encryption(facts: &Facts) -> Check {
     const ID: &str = "encryption";
     match facts.plain.as_slice() {
+        [] if facts.is_encrypted => {
+            Check::ok(ID, "no one can listen in between", "TLS, with the members' certificates verified")
+        }
         [] => Check::ok(ID, "no one can listen in between", "loopback"),
         hosts => {
             let what = if facts.has_login { "The password and all records" } else { "All records" };
@@ -285,7 +291,7 @@ fn encryption(facts: &Facts) -> Check {
                 format!("plain TCP to {}", hosts.join(", ")),
             )
             .means(format!("{what} can be read and changed on the way."))
-            .fix("A private network, or a tunnel to each member")
+            .fix("zookeepers:// and the members' secureClientPort")
         }
     }
 }

@@ -12,12 +12,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
 use crate::snapshot::{AuditEntry, BreakOutcome, BreakRequest, Detail, Query, Snapshot};
+use crate::token::ClientId;
 use crate::wakeups::unpoisoned;
 
 use super::backend::Inner;
 use super::protocol::answers::{Stat, code};
-use super::protocol::nodes;
+use super::protocol::nodes::{self, LEASES, LOCKS};
 use super::protocol::requests::{self, Lives, Request};
+use super::protocol::standing::{Group, standing};
 use super::transport::errors::{refused, unreadable};
 use super::transport::session::Session;
 
@@ -102,22 +104,25 @@ impl Inner {
         names.sort_unstable();
         let folders: Vec<_> = names.iter().map(|name| places.lock(name)).collect();
         let queues = self.list(&session, &folders, &mut snapshot.requests).await?;
-        for ((name, folder), children) in names.into_iter().zip(&folders).zip(queues) {
-            let queue = nodes::queue(children).unwrap_or_default();
+        let permits = self.permits(&session, &folders, &queues, &mut snapshot.requests).await?;
+        for (((name, folder), children), [locks, leases]) in
+            names.into_iter().zip(&folders).zip(queues).zip(permits)
+        {
+            let standing = standing(folder, children, locks, leases);
             // The folder of a lock outlives its last contender for a while.
-            if queue.is_empty() && query.name.is_none() {
+            if standing.groups.is_empty() && query.name.is_none() {
                 continue;
             }
             if snapshot.locks.len() == query.limit() {
                 snapshot.truncated = true;
                 break;
             }
-            let paths: Vec<_> = queue.iter().map(|place| format!("{folder}/{}", place.node)).collect();
-            let entries = self.read(&session, &paths, &mut snapshot.requests).await?;
+            let entries = self.contenders(&session, &standing.groups, &mut snapshot.requests).await?;
             if entries.is_empty() && query.name.is_none() {
                 continue;
             }
-            snapshot.locks.push(lock_view(name, entries.iter().map(seen), now_ms));
+            let capacity = entries.iter().find_map(|(_, node)| Record::read(&node.data)?.capacity());
+            snapshot.locks.push(lock_view(name, standing.kind, capacity, entries.iter().map(seen), now_ms));
         }
         let below = |folder: &str, children: Vec<String>| -> Vec<String> {
             children.iter().map(|child| format!("{folder}/{child}")).collect()
@@ -135,6 +140,45 @@ impl Inner {
             snapshot.audit.extend(entry.filter(|entry| query.wants(&entry.name)));
         }
         Ok(snapshot)
+    }
+
+    /// The queue and the permits of those locks that are semaphores.
+    async fn permits(
+        &self,
+        session: &Session,
+        locks: &[String],
+        children: &[Vec<String>],
+        asked: &mut u32,
+    ) -> Result<Vec<[Vec<String>; 2]>> {
+        let is_semaphore =
+            |children: &[String]| children.iter().any(|child| child == LOCKS || child == LEASES);
+        let mut folders = Vec::new();
+        for (lock, _) in locks.iter().zip(children).filter(|(_, children)| is_semaphore(children)) {
+            folders.extend([format!("{lock}/{LOCKS}"), format!("{lock}/{LEASES}")]);
+        }
+        let mut found = self.list(session, &folders, asked).await?.into_iter();
+        let of_each = children.iter().map(|children| match is_semaphore(children) {
+            true => [found.next().unwrap_or_default(), found.next().unwrap_or_default()],
+            false => <[Vec<String>; 2]>::default(),
+        });
+        Ok(of_each.collect())
+    }
+
+    /// The contenders that are still there, each by its first node.
+    async fn contenders<'g>(
+        &self,
+        session: &Session,
+        groups: &'g [Group],
+        asked: &mut u32,
+    ) -> Result<Vec<(&'g Group, Node)>> {
+        let first = |group: &Group| group.paths.first().cloned().unwrap_or_default();
+        let paths: Vec<_> = groups.iter().map(first).collect();
+        let mut nodes = self.read(session, &paths, asked).await?.into_iter().peekable();
+        let still = |group: &'g Group| {
+            let node = nodes.next_if(|node| Some(&node.path) == group.paths.first())?;
+            Some((group, node))
+        };
+        Ok(groups.iter().filter_map(still).collect())
     }
 
     /// The children of each folder; none of one that is not there.
@@ -195,24 +239,29 @@ impl Inner {
         session.ask(vec![requests::sync(&folder)]).await?;
         for _ in 0..TRIES {
             let mut asked = 0;
-            let children = self.list(&session, std::slice::from_ref(&folder), &mut asked).await?.remove(0);
-            let front: Vec<_> = nodes::queue(children)
-                .unwrap_or_default()
-                .iter()
-                .take(2)
-                .map(|place| format!("{folder}/{}", place.node))
-                .collect();
-            let mut entries = self.read(&session, &front, &mut asked).await?.into_iter();
-            let Some(holder) = entries.next() else {
-                if front.is_empty() {
-                    return Ok(BreakOutcome::Free);
-                }
-                continue;
-            };
-            if holder.stat.created as u64 != request.expected.get() {
-                let present = FencingToken::new(holder.stat.created as u64);
-                return Ok(BreakOutcome::ChangedHands { present });
+            let children = self.list(&session, std::slice::from_ref(&folder), &mut asked).await?;
+            let permits =
+                self.permits(&session, std::slice::from_ref(&folder), &children, &mut asked).await?;
+            let ([locks, leases], children) =
+                (permits.into_iter().next().unwrap_or_default(), children.concat());
+            let standing = standing(&folder, children, locks, leases);
+            if standing.groups.is_empty() {
+                return Ok(BreakOutcome::Free);
             }
+            let entries = self.contenders(&session, &standing.groups, &mut asked).await?;
+            let holders: Vec<_> = entries.iter().filter(|(group, _)| group.holds).collect();
+            let Some(present) = holders.first().map(|(_, node)| node.fence()) else {
+                // A semaphore whose permits are all free has no holder.
+                if standing.groups.iter().any(|group| group.holds) {
+                    continue;
+                }
+                return Ok(BreakOutcome::Free);
+            };
+            let Some((group, holder)) =
+                holders.into_iter().find(|(_, node)| node.fence() == request.expected)
+            else {
+                return Ok(BreakOutcome::ChangedHands { present });
+            };
             let Some(record) = Record::read(&holder.data) else {
                 return Err(Error::new(
                     ErrorKind::NameConflict,
@@ -226,22 +275,20 @@ impl Inner {
             let at_ms = wall_ms();
             let entry = serde_json::to_vec(&broken(&request, &record.client, at_ms)).unwrap_or_default();
             let path = self.config.nodes.broken_at(at_ms, request.expected.get());
-            let end = requests::replace(&holder.path, &path, &entry, self.own_rights());
+            let end = requests::replace(&group.paths, &path, Lives::On, [&entry[..]], self.own_rights());
             let answers = session.ask(vec![end]).await?;
             let failed = match answers[0].code {
-                code::OK => answers[0].failed_part().ok_or_else(|| unreadable("a member"))?,
-                code => code,
+                code::OK => answers[0].together().ok_or_else(|| unreadable("a member"))?.err(),
+                code => Some(code),
             };
             match failed {
-                code::OK => {
+                None => {
                     self.trim_audit();
-                    let next =
-                        entries.next().and_then(|next| Record::read(&next.data)).map(|next| next.client);
-                    return Ok(BreakOutcome::Broken { holder: record.client, next });
+                    return Ok(BreakOutcome::Broken { next: next(&entries, group), holder: record.client });
                 }
                 // The holder's node, or the folder of breaks.
-                code::NO_NODE => self.make_folders(&session, &path).await?,
-                code => return Err(refused(code, &path)),
+                Some(code::NO_NODE) => self.make_folders(&session, &path).await?,
+                Some(code) => return Err(refused(code, &path)),
             }
         }
         Err(Error::new(ErrorKind::BackendUnavailable, "too many concurrent updates to this lock; retrying"))
@@ -265,10 +312,33 @@ impl Inner {
     }
 }
 
-fn seen(node: &Node) -> Seen<'_> {
+impl Node {
+    fn fence(&self) -> FencingToken {
+        let kept = Record::read(&self.data).and_then(|record| record.fence);
+        FencingToken::new(kept.unwrap_or(self.stat.created as u64))
+    }
+}
+
+/// The first waiter, if it enters when this holder is gone.
+fn next(entries: &[(&Group, Node)], gone: &Group) -> Option<ClientId> {
+    let others = entries.iter().filter(|(group, _)| group.holds && *group != gone);
+    let held: usize = others.map(|(group, _)| group.paths.len()).sum();
+    let (_, node) = entries.iter().find(|(group, _)| !group.holds)?;
+    let record = Record::read(&node.data)?;
+    let is_free = match record.capacity() {
+        Some(capacity) => held + record.permits() as usize <= capacity as usize,
+        None => held == 0,
+    };
+    is_free.then_some(record.client)
+}
+
+fn seen<'e>((group, node): &'e (&Group, Node)) -> Seen<'e> {
     Seen {
+        holds: group.holds,
+        mode: group.mode,
+        permits: group.paths.len() as u32,
         value: &node.data,
-        fence: FencingToken::new(node.stat.created as u64),
+        fence: node.fence(),
         details: vec![
             Detail::new("node", node.path.clone()),
             Detail::new("session", format!("{:#x}", node.stat.session)),

@@ -26,9 +26,10 @@ use crate::clock::BootInstant;
 const PER_TICK: u32 = 16;
 
 /// How long a session has to last for a lock of this lease: renewed by requests as [`renews_every`] says, each of which
-/// proves what was a tick ago, on a machine that may be late by some.
+/// proves what was a tick ago, on a machine that may be late by some. Whole milliseconds, as it is asked for.
 pub(crate) fn timeout_for(lease: Duration, tick: Duration) -> Duration {
-    lease + lease / 4 + tick + Duration::from_millis(200)
+    let exact = lease + lease / 4 + tick + Duration::from_millis(200);
+    exact + Duration::from_nanos(u64::from((1_000_000_000 - exact.subsec_nanos()) % 1_000_000))
 }
 
 /// The longest lease that a session of this length allows.

@@ -14,8 +14,8 @@ use super::transport::errors::refused;
 use super::transport::session::Session;
 
 impl Inner {
-    /// Deletes the node, which hands the lock to the next one in the queue. The name of a node is never used twice, so no
-    /// other one is meant.
+    /// Deletes the node, which hands the lock to the next one in the queue; or all permits. The name of a node is never used
+    /// twice in a session, so no other one is meant.
     pub(crate) async fn release(
         self: Arc<Self>,
         contender: Arc<Contender>,
@@ -30,15 +30,21 @@ impl Inner {
         // It is not known any more when the answer comes.
         session.forget(contender.owner);
         let was_asked = std::mem::replace(&mut state.deleting, true);
-        let answered = session.ask(vec![requests::delete(&own.path)]).await;
+        let answered = session.ask(own.paths.iter().map(|path| requests::delete(path)).collect()).await;
         let released = match answered {
-            Ok(answers) => match answers[0].code {
-                code::OK => Released::Released,
-                // A request before has deleted it, whose answer was lost.
-                code::NO_NODE if was_asked => Released::Released,
-                code::NO_NODE => Released::NotHeld,
-                code => return Err(refused(code, &own.path)),
-            },
+            Ok(answers) => {
+                let mut released = Released::Released;
+                for (path, answer) in own.paths.iter().zip(&answers) {
+                    match answer.code {
+                        code::OK => {}
+                        // A request before has deleted it, whose answer was lost.
+                        code::NO_NODE if was_asked => {}
+                        code::NO_NODE => released = Released::NotHeld,
+                        code => return Err(refused(code, path)),
+                    }
+                }
+                released
+            }
             // Its node went with the session.
             Err(_) if session.is_ended() => {
                 if was_asked {
@@ -79,11 +85,6 @@ impl Inner {
         if state.uncertain {
             self.find_own(state, contender, session).await?;
         }
-        let Some(own) = state.node.clone() else { return Ok(()) };
-        let answers = session.ask(vec![requests::delete(&own.path)]).await?;
-        match answers[0].code {
-            code::OK | code::NO_NODE => Ok(()),
-            code => Err(refused(code, &own.path)),
-        }
+        self.remove(session, state).await
     }
 }

@@ -7,6 +7,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 
 use super::acquire::unconfirmed;
+use super::acquisitions::Own;
 use super::backend::Inner;
 use super::protocol::requests;
 use super::transport::errors::refused;
@@ -15,11 +16,11 @@ use super::transport::session::{Session, is_probed};
 /// How many nodes one round trip looks at.
 const TOGETHER: usize = 200;
 
-/// One lease to renew: its place among the items, and its node.
+/// One lease to renew: its place among the items, and its nodes.
 struct Held {
     at: usize,
     session: Arc<Session>,
-    path: String,
+    own: Own,
 }
 
 impl Inner {
@@ -40,7 +41,7 @@ impl Inner {
             held.extend(some.split_off(some.len().min(TOGETHER)));
             let begun = SystemClock.now();
             let mut together = vec![session.probe()];
-            together.extend(some.iter().map(|one| requests::exists(&one.path)));
+            together.extend(some.iter().flat_map(|one| &one.own.paths).map(|path| requests::exists(path)));
             let answers = match session.ask(together).await {
                 // The loss was reported when the session ended.
                 Err(_) if session.is_ended() => continue,
@@ -49,11 +50,16 @@ impl Inner {
             if !is_probed(&answers[0]) {
                 return Err(refused(answers[0].code, self.config.nodes.root()));
             }
-            for (one, answer) in some.iter().zip(&answers[1..]) {
+            let mut answers = answers[1..].iter();
+            for one in &some {
                 let item = &items[one.at];
-                let is_own = answer.stat().is_some_and(|stat| {
-                    answer.is_ok() && stat.session == session.id() && stat.created as u64 == item.fence.get()
-                });
+                let mut is_own = true;
+                for answer in answers.by_ref().take(one.own.paths.len()) {
+                    is_own &= answer.is_ok()
+                        && answer.stat().is_some_and(|stat| {
+                            stat.session == session.id() && stat.created as u64 == one.own.created
+                        });
+                }
                 match is_own {
                     true if session.lasts(begun, item.lease) => {
                         if self.leases.extend(item.contender.owner, begun + item.lease) {
@@ -76,6 +82,6 @@ impl Inner {
         let state = acquisition.state.lock().await;
         let own = state.node.as_ref().filter(|own| own.fence == item.fence.get())?;
         let session = state.session.as_ref().filter(|session| !session.is_ended())?;
-        Some(Held { at, session: Arc::clone(session), path: own.path.clone() })
+        Some(Held { at, session: Arc::clone(session), own: own.clone() })
     }
 }

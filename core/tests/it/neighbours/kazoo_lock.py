@@ -1,7 +1,12 @@
-"""`hold AT PATH` holds the lock until a line comes; `sections AT PATH COUNT FOLDER` makes the folder in each section."""
+"""`hold AT PATH MODE` holds the lock until a line comes.
+
+`sections AT PATH COUNT FOLDER KIND` writes a file into the folder in each section, and reads who else is inside. Mode and kind are
+mutex.
+"""
 
 import os
 import sys
+import uuid
 
 from kazoo.client import KazooClient
 
@@ -20,10 +25,9 @@ else:
     overlaps = 0
     for _ in range(count):
         with lock:
-            try:
-                os.mkdir(inside)
-                os.rmdir(inside)
-            except OSError:
-                overlaps += 1
+            own = os.path.join(inside, f"write {uuid.uuid4()}")
+            open(own, "x").close()
+            overlaps += len(os.listdir(inside)) != 1
+            os.unlink(own)
     print("overlaps", overlaps, flush=True)
 client.stop()

@@ -91,22 +91,23 @@ impl Answer {
         (0..count).map(|_| fields.text()).collect()
     }
 
-    /// The code of the first part of a transaction that failed; 0 if none did.
-    pub(crate) fn failed_part(&self) -> Option<i32> {
+    /// The nodes that a transaction created, or the code of its first part that failed.
+    pub(crate) fn together(&self) -> Option<Result<Vec<String>, i32>> {
         let mut fields = Fields(&self.fields);
+        let mut created = Vec::new();
         loop {
             let (kind, done, code) = (fields.int()?, fields.flag()?, fields.int()?);
             match kind {
-                _ if done => return Some(code::OK),
+                _ if done => return Some(Ok(created)),
                 // All parts are errors then; those before the one that failed say that they were undone, with 0.
                 -1 => {
                     fields.int()?;
                     if code != code::OK {
-                        return Some(code);
+                        return Some(Err(code));
                     }
                 }
-                // Deletion, which has no answer, and creation.
-                1 => _ = fields.text()?,
+                // Creation. A deletion has no answer.
+                1 => created.push(fields.text()?),
                 _ => {}
             }
         }
@@ -162,9 +163,11 @@ mod tests {
 
     #[test]
     fn a_transaction_says_which_part_failed() {
-        let end = |frame: Frame| answer(frame.int(-1).flag(true).int(-1)).failed_part();
-        assert_eq!(end(Frame::new().int(2).flag(false).int(0).int(1).flag(false).int(0).text("/b")), Some(0));
+        let end = |frame: Frame| answer(frame.int(-1).flag(true).int(-1)).together();
+        let created = Frame::new().int(2).flag(false).int(0).int(1).flag(false).int(0).text("/b");
+        assert_eq!(end(created), Some(Ok(vec!["/b".into()])));
         let failed = Frame::new().int(-1).flag(false).int(0).int(0).int(-1).flag(false).int(-101).int(-101);
-        assert_eq!(end(failed), Some(-101));
+        assert_eq!(end(failed), Some(Err(-101)));
+        assert_eq!(answer(Frame::new().int(1).flag(false).int(0).text("/b")).together(), None);
     }
 }

@@ -3,4 +3,6 @@
 pub(crate) mod answers;
 pub(crate) mod nodes;
 pub(crate) mod requests;
+pub(crate) mod standing;
+pub(crate) mod turns;
 pub(crate) mod wire;

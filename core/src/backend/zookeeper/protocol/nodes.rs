@@ -1,10 +1,15 @@
 //! Where everything stands: `CHROOT/PREFIX/NAME/_c_UUID-lock-NUMBER` for a contender, as Curator has it
-//! (`InterProcessMutex`, `ProtectedUtils`).
+//! (`InterProcessMutex`, `InterProcessReadWriteLock`, `InterProcessSemaphoreV2`, `ProtectedUtils`).
+//!
+//! The contenders of a semaphore queue in `NAME/locks`, by nodes of a mutex. The first one of them creates its permits in
+//! `NAME/leases`.
 //!
 //! A name is one part of the path: `/` is `%2F` and `%` is `%25` in it, and so are characters that ZooKeeper refuses.
 //! Parts that begin with a dot are ours, so a name that does begins with `%2E`.
 
 use std::fmt::Write;
+
+use crate::mode::Mode;
 
 /// Longest prefix, in bytes.
 const MAX_PREFIX_BYTES: usize = 128;
@@ -20,12 +25,61 @@ pub(crate) struct Nodes {
     root: String,
 }
 
+/// The folders of a semaphore: its queue, and its permits.
+pub(crate) const LOCKS: &str = "locks";
+pub(crate) const LEASES: &str = "leases";
+
 /// A node that contends for a lock.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     /// The order of the queue.
     pub number: u64,
     pub node: String,
+}
+
+/// What a node stands for, which its name says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A mutex, or a place in the queue of a semaphore. Nodes of other recipes count as such.
+    Lock,
+    Read,
+    Write,
+    Permit,
+}
+
+impl Role {
+    /// Of the node with which a contender of this mode queues.
+    pub(crate) fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Mutex | Mode::Permits { .. } => Self::Lock,
+            Mode::Read => Self::Read,
+            Mode::Write => Self::Write,
+        }
+    }
+
+    /// What stands before the number.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Lock => "lock-",
+            Self::Read => "__READ__",
+            Self::Write => "__WRIT__",
+            Self::Permit => "lease-",
+        }
+    }
+}
+
+impl Place {
+    pub(crate) fn role(&self) -> Role {
+        let (word, _) = self.node.split_at(self.node.len() - DIGITS);
+        let is = |role: Role| word.ends_with(role.word());
+        [Role::Read, Role::Write, Role::Permit].into_iter().find(|role| is(*role)).unwrap_or(Role::Lock)
+    }
+
+    /// What the nodes of one contender have in common: everything before the last word.
+    pub(crate) fn owner(&self) -> &str {
+        let (word, _) = self.node.split_at(self.node.len() - DIGITS);
+        word.strip_suffix(self.role().word()).unwrap_or(word)
+    }
 }
 
 impl Nodes {
@@ -66,14 +120,27 @@ impl Nodes {
         ends.filter(|at| *at > self.chroot.len()).map(|at| &path[..at]).collect()
     }
 
-    /// The folder of a lock's contenders.
+    /// The folder of a lock.
     pub(crate) fn lock(&self, name: &str) -> String {
         format!("{}/{}", self.root, encoded(name))
     }
 
-    /// The node of a contender without its number.
-    pub(crate) fn contender(&self, name: &str, id: u128) -> String {
-        format!("{}/{}", self.lock(name), own(id))
+    /// The folder in which its contenders queue.
+    pub(crate) fn queue(&self, name: &str, mode: Mode) -> String {
+        match mode {
+            Mode::Permits { .. } => format!("{}/{LOCKS}", self.lock(name)),
+            _ => self.lock(name),
+        }
+    }
+
+    /// The folder of a semaphore's permits.
+    pub(crate) fn leases(&self, name: &str) -> String {
+        format!("{}/{LEASES}", self.lock(name))
+    }
+
+    /// Whether this folder is a lock's own, which the servers remove when it is empty.
+    pub(crate) fn is_of_lock(&self, folder: &str) -> bool {
+        folder.len() > self.root.len()
     }
 
     pub(crate) fn clients(&self) -> String {
@@ -98,7 +165,17 @@ impl Nodes {
 /// What the name of a contender begins with: protected creation finds its node again by that.
 pub(crate) fn own(id: u128) -> String {
     let hex = format!("{id:032x}");
-    format!("_c_{}-{}-{}-{}-{}-lock-", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    format!("_c_{}-{}-{}-{}-{}-", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// The name of a contender's node, without its number.
+pub(crate) fn without_number(id: u128, role: Role) -> String {
+    format!("{}{}", own(id), role.word())
+}
+
+/// The name of a contender's node that takes over a place in the queue.
+pub(crate) fn with_number(id: u128, role: Role, number: u64) -> String {
+    format!("{}{number:010}", without_number(id, role))
 }
 
 /// The contenders among the children of a lock, first the holder. Any sequential node counts, such as those of kazoo
@@ -172,18 +249,32 @@ mod tests {
         for folder in [".clients", "a%62", "%zz"] {
             assert_eq!(name_of(folder), None, "{folder}");
         }
-        let path = nodes.contender("a", 1);
+        let path = format!("{}/x", nodes.leases("a"));
         assert_eq!(
             nodes.folders_above(&path),
-            ["/apps/shop/p", "/apps/shop/p/q", "/apps/shop/p/q/a"],
+            ["/apps/shop/p", "/apps/shop/p/q", "/apps/shop/p/q/a", "/apps/shop/p/q/a/leases"],
             "not the chroot: that exists or the URL is wrong"
         );
+        assert!(nodes.is_of_lock("/apps/shop/p/q/a") && !nodes.is_of_lock("/apps/shop/p/q"));
         assert_eq!(Nodes::new("", "p").unwrap().folders_above("/p/a/x"), ["/p", "/p/a"]);
     }
 
     #[test]
     fn a_contender_has_the_name_of_curators() {
-        assert_eq!(own(0x1234 << 64 | 7), "_c_00000000-0000-1234-0000-000000000007-lock-");
+        let id = 0x1234 << 64 | 7;
+        let own = "_c_00000000-0000-1234-0000-000000000007-";
+        for (role, name) in [
+            (Role::Lock, "lock-0000000012"),
+            (Role::Read, "__READ__0000000012"),
+            (Role::Write, "__WRIT__0000000012"),
+            (Role::Permit, "lease-0000000012"),
+        ] {
+            let place = Place { number: 12, node: with_number(id, role, 12) };
+            assert_eq!(place.node, format!("{own}{name}"));
+            assert_eq!((place.role(), place.owner()), (role, own));
+        }
+        let kazoo = Place { number: 1, node: "ffff__rlock__0000000001".into() };
+        assert_eq!(kazoo.role(), Role::Lock);
     }
 
     #[test]

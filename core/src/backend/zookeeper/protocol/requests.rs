@@ -84,12 +84,21 @@ pub(crate) fn delete(path: &str) -> Request {
     Request::logged(2, Frame::new().text(path).int(-1))
 }
 
-/// Deletes one node and creates another one, or neither.
-pub(crate) fn replace(deleted: &str, created: &str, data: &[u8], own_rights: bool) -> Request {
-    let frame = Frame::new().int(2).flag(false).int(-1).text(deleted).int(-1);
-    let frame =
-        frame.int(1).flag(false).int(-1).raw(&creation(created, data, Lives::On, own_rights).fields());
-    Request::logged(14, frame.int(-1).flag(true).int(-1))
+/// Deletes these nodes and creates one with each of these data, or changes nothing. Answers the paths of those that were
+/// created.
+pub(crate) fn replace<'r>(
+    deleted: impl IntoIterator<Item = &'r String>,
+    created: &str,
+    lives: Lives,
+    data: impl IntoIterator<Item = &'r [u8]>,
+    own_rights: bool,
+) -> Request {
+    let part = |frame: Frame, op| frame.int(op).flag(false).int(-1);
+    let deletions = deleted.into_iter().fold(Frame::new(), |frame, path| part(frame, 2).text(path).int(-1));
+    let all = data.into_iter().fold(deletions, |frame, data| {
+        part(frame, 1).raw(&creation(created, data, lives, own_rights).fields())
+    });
+    Request::logged(14, all.int(-1).flag(true).int(-1))
 }
 
 pub(crate) fn exists(path: &str) -> Request {
@@ -111,6 +120,11 @@ pub(crate) fn write(path: &str, data: &[u8]) -> Request {
 
 pub(crate) fn children(path: &str) -> Request {
     Request::new(8, Frame::new().text(path).flag(false))
+}
+
+/// Lists a folder and asks for a message when a node comes to it or goes.
+pub(crate) fn watched_children(path: &str) -> Request {
+    Request { watches: Some(path.to_owned()), ..Request::new(8, Frame::new().text(path).flag(true)) }
 }
 
 /// Makes the member catch up with the leader before it carries out what follows.
@@ -138,7 +152,7 @@ mod tests {
             create("/a", b"", Lives::WithSession, false),
             delete("/a"),
             write("/a", b""),
-            replace("/a", "/b", b"", true),
+            replace(&["/a".to_owned()], "/b", Lives::On, [&b""[..]], true),
         ] {
             assert!(request.is_logged, "{request:?}");
         }

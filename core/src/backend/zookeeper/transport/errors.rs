@@ -2,7 +2,10 @@
 
 use std::io;
 
+use tokio_rustls::rustls::Error as TlsError;
+
 use crate::error::{Effect, Error, ErrorKind};
+use crate::tls;
 
 use super::super::protocol::answers::code;
 
@@ -69,9 +72,25 @@ pub(crate) fn cannot_connect(place: &str, error: io::Error) -> Error {
 pub(crate) fn not_serving(place: &str) -> Error {
     unavailable(format!(
         "ZooKeeper at {place} closed the connection at once: it serves no clients at the moment (no majority of its \
-         members is up, or it still starts), it has too many connections of this host (maxClientCnxns), or requires TLS, \
-         which Polylatch does not have for ZooKeeper"
+         members is up, or it still starts), it has too many connections of this host (maxClientCnxns), or requires TLS \
+         (zookeepers://)"
     ))
+}
+
+/// The connection failed before the first answer.
+pub(crate) fn at_first(place: &str, error: io::Error) -> Error {
+    match error.get_ref().map(|inner| inner.is::<TlsError>()) {
+        // In TLS 1.3 a client certificate is refused after the handshake.
+        Some(true) => tls::refused(error, "ZooKeeper", place, "zookeepers", "zookeeper"),
+        _ if matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
+        ) =>
+        {
+            not_serving(place)
+        }
+        _ => cannot_connect(place, error),
+    }
 }
 
 pub(crate) fn silent(place: &str) -> Error {

@@ -1,24 +1,23 @@
 //! One connection to one member, as far as its first answers.
 
-use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::clock::{BootInstant, Clock, SystemClock};
 use crate::error::{Error, Result};
 
-use super::super::config::{Login, shown};
+use super::super::config::Login;
 use super::super::protocol::answers::{Answer, Connected, code};
 use super::super::protocol::requests::{self, LOGIN};
 use super::super::protocol::wire::MOST_BYTES;
 use super::errors;
+use super::member::{Member, Stream};
 
 /// A connection that carries a session.
 pub(crate) struct Link {
-    pub stream: TcpStream,
+    pub stream: Stream,
     pub input: Input,
     pub place: String,
     /// When the request for the session left.
@@ -58,22 +57,24 @@ impl Input {
 /// Connects and asks for a session. Nothing but a session is made by it, and that ends by itself.
 ///
 /// The answer may be that the session has expired.
-pub(crate) async fn dial(member: &(String, u16), hello: &Hello<'_>, limit: Duration) -> Result<Link> {
-    let place = shown(member);
-    match timeout(limit, open(member, &place, hello)).await {
+pub(crate) async fn dial(member: &Member, hello: &Hello<'_>, limit: Duration) -> Result<Link> {
+    match timeout(limit, open(member, hello)).await {
         Ok(link) => link,
-        Err(_) => Err(errors::silent(&place)),
+        Err(_) => Err(errors::silent(&member.place)),
     }
 }
 
-async fn open(member: &(String, u16), place: &str, hello: &Hello<'_>) -> Result<Link> {
-    let failed = |error| errors::cannot_connect(place, error);
-    let mut stream = TcpStream::connect((member.0.as_str(), member.1)).await.map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
+async fn open(member: &Member, hello: &Hello<'_>) -> Result<Link> {
+    let place = member.place.as_str();
+    let mut stream = member.connect().await?;
     let sent = SystemClock.now();
     let timeout_ms = i32::try_from(hello.timeout.as_millis()).unwrap_or(i32::MAX);
     let first = requests::connect(hello.seen, timeout_ms, hello.session, hello.password);
-    stream.write_all(&first).await.map_err(|_| errors::not_serving(place))?;
+    let written = async {
+        stream.write_all(&first).await?;
+        stream.flush().await
+    };
+    written.await.map_err(|error| errors::at_first(place, error))?;
     let mut input = Input::default();
     let frame = next(&mut stream, &mut input, place).await?;
     let connected = Connected::read(&frame).ok_or_else(|| errors::unreadable(place))?;
@@ -82,6 +83,7 @@ async fn open(member: &(String, u16), place: &str, hello: &Hello<'_>) -> Result<
     {
         let secret = requests::log_in(&login.user, &login.password.latest().0);
         stream.write_all(&secret).await.map_err(|_| errors::log_in_failed())?;
+        stream.flush().await.map_err(|_| errors::log_in_failed())?;
         loop {
             let frame = next(&mut stream, &mut input, place).await.map_err(|_| errors::log_in_failed())?;
             let answer = Answer::read(&frame).ok_or_else(|| errors::unreadable(place))?;
@@ -95,7 +97,7 @@ async fn open(member: &(String, u16), place: &str, hello: &Hello<'_>) -> Result<
     Ok(Link { stream, input, place: place.to_owned(), sent, connected })
 }
 
-async fn next(stream: &mut TcpStream, input: &mut Input, place: &str) -> Result<Vec<u8>, Error> {
+async fn next(stream: &mut Stream, input: &mut Input, place: &str) -> Result<Vec<u8>, Error> {
     loop {
         match input.frame() {
             Ok(Some(frame)) => return Ok(frame),
@@ -105,10 +107,7 @@ async fn next(stream: &mut TcpStream, input: &mut Input, place: &str) -> Result<
         match stream.read_buf(&mut input.0).await {
             Ok(0) => return Err(errors::not_serving(place)),
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                return Err(errors::not_serving(place));
-            }
-            Err(error) => return Err(errors::cannot_connect(place, error)),
+            Err(error) => return Err(errors::at_first(place, error)),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod errors;
 mod link;
+pub(crate) mod member;
 pub(crate) mod pool;
 pub(crate) mod session;
 pub(crate) mod words;

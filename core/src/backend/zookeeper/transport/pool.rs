@@ -13,8 +13,9 @@ use crate::clock::millis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wakeups::{Wakeups, unpoisoned};
 
-use super::super::config::{ZooKeeperConfig, shown};
+use super::super::config::ZooKeeperConfig;
 use super::super::liveness::{Liveness, pings_every, timeout_for};
+use super::member::Member;
 use super::session::{Session, Shared};
 use super::worker::Worker;
 
@@ -23,6 +24,7 @@ const MOST: usize = 8;
 
 pub(crate) struct Pool {
     config: Arc<ZooKeeperConfig>,
+    pub members: Arc<[Member]>,
     wakeups: Arc<Wakeups>,
     runtime: tokio::runtime::Handle,
     /// By the lease, in milliseconds.
@@ -30,12 +32,14 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
+    /// Errors: `invalid_config` that names the file of a certificate.
     pub(crate) fn new(
         config: Arc<ZooKeeperConfig>,
         wakeups: Arc<Wakeups>,
         runtime: tokio::runtime::Handle,
-    ) -> Self {
-        Self { config, wakeups, runtime, sessions: Mutex::default() }
+    ) -> Result<Self> {
+        let members = Member::all(&config)?.into();
+        Ok(Self { config, members, wakeups, runtime, sessions: Mutex::default() })
     }
 
     /// The session of all that depends on no lock.
@@ -70,10 +74,11 @@ impl Pool {
     fn start(&self, lease: Duration, nth: usize) -> Session {
         let (sender, orders) = mpsc::unbounded_channel();
         let tick = self.config.tick;
-        let places = self.config.members.iter().map(shown).collect::<Vec<_>>().join(", ");
+        let places = self.members.iter().map(|member| &*member.place).collect::<Vec<_>>().join(", ");
         let shared = Arc::new(Shared::new(Arc::clone(&self.wakeups), Liveness::new(tick), places));
         let worker = Worker {
             config: Arc::clone(&self.config),
+            members: Arc::clone(&self.members),
             shared: Arc::clone(&shared),
             orders,
             timeout: timeout_for(lease, tick),

@@ -3,19 +3,22 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use super::member::Member;
 
 /// The longest answer that is read.
 const MOST_BYTES: u64 = 64 << 10;
 
 /// What a member answers. `None` if it cannot be reached, or answers nothing in time.
-pub(crate) async fn ask(member: &(String, u16), word: &str, limit: Duration) -> Option<String> {
+pub(crate) async fn ask(member: &Member, word: &str, limit: Duration) -> Option<String> {
     let asked = async {
-        let mut stream = TcpStream::connect((member.0.as_str(), member.1)).await.ok()?;
+        let mut stream = member.connect().await.ok()?;
         stream.write_all(word.as_bytes()).await.ok()?;
+        stream.flush().await.ok()?;
         let mut answer = Vec::new();
-        stream.take(MOST_BYTES).read_to_end(&mut answer).await.ok()?;
+        // What was read counts, also if TLS was not ended as it should be.
+        let _ = stream.take(MOST_BYTES).read_to_end(&mut answer).await;
         Some(String::from_utf8_lossy(&answer).into_owned())
     };
     timeout(limit, asked).await.ok()?.filter(|answer| !answer.is_empty())

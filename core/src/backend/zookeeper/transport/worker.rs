@@ -1,11 +1,12 @@
 //! The task at the connection of a session: sends, reads, pings, and moves on to another member.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -18,6 +19,7 @@ use super::super::protocol::answers::{Answer, code};
 use super::super::protocol::requests::{self, NOTIFICATION, PING};
 use super::errors;
 use super::link::{Hello, Link, dial};
+use super::member::Member;
 use super::session::{Order, Shared};
 
 /// The pause before all members are asked again, at first and at most.
@@ -27,6 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// One session and its connection.
 pub(crate) struct Worker {
     pub config: Arc<ZooKeeperConfig>,
+    pub members: Arc<[Member]>,
     pub shared: Arc<Shared>,
     pub orders: mpsc::UnboundedReceiver<Order>,
     /// What is asked for; the servers may grant another one.
@@ -49,6 +52,8 @@ struct Sent {
 struct Serving {
     link: Link,
     output: Vec<u8>,
+    /// TLS may keep what was written.
+    unflushed: bool,
     sent: VecDeque<Sent>,
     /// When a ping left that was not answered.
     pinged: Option<BootInstant>,
@@ -56,6 +61,26 @@ struct Serving {
     number: i32,
     /// The last order was to end the session.
     ends: bool,
+}
+
+/// What happens next at a connection.
+enum Next {
+    Read(io::Result<usize>),
+    /// So much was written; 0 if all was flushed.
+    Written(io::Result<usize>),
+    Order(Option<Order>),
+    Late,
+}
+
+/// Writes some of the output, or flushes what TLS keeps of it. May be given up at any point.
+async fn write(writer: &mut (impl AsyncWrite + Unpin), output: &[u8]) -> io::Result<usize> {
+    if output.is_empty() {
+        return writer.flush().await.map(|()| 0);
+    }
+    match writer.write(output).await? {
+        0 => Err(io::ErrorKind::WriteZero.into()),
+        count => Ok(count),
+    }
 }
 
 impl Worker {
@@ -67,6 +92,7 @@ impl Worker {
                 last: link.sent,
                 link,
                 output: Vec::new(),
+                unflushed: false,
                 sent: VecDeque::new(),
                 pinged: None,
                 number: 0,
@@ -98,8 +124,7 @@ impl Worker {
     /// How long a member may be silent: half of a request's limit, so that another one can be asked within it; and another
     /// member has to be found before the session ends.
     fn patience(&self) -> Duration {
-        let share =
-            if self.config.members.len() > 1 { self.config.timeout * 9 / 20 } else { self.config.timeout };
+        let share = if self.members.len() > 1 { self.config.timeout * 9 / 20 } else { self.config.timeout };
         share.min(self.timeout / 3).max(Duration::from_millis(20))
     }
 
@@ -108,7 +133,7 @@ impl Worker {
         let mut pause = PAUSE;
         loop {
             let mut failed = None;
-            for _ in 0..self.config.members.len() {
+            for _ in 0..self.members.len() {
                 if self.orders.is_closed() {
                     // No one is left; what the servers still know of the session expires.
                     return None;
@@ -140,7 +165,7 @@ impl Worker {
     }
 
     async fn dial(&mut self) -> Result<Link> {
-        let at = self.next % self.config.members.len();
+        let at = self.next % self.members.len();
         self.next = at + 1;
         let session = self.shared.state().id;
         let hello = Hello {
@@ -151,7 +176,7 @@ impl Worker {
             login: self.config.login.as_ref(),
         };
         let limit = self.patience();
-        dial(&self.config.members[at], &hello, limit).await
+        dial(&self.members[at], &hello, limit).await
     }
 
     /// Takes over what the server says of the session. Errors: it is over.
@@ -198,34 +223,41 @@ impl Worker {
                 _ => None,
             };
             let wake = silence.into_iter().chain(ping).min().unwrap_or(LONGEST_PAUSE);
-            let (mut reader, mut writer) = serving.link.stream.split();
-            tokio::select! {
-                // What was answered is read before it is found to be late.
-                biased;
-                read = reader.read_buf(&mut serving.link.input.0) => {
-                    if !matches!(read, Ok(1..)) {
-                        return errors::broken(&serving.link.place);
-                    }
+            let next = {
+                let (mut reader, mut writer) = tokio::io::split(&mut serving.link.stream);
+                let has_output = !serving.output.is_empty() || serving.unflushed;
+                tokio::select! {
+                    // What was answered is read before it is found to be late.
+                    biased;
+                    read = reader.read_buf(&mut serving.link.input.0) => Next::Read(read),
+                    written = write(&mut writer, &serving.output), if has_output => Next::Written(written),
+                    order = self.orders.recv(), if !serving.ends => Next::Order(order),
+                    () = sleep(wake) => Next::Late,
                 }
-                written = writer.write(&serving.output), if !serving.output.is_empty() => match written {
-                    Ok(count @ 1..) => _ = serving.output.drain(..count),
-                    _ => return errors::broken(&serving.link.place),
-                },
-                order = self.orders.recv(), if !serving.ends => match order {
-                    Some(order) => serving.send(order),
-                    None => {
-                        serving.output.extend(requests::end_session().frame(0));
-                        serving.ends = true;
-                        // Its answer is the end of the connection.
-                        serving.pinged = Some(now);
-                    }
-                },
-                () = sleep(wake) => {
+            };
+            match next {
+                Next::Read(Ok(1..)) => {}
+                Next::Written(Ok(count)) => {
+                    serving.output.drain(..count);
+                    serving.unflushed = count > 0;
+                }
+                Next::Read(_) | Next::Written(Err(_)) => return errors::broken(&serving.link.place),
+                Next::Order(Some(order)) => serving.send(order),
+                Next::Order(None) => {
+                    serving.output.extend(requests::end_session().frame(0));
+                    serving.ends = true;
+                    // Its answer is the end of the connection.
+                    serving.pinged = Some(now);
+                }
+                Next::Late => {
                     let now = SystemClock.now();
                     if oldest.is_some_and(|oldest| now.since(oldest) >= self.patience()) {
                         return errors::silent(&serving.link.place).with_effect(crate::error::Effect::Maybe);
                     }
-                    if serving.pinged.is_none() && !serving.ends && now.since(serving.last) >= self.pings_every {
+                    if serving.pinged.is_none()
+                        && !serving.ends
+                        && now.since(serving.last) >= self.pings_every
+                    {
                         serving.output.extend(requests::ping());
                         (serving.pinged, serving.last) = (Some(now), now);
                     }

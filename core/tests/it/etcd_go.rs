@@ -1,0 +1,249 @@
+//! Sharing a lock with programs in Go that use the `Mutex` of etcd's package `concurrency`, while holders are killed and
+//! paused and the member hangs. What is judged is the history that all of them write.
+
+#![cfg(all(feature = "etcd", target_os = "linux"))]
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::contract::{block_on, eventually_within, millis};
+use polylatch::Polylatch;
+use polylatch_test_services::etcd::EtcdMember;
+use polylatch_test_services::{TempDir, proc};
+
+/// Whoever is killed holds the lock up for so long.
+const LEASE: Duration = Duration::from_secs(3);
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Name, URL and file of the child process below.
+const WORKER: &str = "POLYLATCH_TEST_ETCD_WORKER";
+
+/// A line of the history: what happened (`enter`, `held`, `leave`), to which worker, and when.
+type Line<'h> = (&'h str, &'h str, i128);
+
+fn now() -> i128 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+}
+
+/// The whole program of the child: sections until its standard input ends. It vouches for each instant that it writes.
+#[test]
+fn enters_sections_until_its_input_ends() {
+    let Ok(words) = std::env::var(WORKER) else { return };
+    let [name, url, file] = words.split(' ').collect::<Vec<_>>().try_into().expect("three words");
+    let mut history = OpenOptions::new().create(true).append(true).open(file).unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&over);
+    thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        told.store(true, Ordering::SeqCst);
+    });
+    let client = block_on(Polylatch::connect(url)).unwrap();
+    while !over.load(Ordering::SeqCst) {
+        // A member that hangs for long makes this fail; it is asked again.
+        let Ok(guard) = block_on(client.lock("web").wait(PATIENCE).acquire()) else { continue };
+        for what in ["enter", "held", "leave"] {
+            let at = now();
+            if guard.check().is_err() {
+                break;
+            }
+            // One call of write for each line, so that lines of several programs do not mix.
+            history.write_all(format!("{what} {name} {at}\n").as_bytes()).unwrap();
+            thread::sleep(millis(1));
+        }
+        let _ = block_on(guard.release());
+    }
+}
+
+/// One process that enters sections.
+struct Worker(Child);
+
+impl Worker {
+    fn start(mut command: Command) -> Self {
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        Self(spawned.expect("the program can be started"))
+    }
+
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
+    /// Asks it to end, and waits for that.
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().expect("it is a child").success(), "a worker failed");
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The lock, its member, and what was written of its sections.
+struct Fleet {
+    member: EtcdMember,
+    go: PathBuf,
+    dir: TempDir,
+    started: usize,
+}
+
+impl Fleet {
+    fn start() -> Self {
+        Self { member: EtcdMember::start(), go: go_program(), dir: TempDir::new(), started: 0 }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.join("history")
+    }
+
+    /// Another worker of this kind.
+    fn worker(&mut self, kind: &str) -> (String, Worker) {
+        self.started += 1;
+        let (name, file) = (format!("{kind}{}", self.started), self.file());
+        let mut command;
+        if kind == "go" {
+            command = Command::new(&self.go);
+            command.args([&name, &self.member.address().to_string(), "polylatch/web"]);
+            command.arg(LEASE.as_secs().to_string()).arg(file);
+        } else {
+            command = Command::new(std::env::current_exe().unwrap());
+            let url = format!("{}?lease={}s", self.member.url(), LEASE.as_secs());
+            command.args(["--exact", "etcd_go::enters_sections_until_its_input_ends"]);
+            command.env(WORKER, format!("{name} {url} {}", file.display()));
+        }
+        (name, Worker::start(command))
+    }
+
+    fn history(&self) -> String {
+        let mut text = String::new();
+        File::open(self.file()).and_then(|mut file| file.read_to_string(&mut text)).unwrap_or_default();
+        text
+    }
+
+    fn sections(&self, kind: &str) -> usize {
+        let leave = format!("leave {kind}");
+        self.history().lines().filter(|line| line.starts_with(&leave)).count()
+    }
+
+    /// Waits for more sections of both kinds.
+    fn goes_on(&self, what: &str) {
+        let before = [self.sections("go"), self.sections("ours")];
+        eventually_within(what, PATIENCE, || {
+            self.sections("go") >= before[0] + 3 && self.sections("ours") >= before[1] + 3
+        });
+    }
+
+    /// Waits until a worker of this kind is inside, and says which one.
+    fn inside(&self, kind: &str) -> String {
+        let mut found = String::new();
+        eventually_within("one is inside", PATIENCE, || {
+            let history = self.history();
+            let Some(last) = history.lines().last() else { return false };
+            let (what, name, _) = parsed(last);
+            found = name.to_owned();
+            what != "leave" && name.starts_with(kind)
+        });
+        found
+    }
+}
+
+/// Builds the neighbour; `need_go_neighbour` in tests/provision.sh has fetched its modules.
+fn go_program() -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/neighbours/etcd_concurrency");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("etcd-concurrency");
+    let built = Command::new("go")
+        .args(["build", "-mod=readonly", "-o"])
+        .arg(&program)
+        .arg(".")
+        .env("GOTOOLCHAIN", "local")
+        .current_dir(source)
+        .output()
+        .unwrap_or_else(|error| panic!("go: {error}; see need_go_neighbour in tests/provision.sh"));
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    program
+}
+
+fn parsed(line: &str) -> Line<'_> {
+    let [what, name, at] = line.split(' ').collect::<Vec<_>>().try_into().expect("three words");
+    (what, name, at.parse().expect("a number"))
+}
+
+/// The sections that begin before another one has ended, and how many there are at all. One that was killed or lost has
+/// ended when it was last vouched for.
+fn overlaps(history: &str) -> (Vec<String>, usize) {
+    let mut sections: Vec<(i128, i128, &str)> = Vec::new();
+    for (what, name, at) in history.lines().map(parsed) {
+        if what == "enter" {
+            sections.push((at, at, name));
+        } else if let Some(section) = sections.iter_mut().rev().find(|section| section.2 == name) {
+            section.1 = at;
+        }
+    }
+    sections.sort_unstable();
+    let mut found = Vec::new();
+    let mut last: Option<(i128, &str)> = None;
+    for (enter, leave, name) in &sections {
+        if let Some((end, before)) = last.filter(|(end, _)| end >= enter) {
+            found.push(format!("{name} entered {} ns before {before} left", end - enter));
+        }
+        last = last.max(Some((*leave, name)));
+    }
+    (found, sections.len())
+}
+
+#[test]
+fn sections_of_go_and_ours_never_overlap_while_holders_are_killed_and_paused() {
+    let count =
+        |name: &str, usual| std::env::var(name).ok().and_then(|count| count.parse().ok()).unwrap_or(usual);
+    let (sections, rounds) = (count("POLYLATCH_ETCD_SECTIONS", 200), count("POLYLATCH_ETCD_FAULTS", 1));
+    let mut fleet = Fleet::start();
+    let mut workers: Vec<_> = ["go", "ours", "go", "ours"].map(|kind| fleet.worker(kind)).into();
+    fleet.goes_on("sections before any fault");
+    for _ in 0..rounds {
+        for kind in ["go", "ours"] {
+            let inside = fleet.inside(kind);
+            let killed = workers.iter_mut().find(|(name, _)| *name == inside).expect("it is one of them");
+            killed.1.kill();
+            *killed = fleet.worker(kind);
+            fleet.goes_on("sections behind one that was killed");
+        }
+        // Only ours sees that it was paused beyond its lease: theirs would write into the section of the next one.
+        for (kind, pause) in [("ours", LEASE + millis(1_500)), ("go", millis(700))] {
+            let inside = fleet.inside(kind);
+            let (_, paused) = workers.iter().find(|(name, _)| *name == inside).expect("it is one of them");
+            proc::pause(paused.0.id());
+            thread::sleep(pause);
+            proc::resume(paused.0.id());
+            fleet.goes_on("sections behind one that was paused");
+        }
+        fleet.member.pause();
+        thread::sleep(millis(700));
+        fleet.member.resume();
+        fleet.goes_on("sections behind a member that hung");
+    }
+    eventually_within("all sections", Duration::from_secs(600), || {
+        fleet.sections("go") + fleet.sections("ours") >= sections
+    });
+    for (_, worker) in workers {
+        worker.end();
+    }
+    let (found, all) = overlaps(&fleet.history());
+    println!("{all} sections, {} of Go and {} of ours left", fleet.sections("go"), fleet.sections("ours"));
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn an_overlap_in_a_history_is_found() {
+    assert_eq!(overlaps("enter a 1\nenter b 5\nheld a 3\nleave b 9\n"), (vec![], 2));
+    assert_eq!(overlaps("enter a 1\nenter b 5\nleave a 6\nleave b 9\n").0.len(), 1);
+}
