@@ -29,17 +29,22 @@ pub struct Write {
     pub rows_tell: bool,
 }
 
+/// A statement with the values of its parameters, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundStatement {
+    pub sql: String,
+    pub values: Vec<String>,
+}
+
 /// A lock inside the caller's own transaction; see [`TransactionLock`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockStatements {
-    /// The value of every parameter.
-    pub name: String,
     /// Runs before the transaction.
-    pub prepare: Option<Statement>,
+    pub prepare: Option<BoundStatement>,
     /// Runs first in the transaction; one row is a lock that was taken.
-    pub take: Statement,
+    pub take: BoundStatement,
     /// Reads the fencing token where `take` does not return it.
-    pub fence: Option<Statement>,
+    pub fence: Option<BoundStatement>,
 }
 
 /// Whether a fenced write inserts a row that is missing.
@@ -173,10 +178,11 @@ pub fn transaction_lock(dialect: &str, name: &str, schema: Option<&str>) -> Resu
         _ => TransactionLock::postgres(schema.unwrap_or(TransactionLock::SCHEMA), name)?,
     };
     let lock = lock.for_driver(dialect)?;
-    let named =
-        |sql: &str, count| Statement { sql: sql.to_owned(), parameters: vec!["name".to_owned(); count] };
+    let named = |sql: &str, count| BoundStatement {
+        sql: sql.to_owned(),
+        values: vec![lock.name().to_owned(); count],
+    };
     Ok(LockStatements {
-        name: lock.name().to_owned(),
         prepare: lock.prepare_sql().map(|sql| named(sql, 1)),
         take: named(lock.take_sql(), lock.take_parameters()),
         fence: lock.fence_sql().map(|sql| named(sql, 0)),

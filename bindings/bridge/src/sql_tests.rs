@@ -62,8 +62,8 @@ fn pairs(value: &Value) -> Vec<(String, String)> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-fn in_json(statement: &Statement) -> Value {
-    json!({"sql": statement.sql, "parameters": statement.parameters})
+fn in_json(statement: &BoundStatement) -> Value {
+    json!({"sql": statement.sql, "values": statement.values})
 }
 
 fn written(made: &Write) -> Value {
@@ -72,7 +72,7 @@ fn written(made: &Write) -> Value {
 }
 
 fn locked(made: &LockStatements) -> Value {
-    json!({"name": made.name, "prepare": made.prepare.as_ref().map(in_json), "take": in_json(&made.take),
+    json!({"prepare": made.prepare.as_ref().map(in_json), "take": in_json(&made.take),
         "fence": made.fence.as_ref().map(in_json)})
 }
 
