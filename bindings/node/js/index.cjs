@@ -3,7 +3,6 @@
 const { connect } = require('./connect.cjs');
 const { Guard, GuardSet } = require('./guard.js');
 const { Acquirable, Lock, LockAll, RwLock, Semaphore } = require('./lock.js');
-const { FencedUpdate } = require('./fenced.cjs');
 const { TokenGate } = require('./gate.js');
 const { idempotencyHandler } = require('./http.cjs');
 const { Claim, Idempotency } = require('./idempotency.js');
@@ -16,6 +15,7 @@ const {
 } = require('./idempotency_errors.js');
 const { observeWithOpenTelemetry, registerWithPromClient } = require('./metrics.cjs');
 const { Client } = require('./recording_client.js');
+const { ConditionalUpdate, FencedUpdate, TransactionLock, VersionedUpdate } = require('./sql.cjs');
 const { errorOf: _, wrongType: __, canceled: ___, addKinds: ____, ...errors } = require('./errors.js');
 
 module.exports = {
@@ -28,7 +28,10 @@ module.exports = {
   Semaphore,
   Guard,
   GuardSet,
+  ConditionalUpdate,
   FencedUpdate,
+  TransactionLock,
+  VersionedUpdate,
   TokenGate,
   Claim,
   Idempotency,

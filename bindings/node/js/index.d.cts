@@ -70,28 +70,70 @@ export interface ConnectOptions {
  */
 export function connect(url?: string, options?: ConnectOptions): Promise<Client>;
 
-/** What a {@link FencedUpdate} is made of. Names are checked and quoted: `[A-Za-z_][A-Za-z0-9_]{0,62}`. */
-export interface FencedWrite {
-  /** How the database spells parameters: `?1` in SQLite, `$1` in PostgreSQL. */
-  placeholders: '?' | '$';
+/**
+ * A database and the sign of its driver for a value: `sqlite ?` (better-sqlite3, node:sqlite), `postgres $1` (pg),
+ * `mysql ?` (mysql2; MariaDB too).
+ */
+export type Dialect = 'sqlite ?' | 'sqlite ?1' | TransactionDialect;
+
+/** SQLite has no lock for a part of a transaction. */
+export type TransactionDialect = 'postgres $1' | 'postgres ?' | 'postgres %s' | 'mysql ?' | 'mysql %s';
+
+/** Which row is written. Names are checked and quoted: `[A-Za-z_][A-Za-z0-9_]{0,62}`. */
+export interface WrittenRow {
+  dialect: Dialect;
   /** The table; a schema may stand before it and a dot. */
   table: string;
-  /** The column that keeps the token, such as `fence BIGINT NOT NULL DEFAULT 0`. */
-  fence: string;
-  /** The columns to write. None: only the token is raised. */
-  set: string[];
   /** The columns that name the row. */
   keys: string[];
 }
 
+/** What a {@link FencedUpdate} is made of. */
+export interface FencedWrite extends WrittenRow {
+  /** The column that keeps the token, such as `fence BIGINT NOT NULL DEFAULT 0`. */
+  fence: string;
+  /** The columns to write. None: only the token is raised. */
+  set: string[];
+}
+
+/** What a {@link VersionedUpdate} is made of. */
+export interface VersionedWrite extends WrittenRow {
+  /** The column that keeps the version, such as `version BIGINT NOT NULL DEFAULT 0`. */
+  version: string;
+  /** The columns to write. None: only the version is raised. */
+  set: string[];
+}
+
+/** What a {@link ConditionalUpdate} is made of. */
+export interface ConditionalWrite extends WrittenRow {
+  /** Columns, each with what the write does: it becomes the value, or the value is added or subtracted. */
+  changes: [column: string, operator: '=' | '+' | '-'][];
+  /** Columns, each with how it is compared with a value. `NULL` fulfils none. */
+  conditions: [column: string, operator: '=' | '<>' | '<' | '<=' | '>' | '>='][];
+}
+
+/** The row that a probe found, as drivers have it; `undefined` or `null` for no row. */
+export type ProbedRow = Record<string, unknown> | unknown[] | null | undefined;
+
+/** The texts of a write. It sends nothing: execute `sql` with the values of `parameters`, and see how many rows changed. */
+declare class GuardedWrite {
+  protected constructor();
+  readonly sql: string;
+  /** Which value each parameter is, in order: by column, or by column and operator, such as `stock >=`. */
+  readonly parameters: string[];
+  /** A query for why no row changed. */
+  readonly probeSql: string;
+  /** Which column's value each parameter of the probe is. */
+  readonly probeParameters: string[];
+}
+
 /**
  * A conditional write to one row of an SQL table that keeps the largest fencing token seen: comparison and
- * write are one statement, so that a pause cannot come between them. It sends nothing: execute `sql` with the
- * values of `parameters`. One changed row: done. None: ask with `probeSql`, and
- * {@link FencedUpdate.whyUnchanged}. Do not delete rows that late writers may still want to write.
+ * write are one statement, so that a pause cannot come between them. One changed row: done. None: ask with `probeSql`, and
+ * {@link FencedUpdate.whyUnchanged}. Do not delete rows that late writers may still want to write. MySQL and MariaDB count a
+ * row that keeps its values only if the client asks for found rows (in mysql2 the flag `FOUND_ROWS`, which it sets).
  */
-export class FencedUpdate {
-  protected constructor();
+export class FencedUpdate extends GuardedWrite {
   /** Writes to a row that exists. @throws {InvalidArgumentError} for a name that could be more than a name. */
   static update(write: FencedWrite): FencedUpdate;
   /** Writes to a row, or inserts it if it is missing; the keys need a unique index. */
@@ -100,17 +142,67 @@ export class FencedUpdate {
    * Explains a write that changed no row by the row that the probe found, or `undefined` for none.
    * @throws {StaleTokenError} if a newer holder wrote before.
    */
-  static whyUnchanged(
-    token: bigint,
-    row: Record<string, unknown> | unknown[] | null | undefined,
-  ): 'missing' | 'changed_meanwhile';
-  readonly sql: string;
-  /** Which column's value each parameter is: the columns to set, the fencing token, the keys. */
-  readonly parameters: string[];
-  /** A query for the row's token. */
-  readonly probeSql: string;
-  /** Which column's value each parameter of the probe is. */
-  readonly probeParameters: string[];
+  static whyUnchanged(token: bigint, row: ProbedRow): 'missing' | 'changed_meanwhile';
+  /**
+   * Reads what the probe found after a write whose number of rows says nothing.
+   * @throws {StaleTokenError} if the row keeps a newer token.
+   */
+  static check(token: bigint, row: ProbedRow): void;
+  /**
+   * Whether the number of changed rows tells that the write was refused. It does not for an upsert on MySQL and MariaDB: ask
+   * with the probe each time, and {@link FencedUpdate.check} its row.
+   */
+  readonly rowsTell: boolean;
+}
+
+/**
+ * A write to one row that is refused if the row was written since its version was read, and that raises the version by one
+ * (optimistic locking). It needs no lock. One changed row: done. None: read the row again, and decide what to write now.
+ */
+export class VersionedUpdate extends GuardedWrite {
+  /** @throws {InvalidArgumentError} for a name that could be more than a name. */
+  static update(write: VersionedWrite): VersionedUpdate;
+  /** Explains a write that changed no row by the row that the probe found, or `undefined` for none. */
+  static whyUnchanged(row: ProbedRow): 'missing' | 'changed';
+}
+
+/**
+ * A write to one row that happens only while the row fulfils conditions, such as `stock >= 3`: what is left cannot be sold
+ * twice. It needs no lock. One changed row: done. None: a condition is not fulfilled, or there is no such row.
+ */
+export class ConditionalUpdate extends GuardedWrite {
+  /** @throws {InvalidArgumentError} for a name that could be more than a name, and without changes or conditions. */
+  static update(write: ConditionalWrite): ConditionalUpdate;
+}
+
+/**
+ * A lock inside a transaction of your own, on your own connection to the database that keeps the locks. It excludes every
+ * holder of a lease on that name and other such transactions; the server frees it at the commit, at the rollback, and when the
+ * connection ends. It sends nothing; you execute:
+ *
+ * 1. MySQL and MariaDB: `prepareSql` with `prepareValues`, before the transaction.
+ * 2. First in the transaction `takeSql` with `takeValues`. One row (PostgreSQL: returned, MySQL and MariaDB: changed) means
+ *    taken. No row: a client holds a lease or waits for one; roll back at once.
+ * 3. The fencing token is in the row; on MySQL and MariaDB `fenceSql` reads it.
+ *
+ * Keep the transaction short, well below the `timeout` of the clients. Take several locks in the order of their names.
+ */
+export class TransactionLock {
+  /** @throws {InvalidArgumentError} {@link InvalidConfigError} */
+  constructor(lock: {
+    dialect: TransactionDialect;
+    name: string;
+    /** That of the store on PostgreSQL; `polylatch` by default. */
+    schema?: string | undefined;
+  });
+  readonly name: string;
+  /** What to execute before the transaction; `undefined` where nothing is needed. */
+  readonly prepareSql: string | undefined;
+  readonly prepareValues: string[];
+  readonly takeSql: string;
+  readonly takeValues: string[];
+  /** The query for the fencing token, without values; `undefined` where `takeSql` returns it. */
+  readonly fenceSql: string | undefined;
 }
 
 /** How a handler treats requests that have a key. All times are milliseconds. */

@@ -122,13 +122,55 @@ export class Hub {
   close(call: number, client: NativeClient): Reply;
 }
 
+export interface WriteTexts {
+  sql: string;
+  parameters: string[];
+  probeSql: string;
+  probeParameters: string[];
+  rowsTell: boolean;
+}
+
+export interface LockTexts {
+  prepareSql?: string;
+  prepareValues: string[];
+  takeSql: string;
+  takeValues: string[];
+  fenceSql?: string;
+}
+
 export function fencedUpdate(
   inserts: boolean,
-  dollar: boolean,
+  dialect: string,
   table: string,
   fence: string,
   set: string[],
   keys: string[],
-): unknown;
+): WriteTexts | Fault;
 
-export function whyUnchanged(token: string, there: boolean, kept: string | undefined): unknown;
+export function versionedUpdate(
+  dialect: string,
+  table: string,
+  version: string,
+  set: string[],
+  keys: string[],
+): WriteTexts | Fault;
+
+export function conditionalUpdate(
+  dialect: string,
+  table: string,
+  changes: string[][],
+  conditions: string[][],
+  keys: string[],
+): WriteTexts | Fault;
+
+export function transactionLock(dialect: string, name: string, schema: string | undefined): LockTexts | Fault;
+
+export function fencedUnchanged(token: string, there: boolean, kept: string | undefined): string | Fault;
+
+export function fencedAccepted(
+  token: string,
+  there: boolean,
+  kept: string | undefined,
+): Fault | null | undefined;
+
+export function versionedUnchanged(there: boolean, kept: string | undefined): string | Fault;

@@ -17,5 +17,6 @@ mod gate;
 mod guard;
 mod hub;
 mod options;
+mod sql;
 #[cfg(target_os = "linux")]
 mod watch;

@@ -23,6 +23,7 @@ mod lock;
 mod lock_all;
 mod lost;
 mod resource;
+mod sql;
 
 #[pymodule]
 mod _polylatch {
@@ -47,7 +48,9 @@ mod _polylatch {
     #[pymodule_export]
     use super::lost::Lost;
     #[pymodule_export]
-    use super::resource::{FencedUpdate, Sequencer, TokenGate};
+    use super::resource::{Sequencer, TokenGate};
+    #[pymodule_export]
+    use super::sql::{ConditionalUpdate, FencedUpdate, TransactionLock, VersionedUpdate};
 
     use pyo3::prelude::*;
 

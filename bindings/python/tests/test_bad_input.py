@@ -1,7 +1,6 @@
 """Whatever is asked: the language's own kind of error, before anything is sent."""
 
 import asyncio
-import sqlite3
 import threading
 
 import pytest
@@ -267,57 +266,6 @@ def test_a_sequencer_is_read_as_it_is_printed(client):
     for bad in ("", "orders/42", "name=a; token=034", "name=a;token=1"):
         with pytest.raises(polylatch.InvalidArgument):
             polylatch.Sequencer(bad)
-
-
-def test_a_table_refuses_older_tokens():
-    table = sqlite3.connect(":memory:")
-    table.execute("CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER, fence INTEGER)")
-    update = polylatch.FencedUpdate.update("?", "account", "fence", ["balance"], ["id"])
-    upsert = polylatch.FencedUpdate.upsert("?", "account", "fence", ["balance"], ["id"])
-    assert update.parameters == upsert.parameters == ["balance", "fence", "id"]
-
-    def write(statement, balance, token):
-        return table.execute(statement.sql, (balance, token, 7)).rowcount
-
-    def why(token):
-        assert update.probe_parameters == ["id"]
-        return polylatch.FencedUpdate.why_unchanged(token, table.execute(update.probe_sql, (7,)).fetchone())
-
-    assert write(update, 100, 33) == 0
-    assert why(33) == "missing"
-    assert write(upsert, 100, 33) == 1
-    assert write(update, 110, 33) == 1
-    assert write(upsert, 150, 34) == 1
-    assert write(update, 90, 33) == write(upsert, 90, 33) == 0
-    with pytest.raises(polylatch.StaleToken) as caught:
-        why(33)
-    assert "33" in str(caught.value) and "34" in str(caught.value)
-    assert why(35) == "changed_meanwhile"
-    assert table.execute("SELECT balance FROM account").fetchall() == [(150,)]
-    assert polylatch.FencedUpdate.why_unchanged(1, (None,)) == "changed_meanwhile"
-
-
-@pytest.mark.parametrize("make", [polylatch.FencedUpdate.update, polylatch.FencedUpdate.upsert])
-def test_a_statement_takes_names_and_nothing_else(make):
-    for bad in (
-        ("%s", "t", "fence", ["a"], ["k"]),
-        ("?", "t; --", "fence", ["a"], ["k"]),
-        ("?", "t", "fence", ["fence"], ["k"]),
-        ("$", "t", "fence", ["a"], []),
-    ):
-        with pytest.raises(polylatch.InvalidArgument):
-            make(*bad)
-    for bad in (
-        (None, "t", "fence", ["a"], ["k"]),
-        ("?", "t", "fence", "a", ["k"]),
-        ("?", "t", "fence", [1], ["k"]),
-    ):
-        with pytest.raises(TypeError):
-            make(*bad)
-    with pytest.raises(TypeError):
-        polylatch.FencedUpdate.why_unchanged("7", None)
-    with pytest.raises(TypeError):
-        polylatch.FencedUpdate.why_unchanged(7, ("seven",))
 
 
 def test_what_other_locks_have_is_answered_with_what_to_use(client, name):

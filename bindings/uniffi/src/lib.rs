@@ -30,6 +30,7 @@ mod options;
 mod ruby;
 mod run;
 mod slot;
+mod sql;
 mod stats;
 mod view;
 
@@ -41,6 +42,10 @@ pub use gate::NativeGate;
 pub use options::{Capability, ConnectWith, OptionEntry, OptionWord, Wanted, WantedOptions, WantedWay};
 pub use run::{RunEntry, RunSlot, RunWith};
 pub use slot::{LossListener, Slot};
+pub use sql::{
+    BoundText, ColumnSign, LockTexts, ProbedRow, WriteTexts, conditional_write, fenced_accepted,
+    fenced_unchanged, fenced_write, transaction_lock_texts, versioned_unchanged, versioned_write,
+};
 pub use stats::{Histogram, Stats};
 pub use view::{BreakResult, ClientView, HolderView, LockView, Look, Snapshot, WaiterView};
 

@@ -10,6 +10,8 @@ from ._idempotency import Idempotency
 Seconds = Union[float, timedelta]
 FenceQuality = Literal["none", "time-floored", "strict"]
 Mode = Literal["mutex", "read", "write", "permits"]
+TransactionDialect = Literal["postgres $1", "postgres ?", "postgres %s", "mysql ?", "mysql %s"]
+Dialect = Union[Literal["sqlite ?", "sqlite ?1"], TransactionDialect]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Started = tuple[Any, Optional[UnderWayCall]]
@@ -456,7 +458,7 @@ class Sequencer:
 class FencedUpdate:
     @staticmethod
     def update(
-        placeholders: Literal["?", "$"],
+        dialect: Dialect,
         table: str,
         fence_column: str,
         set_columns: Sequence[str],
@@ -464,7 +466,7 @@ class FencedUpdate:
     ) -> FencedUpdate: ...
     @staticmethod
     def upsert(
-        placeholders: Literal["?", "$"],
+        dialect: Dialect,
         table: str,
         fence_column: str,
         set_columns: Sequence[str],
@@ -478,7 +480,69 @@ class FencedUpdate:
     def probe_sql(self) -> str: ...
     @property
     def probe_parameters(self) -> list[str]: ...
+    @property
+    def rows_tell(self) -> bool: ...
     @staticmethod
     def why_unchanged(
         fencing_token: int, row: Optional[Sequence[Any]]
     ) -> Literal["missing", "changed_meanwhile"]: ...
+    @staticmethod
+    def check(fencing_token: int, row: Optional[Sequence[Any]]) -> None: ...
+
+@final
+class VersionedUpdate:
+    @staticmethod
+    def update(
+        dialect: Dialect,
+        table: str,
+        version_column: str,
+        set_columns: Sequence[str],
+        key_columns: Sequence[str],
+    ) -> VersionedUpdate: ...
+    @property
+    def sql(self) -> str: ...
+    @property
+    def parameters(self) -> list[str]: ...
+    @property
+    def probe_sql(self) -> str: ...
+    @property
+    def probe_parameters(self) -> list[str]: ...
+    @staticmethod
+    def why_unchanged(row: Optional[Sequence[Any]]) -> Literal["missing", "changed"]: ...
+
+@final
+class ConditionalUpdate:
+    @staticmethod
+    def update(
+        dialect: Dialect,
+        table: str,
+        changes: Sequence[tuple[str, Literal["=", "+", "-"]]],
+        conditions: Sequence[tuple[str, Literal["=", "<>", "<", "<=", ">", ">="]]],
+        key_columns: Sequence[str],
+    ) -> ConditionalUpdate: ...
+    @property
+    def sql(self) -> str: ...
+    @property
+    def parameters(self) -> list[str]: ...
+    @property
+    def probe_sql(self) -> str: ...
+    @property
+    def probe_parameters(self) -> list[str]: ...
+
+@final
+class TransactionLock:
+    def __new__(
+        cls, dialect: TransactionDialect, name: str, schema: Optional[str] = None
+    ) -> TransactionLock: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def prepare_sql(self) -> Optional[str]: ...
+    @property
+    def prepare_values(self) -> list[str]: ...
+    @property
+    def take_sql(self) -> str: ...
+    @property
+    def take_values(self) -> list[str]: ...
+    @property
+    def fence_sql(self) -> Optional[str]: ...

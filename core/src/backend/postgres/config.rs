@@ -8,6 +8,9 @@ use crate::params::Params;
 
 use super::protocol::schema::Schema;
 
+/// The schema of a URL that names none.
+pub(crate) const DEFAULT_SCHEMA: &str = "polylatch";
+
 const MODES: [(&str, SslMode); 4] = [
     ("disable", SslMode::Disable),
     ("prefer", SslMode::Prefer),
@@ -64,7 +67,7 @@ impl PostgresConfig {
         let user = user.unwrap_or_else(|| "postgres".into());
         let database = if database.is_empty() { user.clone() } else { database };
         let schema =
-            Schema::new(&params.text("schema").unwrap_or_else(|| "polylatch".into())).map_err(invalid)?;
+            Schema::new(&params.text("schema").unwrap_or_else(|| DEFAULT_SCHEMA.into())).map_err(invalid)?;
         let listens = params.choice("listen", &[("yes", true), ("no", false)], true)?;
         let is_strict = is_strict(params)?;
         let usual = if is_strict { Durability::Sync } else { Durability::Server };

@@ -16,7 +16,7 @@ mod push;
 mod server;
 mod transport;
 
-pub(crate) use config::PostgresConfig;
+pub(crate) use config::{DEFAULT_SCHEMA, PostgresConfig};
 pub(crate) use open::take_in_transaction;
 pub use open::{postgres_grants, postgres_schema};
 pub use protocol::grants::PostgresRole;

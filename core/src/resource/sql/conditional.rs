@@ -1,7 +1,10 @@
 //! A write that happens only while the row fulfils a condition.
 
+use std::str::FromStr;
+
+use super::placeholders::not_one_of;
 use super::{Bound, Placeholders, Table, check_columns, check_name, invalid};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What a write does to a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +16,20 @@ pub enum Change {
     Add,
     /// The value is subtracted from it.
     Subtract,
+}
+
+impl FromStr for Change {
+    type Err = Error;
+
+    /// Reads `=` (set), `+` or `-`. Errors: `invalid_argument`.
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "=" => Ok(Self::Set),
+            "+" => Ok(Self::Add),
+            "-" => Ok(Self::Subtract),
+            other => Err(not_one_of("the change", other, &["=", "+", "-"])),
+        }
+    }
 }
 
 /// How a column is compared with a value. `NULL` fulfils no comparison.
@@ -28,6 +45,9 @@ pub enum Compare {
 }
 
 impl Compare {
+    const ALL: [Self; 6] =
+        [Self::Equal, Self::NotEqual, Self::Less, Self::AtMost, Self::Greater, Self::AtLeast];
+
     fn sql(self) -> &'static str {
         match self {
             Self::Equal => "=",
@@ -37,6 +57,16 @@ impl Compare {
             Self::Greater => ">",
             Self::AtLeast => ">=",
         }
+    }
+}
+
+impl FromStr for Compare {
+    type Err = Error;
+
+    /// Reads `=`, `<>`, `<`, `<=`, `>` or `>=`. Errors: `invalid_argument`.
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|one| one.sql() == text);
+        found.ok_or_else(|| not_one_of("the comparison", text, &Self::ALL.map(Self::sql)))
     }
 }
 
@@ -162,7 +192,6 @@ fn label((name, compare): &(&str, Compare)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::sql::ALL;
 
     const TAKE: &[(&str, Change)] = &[("stock", Change::Subtract)];
     const LEFT: &[(&str, Compare)] = &[("stock", Compare::AtLeast)];
@@ -193,8 +222,22 @@ mod tests {
     }
 
     #[test]
+    fn operators_are_read_as_statements_spell_them() {
+        for (text, change) in [("=", Change::Set), ("+", Change::Add), ("-", Change::Subtract)] {
+            assert_eq!(text.parse::<Change>().unwrap(), change);
+        }
+        for compare in Compare::ALL {
+            assert_eq!(compare.sql().parse::<Compare>().unwrap(), compare);
+        }
+        for bad in ["", "==", "!=", "like", "= 1 or 1 ="] {
+            assert_eq!(bad.parse::<Change>().unwrap_err().code(), "invalid_argument");
+            assert!(bad.parse::<Compare>().unwrap_err().to_string().contains("\">=\""));
+        }
+    }
+
+    #[test]
     fn what_would_write_too_much_or_is_no_name_is_refused() {
-        for dialect in ALL {
+        for dialect in Placeholders::ALL {
             for (table, changes, conditions, keys) in [
                 ("t t", TAKE, LEFT, &["id"][..]),
                 ("t", &[][..], LEFT, &["id"]),

@@ -1,6 +1,6 @@
 //! A write that carries a fencing token.
 
-use super::{Bound, Placeholders, Table, check_columns};
+use super::{Bound, Database, Placeholders, Table, check_columns};
 use crate::error::Result;
 use crate::policy::fencing::FencingToken;
 use crate::resource::Refused;
@@ -95,9 +95,9 @@ impl FencedUpdate {
             |names: &[&str]| names.iter().map(|name| parts.table.quoted(name)).collect::<Vec<_>>().join(", ");
         let insert =
             format!("INSERT INTO {} ({}) VALUES ({})", parts.table.name, list(&columns), values.join(", "));
-        let sql = match dialect {
+        let sql = match dialect.database() {
             // One assignment reads what those before it wrote, so the token comes last.
-            Placeholders::Mysql => {
+            Database::Mysql => {
                 let given = |name: &str| format!("VALUES({})", parts.table.quoted(name));
                 let condition = parts.condition(&given(fence_column));
                 let one = |name: &str| {
@@ -107,7 +107,7 @@ impl FencedUpdate {
                 let assignments: Vec<String> = parts.written().map(one).collect();
                 format!("{insert} ON DUPLICATE KEY UPDATE {}", assignments.join(", "))
             }
-            Placeholders::Question | Placeholders::Dollar => {
+            Database::Sqlite | Database::Postgres => {
                 let (assignments, token) = (parts.assignments(&mut bound), bound.value(fence_column));
                 format!(
                     "{insert} ON CONFLICT ({}) DO UPDATE SET {assignments} WHERE {}",
@@ -116,7 +116,7 @@ impl FencedUpdate {
                 )
             }
         };
-        Ok(parts.statement(sql, bound, dialect != Placeholders::Mysql))
+        Ok(parts.statement(sql, bound, dialect.database() != Database::Mysql))
     }
 
     /// Returns the statement.
@@ -125,8 +125,8 @@ impl FencedUpdate {
     }
 
     /// Returns which column's value each parameter is, in order: the columns to set, the fencing token (see
-    /// [`token_value`](crate::resource::token_value)), the keys; for MySQL and MariaDB the token once more behind the keys of an
-    /// update.
+    /// [`token_value`](crate::resource::token_value)), the keys; where places have no numbers, values that the statement needs
+    /// again once more.
     pub fn parameters(&self) -> &[String] {
         &self.parameters
     }
@@ -218,7 +218,6 @@ impl<'a> Parts<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::sql::ALL;
 
     #[test]
     fn statements_bind_every_value_and_quote_every_name() {
@@ -271,10 +270,34 @@ mod tests {
     }
 
     #[test]
+    fn without_numbers_each_place_has_its_value() {
+        let update =
+            FencedUpdate::update(Placeholders::PostgresFormat, "stock", "fence", &["a"], &["k"]).unwrap();
+        assert_eq!(
+            update.sql(),
+            r#"UPDATE "stock" SET "a" = %s, "fence" = %s WHERE "stock"."k" = %s AND ("stock"."fence" IS NULL OR "stock"."fence" <= %s)"#
+        );
+        assert_eq!(update.parameters(), ["a", "fence", "k", "fence"]);
+        let upsert =
+            FencedUpdate::upsert(Placeholders::SqlitePlain, "stock", "fence", &["a"], &["k"]).unwrap();
+        assert_eq!(
+            upsert.sql(),
+            r#"INSERT INTO "stock" ("a", "fence", "k") VALUES (?, ?, ?) ON CONFLICT ("k") DO UPDATE SET "a" = ?, "fence" = ? WHERE ("stock"."fence" IS NULL OR "stock"."fence" <= ?)"#
+        );
+        assert_eq!(upsert.parameters(), ["a", "fence", "k", "a", "fence", "fence"]);
+        assert!(upsert.rows_tell());
+        let mysql = FencedUpdate::upsert(Placeholders::MysqlFormat, "stock", "fence", &[], &["k"]).unwrap();
+        assert!(
+            mysql.sql().starts_with("INSERT INTO `stock` (`fence`, `k`) VALUES (%s, %s) ON DUPLICATE KEY")
+        );
+        assert!(!mysql.rows_tell());
+    }
+
+    #[test]
     fn names_that_could_be_more_than_names_are_refused() {
         let long = "x".repeat(64);
         for bad in ["", "1a", "a-b", "a b", "a\"b", "a`b", "a;--", "ä", "a.b.c", ".a", "a.", "a\0", &long] {
-            for dialect in ALL {
+            for dialect in Placeholders::ALL {
                 let error = FencedUpdate::update(dialect, bad, "fence", &["a"], &["k"]).unwrap_err();
                 assert_eq!(error.code(), "invalid_argument", "{bad:?}");
             }

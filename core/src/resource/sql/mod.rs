@@ -3,25 +3,18 @@
 
 mod conditional;
 mod fenced;
+mod placeholders;
 mod versioned;
 
 pub use conditional::{Change, Compare, ConditionalUpdate};
 pub use fenced::{FencedUpdate, Unchanged};
+pub use placeholders::Placeholders;
 pub use versioned::{Conflict, VersionedUpdate};
 
-use crate::error::{Error, ErrorKind, Result};
+use placeholders::Bound;
+pub(super) use placeholders::Database;
 
-/// How a database spells bound parameters, names and upserts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placeholders {
-    /// `?1`, `?2`: SQLite.
-    Question,
-    /// `$1`, `$2`: PostgreSQL.
-    Dollar,
-    /// `?` for each value, in the order of appearance, and names in backticks: MySQL and MariaDB. A value that a statement
-    /// needs twice is bound twice, so `parameters()` may name a column more than once.
-    Mysql,
-}
+use crate::error::{Error, ErrorKind, Result};
 
 /// The checked name of a table, in the spelling of its database.
 struct Table {
@@ -60,37 +53,6 @@ impl Table {
     }
 }
 
-/// The parameters of a statement, in the order of their first use: SQLite numbers `$1` by that and not by the digit.
-struct Bound {
-    dialect: Placeholders,
-    names: Vec<String>,
-}
-
-impl Bound {
-    fn new(dialect: Placeholders) -> Self {
-        Self { dialect, names: Vec::new() }
-    }
-
-    /// The placeholder of a value. The same name is the same value.
-    fn value(&mut self, name: &str) -> String {
-        let known = match self.dialect {
-            Placeholders::Mysql => None,
-            Placeholders::Question | Placeholders::Dollar => {
-                self.names.iter().position(|known| known == name)
-            }
-        };
-        let at = known.unwrap_or_else(|| {
-            self.names.push(name.to_owned());
-            self.names.len() - 1
-        });
-        match self.dialect {
-            Placeholders::Question => format!("?{}", at + 1),
-            Placeholders::Dollar => format!("${}", at + 1),
-            Placeholders::Mysql => "?".to_owned(),
-        }
-    }
-}
-
 /// Checks columns of which no two may be the same one, and that there are keys among them.
 fn check_columns<'a>(columns: impl IntoIterator<Item = &'a str>, keys: &[&'a str]) -> Result<()> {
     let columns: Vec<&str> = columns.into_iter().chain(keys.iter().copied()).collect();
@@ -109,9 +71,9 @@ fn check_columns<'a>(columns: impl IntoIterator<Item = &'a str>, keys: &[&'a str
 }
 
 fn quoted(dialect: Placeholders, name: &str) -> String {
-    match dialect {
-        Placeholders::Mysql => format!("`{name}`"),
-        Placeholders::Question | Placeholders::Dollar => format!("\"{name}\""),
+    match dialect.database() {
+        Database::Mysql => format!("`{name}`"),
+        Database::Sqlite | Database::Postgres => format!("\"{name}\""),
     }
 }
 
@@ -128,7 +90,3 @@ fn check_name(name: &str) -> Result<()> {
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
-
-/// Every dialect, for the tests of the statements.
-#[cfg(test)]
-const ALL: [Placeholders; 3] = [Placeholders::Question, Placeholders::Dollar, Placeholders::Mysql];

@@ -111,7 +111,6 @@ impl VersionedUpdate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::sql::ALL;
 
     #[test]
     fn the_version_is_raised_where_it_is_compared() {
@@ -129,7 +128,7 @@ mod tests {
 
     #[test]
     fn bad_names_are_refused_in_every_dialect() {
-        for dialect in ALL {
+        for dialect in Placeholders::ALL {
             for (table, version, sets, keys) in [
                 ("t;", "v", &["a"][..], &["k"][..]),
                 ("t", "v--", &["a"], &["k"]),
