@@ -62,6 +62,9 @@ pub struct RecordView {
     pub client: ClientId,
     /// The number of its claim.
     pub fence: u64,
+    /// When that claim began, in ms since 1970 by the store's wall clock, unless that clock was set back since the claim
+    /// before; 0 of a token.
+    pub claimed_at_ms: u64,
     /// How many runs began since the key was free.
     pub runs: u32,
     /// How often the claim was renewed.
@@ -103,6 +106,8 @@ impl RecordView {
             },
             client: record.client.clone(),
             fence: record.fence.unwrap_or(0),
+            // A store numbers claims by its clock in µs.
+            claimed_at_ms: if is_token { 0 } else { record.fence.unwrap_or(0) / 1000 },
             runs: record.runs,
             renewals: record.renewals,
             fingerprint: record.fingerprint.clone(),

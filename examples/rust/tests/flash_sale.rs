@@ -4,6 +4,7 @@
 
 use std::process::{Command, Output};
 
+use polylatch_test_services::mariadb::MariadbServer;
 use polylatch_test_services::postgres::PostgresServer;
 use polylatch_test_services::redis::RedisServer;
 
@@ -21,8 +22,8 @@ fn sale(url: &str, more: &[&str]) -> (bool, String) {
 }
 
 /// Exactly 100 orders, no buyer with two, and every repetition got the same answer.
-fn is_kept(url: &str) {
-    let (kept, said) = sale(url, &[]);
+fn is_kept(url: &str, more: &[&str]) {
+    let (kept, said) = sale(url, more);
     assert!(kept, "{said}");
     assert!(!said.contains(" 0 workers killed"), "{said}");
 }
@@ -30,13 +31,13 @@ fn is_kept(url: &str) {
 #[test]
 fn a_flash_sale_in_a_file_sells_each_item_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    is_kept(&format!("sqlite:{}?timeout=20s", folder.path().join("locks.db").display()));
+    is_kept(&format!("sqlite:{}?timeout=20s", folder.path().join("locks.db").display()), &[]);
 }
 
 #[test]
 fn a_flash_sale_on_a_redis_server_sells_each_item_once_and_not_without_idempotency() {
     let server = RedisServer::start();
-    is_kept(&server.url());
+    is_kept(&server.url(), &[]);
     // Presses at the same time order twice. Only then do the tests above say something.
     let (kept, said) = sale(&server.url(), &["--buyers", "300", "--without-idempotency"]);
     assert!(!kept && !said.contains(" 0 buyers with two orders"), "{said}");
@@ -45,5 +46,12 @@ fn a_flash_sale_on_a_redis_server_sells_each_item_once_and_not_without_idempoten
 #[test]
 fn a_flash_sale_on_a_postgres_server_sells_each_item_once() {
     let server = PostgresServer::start();
-    is_kept(&server.url());
+    is_kept(&server.url(), &[]);
+}
+
+#[test]
+fn a_flash_sale_on_a_mariadb_server_sells_each_item_once() {
+    let server = MariadbServer::start();
+    // Every step is on disk before it is answered: fewer buyers, or it takes as long as all others together.
+    is_kept(&server.url(), &["--buyers", "600"]);
 }

@@ -8,6 +8,7 @@ use polylatch::inspect::Query;
 use serde::Serialize;
 
 use super::exit;
+use super::idem::records::{Found, found, read};
 use super::rules::{is_finding, parse_rule};
 use super::settled::settle;
 use super::store::{Failure, JSON_VERSION, Store, json, print_line};
@@ -44,6 +45,12 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "NUMBER")]
     max_waiters: Option<usize>,
 
+    /// Also check the keys of idempotent work of the scopes that start with this; "" for all of them
+    ///
+    /// Their records are read one by one, up to 100 000: a stuck claim, work that may have been done twice.
+    #[arg(long, value_name = "PREFIX")]
+    scope: Option<String>,
+
     /// Only findings of this code, also those that are a notice only; may be repeated
     #[arg(long = "finding", value_name = "CODE", value_parser = parse_rule)]
     findings: Vec<Rule>,
@@ -59,6 +66,7 @@ Examples:
   polylatch check nightly/backup --max-hold 2h
   polylatch check --prefix orders/ --max-wait 30s --max-waiters 50
   polylatch check --finding STOPPED --finding DEADLOCK
+  polylatch check --scope orders/
   polylatch check --json | jq -r '.findings[].code'
 
 A finding is critical if it will not go away by itself (severity problem in \
@@ -73,14 +81,20 @@ Exit codes:
   64   the command line is wrong
   69   the store cannot be reached or refuses to be read";
 
+/// So many records of idempotent work are read.
+const MOST_RECORDS: usize = 100_000;
+
 /// Findings that one line has; the rest is counted.
 const MOST_TOLD: usize = 3;
 
 /// Something that is not as it should be.
 #[derive(Debug, Serialize)]
 struct Case {
-    /// Empty if it is about the store.
+    /// Empty if it is not about a lock.
     lock: String,
+    /// The scope and the key of idempotent work, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<[String; 2]>,
     code: &'static str,
     severity: Severity,
     sentence: String,
@@ -96,6 +110,8 @@ struct Told<'a> {
     held: usize,
     waiting: usize,
     truncated: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    records: Option<usize>,
     findings: &'a [Case],
 }
 
@@ -111,6 +127,13 @@ pub(super) async fn check(url: Option<&str>, args: &CheckArgs) -> Result<u8, Fai
     let mut cases = of_store(&fleet, now_ms, args);
     let of_all = cases.iter().any(|case| case.severity == Severity::Problem);
     cases.extend(of_locks(&fleet, &rows, args, of_all));
+    let mut of_records = None;
+    if let Some(prefix) = asked_scope(args) {
+        let records = read(&store, prefix, MOST_RECORDS).await?;
+        of_records = Some(records.all().len());
+        let asked_for = |found: &Found| is_asked_for(args, found.rule, found.severity);
+        cases.extend(found(&store, &records).into_iter().filter(asked_for).map(of_record));
+    }
     // The worst first; in between the order of names.
     cases.sort_by_key(|case| std::cmp::Reverse(case.severity));
 
@@ -121,21 +144,39 @@ pub(super) async fn check(url: Option<&str>, args: &CheckArgs) -> Result<u8, Fai
     };
     let held = rows.iter().filter(|row| row.holders > 0).count();
     let waiting = rows.iter().map(|row| row.waiters).sum();
-    let truncated = fleet.store(&id).and_then(|store| store.snapshot()).is_some_and(|seen| seen.truncated);
+    let too_many = of_records == Some(MOST_RECORDS);
+    let truncated =
+        too_many || fleet.store(&id).and_then(|store| store.snapshot()).is_some_and(|seen| seen.truncated);
     if args.json {
         let url = &store.shown_url();
         let locks = rows.len();
-        let told =
-            Told { version: JSON_VERSION, url, status, locks, held, waiting, truncated, findings: &cases };
+        let (version, records) = (JSON_VERSION, of_records);
+        let told = Told { version, url, status, locks, held, waiting, truncated, records, findings: &cases };
         print_line(&json(&told, true)?)?;
     } else if cases.is_empty() {
-        let more = if truncated { "; more locks than were read" } else { "" };
+        let more = match truncated {
+            true if too_many => "; more records than were read",
+            true => "; more locks than were read",
+            false => "",
+        };
         let locks = count(rows.len(), "lock", "locks");
-        print_line(&format!("ok: nothing found in {locks} ({held} held, {waiting} waiting){more}"))?;
+        let keys = of_records.map(|keys| format!(" and {}", count(keys, "key", "keys"))).unwrap_or_default();
+        print_line(&format!("ok: nothing found in {locks} ({held} held, {waiting} waiting){keys}{more}"))?;
     } else {
         print_line(&format!("{status}: {}", line(&cases)))?;
     }
     Ok(code)
+}
+
+/// Which scopes are asked for: also all of them by the code of a finding that only records have.
+fn asked_scope(args: &CheckArgs) -> Option<&str> {
+    let by_code = args.findings.iter().any(|rule| rule.is_of_records());
+    args.scope.as_deref().or_else(|| by_code.then_some(""))
+}
+
+fn of_record(found: Found) -> Case {
+    let Found { scope, key, rule, severity, sentence, next } = found;
+    Case { lock: String::new(), record: Some([scope, key]), code: rule.code(), severity, sentence, next }
 }
 
 /// The rows that are asked for, in the order of names.
@@ -160,6 +201,7 @@ fn of_store(fleet: &Fleet, now_ms: u64, args: &CheckArgs) -> Vec<Case> {
     asked_for
         .map(|finding| Case {
             lock: String::new(),
+            record: None,
             code: finding.rule.code(),
             severity: finding.severity,
             sentence: finding.sentence,
@@ -187,6 +229,7 @@ fn of_locks(fleet: &Fleet, rows: &[&Row], args: &CheckArgs, of_all: bool) -> Vec
                 }
                 cases.push(Case {
                     lock: row.name.clone(),
+                    record: None,
                     code: finding.rule.code(),
                     severity: finding.severity,
                     sentence: finding.sentence,
@@ -211,7 +254,7 @@ fn beyond_limits(fleet: &Fleet, row: &Row, args: &CheckArgs) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut say = |code, sentence| {
         let (lock, next) = (row.name.clone(), Vec::new());
-        cases.push(Case { lock, code, severity: Severity::Warning, sentence, next });
+        cases.push(Case { lock, record: None, code, severity: Severity::Warning, sentence, next });
     };
     if let Some((waited, limit)) = over(waited, args.max_wait) {
         say("MAX-WAIT", format!("A client has waited for {waited}; the limit is {limit}."));
@@ -232,8 +275,12 @@ fn beyond_limits(fleet: &Fleet, row: &Row, args: &CheckArgs) -> Vec<Case> {
 
 fn line(cases: &[Case]) -> String {
     let one = |case: &Case| {
-        let lock = if case.lock.is_empty() { "the store" } else { &case.lock };
-        format!("{lock}: {}: {}", case.code, harmless(case.sentence.trim_end_matches('.')))
+        let what = match (&case.record, case.lock.as_str()) {
+            (Some([scope, key]), _) => format!("{key} in {scope}"),
+            (None, "") => "the store".to_owned(),
+            (None, lock) => lock.to_owned(),
+        };
+        format!("{what}: {}: {}", case.code, harmless(case.sentence.trim_end_matches('.')))
     };
     let mut told: Vec<String> = cases.iter().take(MOST_TOLD).map(one).collect();
     match cases.len().saturating_sub(MOST_TOLD) {

@@ -3,7 +3,7 @@
 use model::Rule;
 
 /// Every rule. A new one does not compile before [`place`] knows it.
-pub(super) const ALL: [Rule; 28] = [
+pub(super) const ALL: [Rule; 32] = [
     Rule::Deadlock,
     Rule::MayDeadlock,
     Rule::Stopped,
@@ -32,6 +32,10 @@ pub(super) const ALL: [Rule; 28] = [
     Rule::Foreign,
     Rule::Legit,
     Rule::Free,
+    Rule::ClaimAbandoned,
+    Rule::ClaimLong,
+    Rule::ResultTooLarge,
+    Rule::WorkRepeated,
 ];
 
 /// The place of a rule in [`ALL`].
@@ -65,6 +69,10 @@ pub(super) fn place(rule: Rule) -> usize {
         Rule::Foreign => 25,
         Rule::Legit => 26,
         Rule::Free => 27,
+        Rule::ClaimAbandoned => 28,
+        Rule::ClaimLong => 29,
+        Rule::ResultTooLarge => 30,
+        Rule::WorkRepeated => 31,
     }
 }
 

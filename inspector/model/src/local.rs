@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use polylatch::idempotency::RecordView;
 use polylatch::inspect::{ClientView, Snapshot};
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +59,18 @@ impl LocalFacts {
                 known.parents.insert(child, parent);
                 child = parent;
             }
+        }
+        known
+    }
+
+    /// Looks up every process of this host that works on idempotent keys, by what its client calls itself.
+    pub fn of_records(records: &[RecordView], facts: &dyn HostFacts) -> Self {
+        let mut known = Self { host: facts.host_name().to_owned(), ..Self::default() };
+        let open = records.iter().filter(|record| super::records::is_open(record));
+        let here = open.filter(|record| !known.host.is_empty() && record.client.host() == known.host);
+        let pids: Vec<u32> = here.filter_map(|record| record.client.pid()).collect();
+        for pid in pids {
+            known.processes.entry(pid).or_insert_with(|| facts.process(pid));
         }
         known
     }

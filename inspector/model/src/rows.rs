@@ -170,7 +170,12 @@ impl LockState {
                 | Rule::Starved
                 | Rule::ShortLease
                 | Rule::Backend
-                | Rule::Clock,
+                | Rule::Clock
+                // Of keys, not of locks.
+                | Rule::ClaimAbandoned
+                | Rule::ClaimLong
+                | Rule::ResultTooLarge
+                | Rule::WorkRepeated,
             )
             | None => plain,
         }

@@ -76,6 +76,14 @@ pub enum Rule {
     Legit,
     /// Free.
     Free,
+    /// The client of idempotent work ended or lost its claim, and no answer is stored.
+    ClaimAbandoned,
+    /// Idempotent work runs far longer than usual.
+    ClaimLong,
+    /// The answer of idempotent work was too large to be stored.
+    ResultTooLarge,
+    /// Idempotent work was begun more than once before its answer was stored.
+    WorkRepeated,
 }
 
 impl Rule {
@@ -96,7 +104,14 @@ impl Rule {
             Self::Clock => 10_000,
             Self::TokenFellBack | Self::Starved | Self::ShortLease | Self::LockDelay => 0,
             Self::Foreign | Self::Legit | Self::Free => 0,
+            // Their age is in the evidence.
+            Self::ClaimAbandoned | Self::ClaimLong | Self::ResultTooLarge | Self::WorkRepeated => 0,
         }
+    }
+
+    /// Says whether it is about records of idempotent work only, which are read where they are asked for.
+    pub fn is_of_records(self) -> bool {
+        matches!(self, Self::ClaimAbandoned | Self::ClaimLong | Self::ResultTooLarge | Self::WorkRepeated)
     }
 
     /// Returns the name as it stands in `inspector` documents and JSON.
@@ -130,6 +145,10 @@ impl Rule {
             Self::Foreign => "FOREIGN",
             Self::Legit => "LEGIT",
             Self::Free => "FREE",
+            Self::ClaimAbandoned => "CLAIM-ABANDONED",
+            Self::ClaimLong => "CLAIM-LONG",
+            Self::ResultTooLarge => "RESULT-TOO-LARGE",
+            Self::WorkRepeated => "WORK-REPEATED",
         }
     }
 }

@@ -230,7 +230,7 @@ fn of_stores(text: &mut PrometheusText, stores: &[(&str, &Store, Numbers)]) {
         "Findings on locks and on the store, by code.",
         "code",
         &|_, numbers| {
-            let found = rules::ALL.iter().filter(|rule| rules::is_finding(**rule));
+            let found = rules::ALL.iter().filter(|rule| rules::is_finding(**rule) && !rule.is_of_records());
             found.map(|rule| (rule.code(), numbers.findings[rules::place(*rule)])).collect()
         },
     );

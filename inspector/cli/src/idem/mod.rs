@@ -3,7 +3,7 @@
 #[cfg(unix)]
 mod child;
 mod frame;
-mod records;
+pub(crate) mod records;
 #[cfg(unix)]
 mod run;
 

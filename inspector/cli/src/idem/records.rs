@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use host::ThisHost;
 use polylatch::idempotency::{Forgotten, RecordState, RecordView};
 use serde::Serialize;
 
@@ -9,9 +10,10 @@ use super::{ForgetArgs, LsArgs, ShowArgs};
 use crate::exit;
 use crate::paint::{Cell, Column, Paint, table, wrap};
 use crate::store::{Failure, JSON_VERSION, Store, json, print_line};
-use model::text::{count, harmless, short_span, span};
+use model::text::{count, harmless, short_span};
+use model::{Next, Records, Rule, Severity};
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 8] = [
     Column { title: "STATE", shrinks_to: None, leaves: None },
     Column { title: "SCOPE", shrinks_to: Some(12), leaves: None },
     Column { title: "KEY", shrinks_to: Some(12), leaves: None },
@@ -19,35 +21,74 @@ const COLUMNS: [Column; 7] = [
     Column { title: "RUNS", shrinks_to: None, leaves: Some(0) },
     Column { title: "WRITTEN", shrinks_to: None, leaves: Some(2) },
     Column { title: "KEPT", shrinks_to: None, leaves: None },
+    Column { title: "FOUND", shrinks_to: None, leaves: None },
 ];
+
+/// So many records tell how long work usually takes.
+const MOST_AROUND: usize = 1_000;
+
+/// What is found about a key, as JSON and for the line of `polylatch check`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Found {
+    pub scope: String,
+    pub key: String,
+    #[serde(rename = "code", serialize_with = "as_code")]
+    pub rule: Rule,
+    pub severity: Severity,
+    pub sentence: String,
+    pub next: Vec<Next>,
+}
+
+fn as_code<S: serde::Serializer>(rule: &Rule, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(rule.code())
+}
 
 #[derive(Serialize)]
 struct Told<'a> {
     version: u32,
     records: &'a [RecordView],
+    findings: Vec<Found>,
+}
+
+/// Everything that is found about records, in their order.
+pub(crate) fn found(store: &Store, records: &Records) -> Vec<Found> {
+    records.all().iter().filter_map(|record| found_of(store, records, record)).collect()
+}
+
+fn found_of(store: &Store, records: &Records, record: &RecordView) -> Option<Found> {
+    let finding = records.finding(record, &store.command, wall_ms())?;
+    let (scope, key) = (harmless(&record.scope), harmless(&record.key));
+    let (rule, severity) = (finding.rule, finding.severity);
+    Some(Found { scope, key, rule, severity, sentence: finding.sentence, next: finding.next })
+}
+
+/// Reads the records of the scopes that begin with `prefix`.
+pub(crate) async fn read(store: &Store, prefix: &str, most: usize) -> Result<Records, Failure> {
+    let records = store.client.idempotency_records().list(prefix, most).await?;
+    Ok(Records::new(records, &ThisHost::new()))
 }
 
 pub(super) async fn ls(url: Option<&str>, args: &LsArgs) -> Result<u8, Failure> {
     let store = Store::open(url, None).await?;
-    let prefix = args.prefix.as_deref().unwrap_or_default();
-    let records = store.client.idempotency_records().list(prefix, args.most).await?;
+    let records = read(&store, args.prefix.as_deref().unwrap_or_default(), args.most).await?;
     if args.json {
-        print_line(&json(&Told { version: JSON_VERSION, records: &records }, true)?)?;
+        let findings = found(&store, &records);
+        print_line(&json(&Told { version: JSON_VERSION, records: records.all(), findings }, true)?)?;
         return Ok(0);
     }
-    if records.is_empty() {
+    if records.all().is_empty() {
         print_line("No key is running or stored.")?;
         return Ok(0);
     }
     let paint = Paint::for_stdout();
-    let rows: Vec<_> = records.iter().map(row).collect();
+    let rows: Vec<_> = records.all().iter().map(|record| row(&records, record)).collect();
     for line in table(&paint, &COLUMNS, &rows) {
         print_line(&line)?;
     }
-    if records.len() == args.most {
+    if records.all().len() == args.most {
         print_line(&format!("The first {}; --most shows more.", count(args.most, "record", "records")))?;
     }
-    let abandoned = records.iter().filter(|record| record.state == RecordState::Abandoned).count();
+    let abandoned = records.all().iter().filter(|record| record.state == RecordState::Abandoned).count();
     if abandoned > 0 {
         let text = format!(
             "{} abandoned: the client ended or lost its claim before an answer was stored, so its work may have been done. \
@@ -61,7 +102,7 @@ pub(super) async fn ls(url: Option<&str>, args: &LsArgs) -> Result<u8, Failure> 
     Ok(0)
 }
 
-fn row(record: &RecordView) -> Vec<Cell> {
+fn row(records: &Records, record: &RecordView) -> Vec<Cell> {
     let sgr = match record.state {
         RecordState::Abandoned => "1;33",
         RecordState::Failed | RecordState::TooLarge => "33",
@@ -69,6 +110,11 @@ fn row(record: &RecordView) -> Vec<Cell> {
         _ => "",
     };
     let plain = |text: String| Cell { text, sgr: "" };
+    let (found, of_found) = match records.judge(record) {
+        Some((rule, Severity::Warning | Severity::Problem)) => (rule.code(), "1;33"),
+        Some((rule, _)) => (rule.code(), ""),
+        None => ("", ""),
+    };
     vec![
         Cell { text: record.state.code().to_owned(), sgr },
         plain(harmless(&record.scope)),
@@ -79,28 +125,53 @@ fn row(record: &RecordView) -> Vec<Cell> {
         }),
         plain(harmless(&format!("{}:{}", record.client.host(), record.client.pid().unwrap_or_default()))),
         plain(record.runs.to_string()),
-        plain(format!("{} ago", short_span(age_ms(record)))),
+        plain(format!("{} ago", short_span(wall_ms().saturating_sub(record.written_at_ms)))),
         plain(record.keep_left_ms.map_or_else(|| "for ever".to_owned(), short_span)),
+        Cell { text: found.to_owned(), sgr: of_found },
     ]
 }
 
-fn age_ms(record: &RecordView) -> u64 {
+fn wall_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_sub(record.written_at_ms)
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failure> {
     let store = Store::open(url, None).await?;
-    let record = store.client.idempotency_records().show(&args.scope, &args.key).await?;
+    let inspector = store.client.idempotency_records();
+    let record = inspector.show(&args.scope, &args.key).await?;
+    // The other records of the scope tell how long its work usually takes.
+    let mut around = match &record {
+        Some(record) if record.state == RecordState::Running => {
+            inspector.list(&args.scope, MOST_AROUND).await?
+        }
+        _ => Vec::new(),
+    };
+    around.extend(record.clone());
+    let records = Records::new(around, &ThisHost::new());
     if args.json {
-        print_line(&json(&Told { version: JSON_VERSION, records: record.as_slice() }, true)?)?;
+        let found = record.as_ref().and_then(|record| found_of(&store, &records, record));
+        let findings = found.into_iter().collect();
+        print_line(&json(&Told { version: JSON_VERSION, records: record.as_slice(), findings }, true)?)?;
         return Ok(0);
     }
     let paint = Paint::for_stdout();
-    for text in record.as_ref().map_or_else(|| vec![unknown(args)], sentences) {
-        for line in wrap(&text, paint.columns) {
+    let Some(record) = record else {
+        for line in wrap(&unknown(args), paint.columns) {
             print_line(&line)?;
         }
+        return Ok(0);
+    };
+    let mut texts = records.told(&record, wall_ms());
+    if let Some(finding) = records.finding(&record, &store.command, wall_ms()) {
+        texts.push(format!("{}: {}", finding.rule.code(), finding.sentence));
+        texts.extend(finding.next.into_iter().map(|next| match next {
+            Next::Run(command) => format!("Next: {command}"),
+            Next::Do(advice) => format!("Next: {advice}."),
+        }));
+    }
+    for line in texts.iter().flat_map(|text| wrap(text, paint.columns)) {
+        print_line(&line)?;
     }
     Ok(0)
 }
@@ -108,51 +179,6 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
 fn unknown(args: &ShowArgs) -> String {
     let (scope, key) = (harmless(&args.scope), harmless(&args.key));
     format!("{key} in {scope} is free: nothing is stored or running. The next run does the work.")
-}
-
-fn sentences(record: &RecordView) -> Vec<String> {
-    let (scope, key) = (harmless(&record.scope), harmless(&record.key));
-    let host = harmless(record.client.host());
-    let by = format!("host {host} pid {}", record.client.pid().unwrap_or_default());
-    let ago = span(age_ms(record));
-    let answer = format!(
-        "{}, {}",
-        count(record.result_bytes as usize, "byte", "bytes"),
-        match record.keep_left_ms {
-            Some(left) => format!("kept for another {}", span(left)),
-            None => "kept for ever".to_owned(),
-        }
-    );
-    let first = match record.state {
-        RecordState::Running => format!(
-            "{key} in {scope} is running on {by}; its lease ends in {} unless renewed. Another run waits for it.",
-            span(record.lease_left_ms)
-        ),
-        RecordState::Abandoned => format!(
-            "{key} in {scope} is abandoned: {by} claimed it and wrote last {ago} ago, then ended or lost its claim. Its \
-             work may have been done. The next run does it again."
-        ),
-        RecordState::Done => {
-            format!("{key} in {scope} is done by {by}, {ago} ago ({answer}). Every run gets that answer.")
-        }
-        RecordState::Failed => {
-            format!("{key} in {scope} failed on {by}, {ago} ago ({answer}). Every run gets that failure.")
-        }
-        RecordState::TooLarge => format!(
-            "{key} in {scope} is done by {by}, {ago} ago. Its answer was too large to be stored, so every run fails \
-             without doing the work."
-        ),
-        _ => format!("{key} in {scope} is {}.", record.state.code()),
-    };
-    let mut sentences = vec![first];
-    if record.runs > 1 {
-        sentences.push(format!("It was begun {} times: earlier runs ended without an answer.", record.runs));
-    }
-    if !record.fingerprint.is_empty() {
-        sentences.push(format!("Fingerprint of its payload: {}", harmless(&record.fingerprint)));
-    }
-    sentences.push(format!("Fencing token of its claim: {}", record.fence));
-    sentences
 }
 
 pub(super) async fn forget(url: Option<&str>, args: &ForgetArgs) -> Result<u8, Failure> {

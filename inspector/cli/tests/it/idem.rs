@@ -201,3 +201,81 @@ fn keys_are_listed_explained_and_forgotten() {
         assert!(help.contains(taught), "{taught}: {help}");
     }
 }
+
+/// What `polylatch check` says: its exit code, and the codes about keys with their severity.
+fn checked(place: &Place, args: &[&str]) -> (Option<i32>, Vec<(String, String)>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_polylatch"));
+    command.arg("check").args(args).arg("--json").env("POLYLATCH_URL", &place.url).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let told: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let of_records = told["findings"].as_array().unwrap().iter().filter(|case| case.get("record").is_some());
+    let found = of_records.map(|case| (text(&case["code"]), text(&case["severity"])));
+    (output.status.code(), found.collect())
+}
+
+/// A command that runs until there is a file `go`.
+const WORK: &str = ": > up.$POLYLATCH_IDEM_KEY; while [ ! -e go ]; do sleep 0.02; done";
+
+/// Starts [`WORK`] under a key, and waits until it runs.
+fn working(place: &Place, lease: &str, key: &str) -> Child {
+    let child = place.start(&["--lease", lease], key, WORK);
+    wait_until("the command to run", PATIENCE, || place.dir.join(format!("up.{key}")).exists());
+    child
+}
+
+fn found(code: &str, severity: &str) -> Vec<(String, String)> {
+    vec![(code.to_owned(), severity.to_owned())]
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_claim_that_is_renewed_is_no_finding_and_one_whose_process_is_stopped_is() {
+    use polylatch_test_services::proc::{pause, resume};
+
+    let place = Place::new();
+    let mut living = working(&place, "9s", "k");
+    wait_until("a renewal", PATIENCE, || place.records()[0]["renewals"].as_u64() >= Some(1));
+    assert_eq!(checked(&place, &["--scope", "s"]), (Some(0), vec![]), "it takes its time");
+    pause(living.id());
+    let mut shown = String::new();
+    wait_until("the stopped process to be shown", PATIENCE, || {
+        shown = text(&place.idem(&["show", "s", "k"]).stdout);
+        shown.contains("STOPPED:")
+    });
+    assert!(shown.contains(&format!("kill -CONT {}", living.id())), "{shown}");
+    // An alarm only once a renewal is late.
+    wait_until("the alarm", PATIENCE, || {
+        checked(&place, &["--scope", ""]) == (Some(1), found("STOPPED", "warning"))
+    });
+    assert_eq!(checked(&place, &[]), (Some(0), vec![]), "records are read only where they are asked for");
+    resume(living.id());
+    fs::write(place.dir.join("go"), "").unwrap();
+    living.wait().unwrap();
+}
+
+#[test]
+fn a_claim_of_a_killed_process_is_found_until_another_run_has_done_its_work() {
+    let server = RedisServer::start();
+    let place = Place { url: server.url(), ..Place::new() };
+    let mut killed = working(&place, "6s", "k");
+    kill(killed.id());
+    killed.wait().unwrap();
+    if cfg!(target_os = "linux") {
+        wait_until("the process to be missed", PATIENCE, || {
+            checked(&place, &["--scope", "s"]) == (Some(1), found("HOLDER-GONE", "warning"))
+        });
+    }
+    wait_until("the claim to end", PATIENCE, || {
+        checked(&place, &["--finding", "claim-abandoned"]) == (Some(1), found("CLAIM-ABANDONED", "warning"))
+    });
+    assert_eq!(checked(&place, &["--scope", "other"]), (Some(0), vec![]));
+    let listed = text(&place.idem(&["ls"]).stdout);
+    assert!(listed.contains("KEPT FOUND") && listed.contains("CLAIM-ABANDONED"), "{listed}");
+    // That it was begun twice is worth knowing, and no alarm.
+    fs::write(place.dir.join("go"), "").unwrap();
+    assert!(place.run(&[], "k", WORK).status.success());
+    assert_eq!(checked(&place, &["--scope", "s"]), (Some(0), vec![]));
+    assert_eq!(checked(&place, &["--finding", "WORK-REPEATED"]).1, found("WORK-REPEATED", "notice"));
+}
