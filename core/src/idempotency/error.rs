@@ -46,6 +46,11 @@ pub enum RunError {
         /// What is left of its lease, unless it renews it.
         left: Duration,
     },
+    /// A transaction is at work on the key; see [`crate::resource::TransactionRuns`].
+    InTransaction {
+        /// Scope and key.
+        what: String,
+    },
     /// The key belongs to another payload. Nothing was done.
     PayloadMismatch {
         /// Scope and key.
@@ -82,7 +87,7 @@ impl RunError {
     /// the store's error.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::InProgress { .. } => "in_progress",
+            Self::InProgress { .. } | Self::InTransaction { .. } => "in_progress",
             Self::PayloadMismatch { .. } => "payload_mismatch",
             Self::Failed { .. } => "failed",
             Self::ResultTooLarge { .. } => "result_too_large",
@@ -111,6 +116,9 @@ impl fmt::Display for RunError {
                 client.pid().unwrap_or_default(),
                 seconds(*left)
             ),
+            Self::InTransaction { what } => {
+                write!(f, "a transaction is at work on the key {what}; repeat the request when it has ended")
+            }
             Self::PayloadMismatch { what } => write!(
                 f,
                 "the key {what} was used with another payload; a new request needs a new key, and a repetition the same \

@@ -96,8 +96,8 @@ impl RecordView {
             key,
             is_token,
             state: match record.state {
-                State::Claimed if is_live => RecordState::Running,
-                State::Claimed => RecordState::Abandoned,
+                State::Claimed | State::InSteps if is_live => RecordState::Running,
+                State::Claimed | State::InSteps => RecordState::Abandoned,
                 State::Done => RecordState::Done,
                 State::Failed => RecordState::Failed,
                 State::TooLarge => RecordState::TooLarge,

@@ -16,7 +16,9 @@ use crate::backend::records::{Put, Swapped};
 use crate::error::Result;
 use crate::options::Wait;
 use crate::policy::backoff::Backoff;
-use crate::policy::idempotency::{ABANDONED_KEEP, Answer, Decision, MAX_RESULT_BYTES, Record, State, decide};
+use crate::policy::idempotency::{
+    ABANDONED_KEEP, Answer, Decision, MAX_RESULT_BYTES, Record, State, decide, in_steps,
+};
 use crate::token::OwnerToken;
 
 /// First and longest pause between two looks at a run of another client: it bounds how late its answer is noticed.
@@ -233,6 +235,7 @@ impl Idempotency {
                 Decision::PayloadMismatch => {
                     return Err(RunError::PayloadMismatch { what: shown(&plan.id) });
                 }
+                Decision::InSteps => return Err(in_steps(&plan.id).into()),
                 Decision::InProgress { client, left } => {
                     let waited = core.clock.now().since(started);
                     let patience = match plan.wait {

@@ -144,6 +144,8 @@ fn check_text(what: &str, text: &str, most: usize, way_out: &str) -> Result<()> 
 pub(crate) enum State {
     /// A client works on it, or did until its lease ended.
     Claimed,
+    /// The same, in several transactions: the result is what they have finished, see [`super::progress`].
+    InSteps,
     Done,
     /// It failed, and the failure is the answer.
     Failed,
@@ -155,13 +157,21 @@ pub(crate) enum State {
 }
 
 impl State {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Claimed, Self::Done, Self::Failed, Self::TooLarge, Self::Issued, Self::Consumed];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Claimed,
+        Self::InSteps,
+        Self::Done,
+        Self::Failed,
+        Self::TooLarge,
+        Self::Issued,
+        Self::Consumed,
+    ];
 
     /// As stores keep it.
     pub(crate) fn code(self) -> &'static str {
         match self {
             Self::Claimed => "claimed",
+            Self::InSteps => "in-steps",
             Self::Done => "done",
             Self::Failed => "failed",
             Self::TooLarge => "too-large",
@@ -191,7 +201,7 @@ pub(crate) struct Record {
     /// The length of the lease.
     pub lease: Duration,
     pub renewals: u32,
-    /// The result or the failure; empty for all other states.
+    /// The result, the failure, or the finished steps; empty for all other states.
     pub result: Vec<u8>,
 }
 
@@ -219,7 +229,8 @@ impl Seen {
 
     /// Whether a client works on it now.
     pub(crate) fn is_live_claim(&self) -> bool {
-        self.record.state == State::Claimed && !self.lease_left.is_zero() && !self.is_expired()
+        let is_claim = matches!(self.record.state, State::Claimed | State::InSteps);
+        is_claim && !self.lease_left.is_zero() && !self.is_expired()
     }
 }
 
@@ -236,6 +247,8 @@ pub(crate) enum Decision {
     Replay(Answer),
     /// The key belongs to another payload.
     PayloadMismatch,
+    /// The key belongs to work in steps whose claim has ended. Doing all of it would repeat what is finished.
+    InSteps,
 }
 
 /// A stored answer.
@@ -261,9 +274,10 @@ pub(crate) fn decide(seen: Option<&Seen>, owner: OwnerToken, fingerprint: &str) 
     }
     match record.state {
         State::Claimed if record.owner == owner => Decision::Mine { fence: record.fence.unwrap_or(0) },
-        State::Claimed if seen.is_live_claim() => {
+        State::Claimed | State::InSteps if seen.is_live_claim() => {
             Decision::InProgress { client: record.client.clone(), left: seen.lease_left }
         }
+        State::InSteps => Decision::InSteps,
         State::Claimed => {
             Decision::Claim { expected: Some(seen.version), runs: record.runs.saturating_add(1) }
         }
@@ -271,6 +285,33 @@ pub(crate) fn decide(seen: Option<&Seen>, owner: OwnerToken, fingerprint: &str) 
         State::Failed => Decision::Replay(Answer::Failed(record.result.clone())),
         // Tokens have records of another kind; of one that is there nevertheless, nothing is overwritten.
         State::TooLarge | State::Issued | State::Consumed => Decision::Replay(Answer::TooLarge),
+    }
+}
+
+/// The error of [`Decision::InSteps`].
+pub(crate) fn in_steps(id: &RecordId) -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        format!(
+            "the key {:?} in {:?} belongs to work in steps that was not finished; continue it with TransactionSteps, or \
+             forget the key",
+            id.key, id.scope
+        ),
+    )
+}
+
+/// Decides about a key whose work is done in steps: as [`decide`], but such work is the caller's to continue.
+pub(crate) fn decide_in_steps(seen: Option<&Seen>, owner: OwnerToken, fingerprint: &str) -> Decision {
+    match (decide(seen, owner, fingerprint), seen) {
+        (Decision::InProgress { .. } | Decision::InSteps, Some(Seen { record, .. }))
+            if record.owner == owner =>
+        {
+            Decision::Mine { fence: record.fence.unwrap_or(0) }
+        }
+        (Decision::InSteps, Some(Seen { record, version, .. })) => {
+            Decision::Claim { expected: Some(*version), runs: record.runs.saturating_add(1) }
+        }
+        (decision, _) => decision,
     }
 }
 
@@ -291,7 +332,7 @@ pub(crate) fn holding(seen: Option<&Seen>, owner: OwnerToken, fence: u64) -> Hol
     match seen {
         Some(Seen { record, version, .. }) if record.owner == owner && record.fence == Some(fence) => {
             match record.state {
-                State::Claimed => Holding::Mine { version: *version },
+                State::Claimed | State::InSteps => Holding::Mine { version: *version },
                 _ => Holding::Ended,
             }
         }

@@ -44,6 +44,29 @@ fn a_claim_ends_with_its_lease_and_not_with_the_retention() {
 }
 
 #[test]
+fn unfinished_steps_are_continued_and_never_done_as_a_whole() {
+    let me = owner();
+    let mut steps = seen(State::InSteps, owner());
+    let busy = |decision| matches!(decision, Decision::InProgress { .. });
+    assert!(busy(decide(Some(&steps), me, "f")) && busy(decide_in_steps(Some(&steps), me, "f")));
+    assert_eq!(decide_in_steps(Some(&steps), me, "other"), Decision::PayloadMismatch);
+    steps.lease_left = Duration::ZERO;
+    assert_eq!(decide(Some(&steps), me, "f"), Decision::InSteps, "all of it would repeat finished steps");
+    assert_eq!(decide_in_steps(Some(&steps), me, "f"), Decision::Claim { expected: Some(9), runs: 3 });
+    for left in [Duration::ZERO, Duration::from_secs(5)] {
+        let mine = Seen { lease_left: left, ..seen(State::InSteps, me) };
+        assert_eq!(decide_in_steps(Some(&mine), me, "f"), Decision::Mine { fence: 7 });
+        assert_eq!(holding(Some(&mine), me, 7), Holding::Mine { version: 9 });
+    }
+    // What is not in steps is decided as always.
+    assert_eq!(decide_in_steps(None, me, "f"), Decision::Claim { expected: None, runs: 1 });
+    let done = seen(State::Done, owner());
+    assert_eq!(decide_in_steps(Some(&done), me, "f"), Decision::Replay(Answer::Done(b"ok".to_vec())));
+    steps.keep_left = Some(Duration::ZERO);
+    assert_eq!(decide_in_steps(Some(&steps), me, "f"), Decision::Claim { expected: Some(9), runs: 1 });
+}
+
+#[test]
 fn what_is_stored_is_replayed_until_its_retention_is_over() {
     let me = owner();
     for (state, answer) in [

@@ -8,6 +8,8 @@ pub(crate) mod fencing;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod idempotency;
 pub(crate) mod lease;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) mod progress;
 #[cfg(feature = "redis")]
 pub(crate) mod quorum;
 pub(crate) mod sharing;

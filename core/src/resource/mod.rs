@@ -22,6 +22,8 @@
 pub mod consul;
 pub mod http;
 pub mod redis;
+#[cfg(not(target_family = "wasm"))]
+mod runs;
 mod sequencer;
 mod sql;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -29,6 +31,11 @@ mod transaction;
 
 use std::fmt;
 
+#[cfg(not(target_family = "wasm"))]
+pub use runs::{
+    Ask, Claimed, Exchange, RunClaim, SqlRow, SqlStatement, SqlValue, StepsClaim, TransactionRun,
+    TransactionRunOptions, TransactionRuns, TransactionSteps,
+};
 pub use sequencer::Sequencer;
 pub use sql::{
     Change, Compare, ConditionalUpdate, Conflict, FencedUpdate, Placeholders, Unchanged, VersionedUpdate,

@@ -14,7 +14,7 @@ mod differential;
 mod doctor;
 mod doorbell;
 mod open;
-mod protocol;
+pub(crate) mod protocol;
 mod renew;
 mod server;
 mod transport;

@@ -11,13 +11,13 @@ mod config;
 mod differential;
 mod doctor;
 mod open;
-mod protocol;
+pub(crate) mod protocol;
 mod push;
 mod server;
 mod transport;
 
 pub(crate) use config::{DEFAULT_SCHEMA, PostgresConfig};
-pub(crate) use open::take_in_transaction;
+pub(crate) use open::{checked, take_in_transaction};
 pub use open::{postgres_grants, postgres_schema};
 pub use protocol::grants::PostgresRole;
 pub(crate) use server::open;

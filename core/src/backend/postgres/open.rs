@@ -36,7 +36,8 @@ pub(crate) fn take_in_transaction(schema: &str) -> Result<String> {
     Ok(checked(schema)?.take_in_transaction())
 }
 
-fn checked(schema: &str) -> Result<Schema> {
+/// A schema by its name. Errors: as of [`postgres_schema`].
+pub(crate) fn checked(schema: &str) -> Result<Schema> {
     Schema::new(schema).map_err(|rule| Error::new(ErrorKind::InvalidConfig, rule))
 }
 

@@ -114,7 +114,7 @@ impl RecordStatements for Dialect {
 }
 
 /// Deletes a record of this version; answers with a row if it did.
-const DELETE: &str =
+pub(crate) const DELETE: &str =
     "DELETE FROM polylatch_idempotency WHERE scope = ? AND record_key = ? AND kind = ? AND version = ?";
 
 /// Finds records whose retention is over, and locks none of them: what [`delete_over`] needs.

@@ -40,8 +40,9 @@ impl RecordStatements for Schema {
         params.extend(write_params(record, *lease, *keep));
         let values = |version: &str| {
             format!(
-                "{version}, $4, $5, coalesce($6, {version}), $7, $8, $9, $10, $11, (n.us + 999) / 1000 + $12, \
-                 n.us / 1000 + $13, n.us / 1000, $14"
+                "{version}, $4::text, $5::text, coalesce($6::bigint, {version}), $7::text, $8::text, $9::bigint, \
+                 $10::bigint, $11::bigint, (n.us + 999) / 1000 + $12::bigint, n.us / 1000 + $13::bigint, n.us / 1000, \
+                 $14::bytea"
             )
         };
         let sql = match expected {
