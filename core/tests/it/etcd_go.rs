@@ -143,6 +143,12 @@ impl Fleet {
         });
     }
 
+    fn is_inside(&self, name: &str) -> bool {
+        let history = self.history();
+        let last = history.lines().map(parsed).rfind(|(_, one, _)| *one == name);
+        last.is_some_and(|(what, ..)| what != "leave")
+    }
+
     /// Waits until a worker of this kind is inside, and says which one.
     fn inside(&self, kind: &str) -> String {
         let mut found = String::new();
@@ -155,6 +161,11 @@ impl Fleet {
         });
         found
     }
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
 
 /// Builds the neighbour; `need_go_neighbour` in tests/provision.sh has fetched its modules.
@@ -219,11 +230,19 @@ fn sections_of_go_and_ours_never_overlap_while_holders_are_killed_and_paused() {
         }
         // Only ours sees that it was paused beyond its lease: theirs would write into the section of the next one.
         for (kind, pause) in [("ours", LEASE + millis(1_500)), ("go", millis(700))] {
-            let inside = fleet.inside(kind);
-            let (_, paused) = workers.iter().find(|(name, _)| *name == inside).expect("it is one of them");
-            proc::pause(paused.0.id());
+            let pid = loop {
+                let inside = fleet.inside(kind);
+                let (name, worker) = workers.iter().find(|(name, _)| *name == inside).expect("one of them");
+                proc::pause(worker.0.id());
+                eventually_within("it stands still", PATIENCE, || is_stopped(worker.0.id()));
+                if fleet.is_inside(name) {
+                    break worker.0.id();
+                }
+                // It had left meanwhile.
+                proc::resume(worker.0.id());
+            };
             thread::sleep(pause);
-            proc::resume(paused.0.id());
+            proc::resume(pid);
             fleet.goes_on("sections behind one that was paused");
         }
         fleet.member.pause();
