@@ -105,6 +105,8 @@ mod stats;
 ))]
 mod tls;
 mod token;
+#[cfg(all(feature = "tower", not(target_family = "wasm")))]
+pub mod tower;
 mod url_check;
 mod wakeups;
 

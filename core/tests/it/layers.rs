@@ -55,6 +55,7 @@ const FLOORS: &[&str] = &[
     "lock_all",
     "idempotency",
     "client",
+    "tower",
     "blocking",
 ];
 

@@ -33,6 +33,7 @@ mod etcd_terms;
 mod guarded_sql;
 mod idempotency_cases;
 mod idempotency_kill;
+mod idempotency_tower;
 mod layers;
 mod mariadb_faults;
 mod mariadb_tables;
