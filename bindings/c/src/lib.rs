@@ -18,6 +18,7 @@ mod guard;
 mod inspect;
 mod lock;
 mod set;
+mod sql;
 
 pub use cancel::*;
 pub use client::*;
@@ -27,3 +28,4 @@ pub use guard::*;
 pub use inspect::*;
 pub use lock::*;
 pub use set::*;
+pub use sql::*;

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use polylatch_test_services::TempDir;
 use polylatch_test_services::redis::RedisServer;
+use serde_json::Value;
 
 /// Where the libraries are. Cargo builds a package's C libraries for `cargo build` alone, not for its
 /// tests, so the first who asks builds them.
@@ -73,6 +74,67 @@ fn a_c_caller_gets_what_the_header_says_on_every_store() {
     println!("{printed}");
     run(Command::new(&program).arg("--away").arg(redis.url()).arg(redis.pid().to_string()));
     assert_eq!(printed.lines().filter(|line| line.starts_with("ok")).count(), 3, "{printed}");
+}
+
+/// A line for each case of the file that the tests of all languages read, and what `sql.cpp` has to print for it.
+fn statements() -> (String, Vec<String>) {
+    let file = std::fs::read_to_string(top().join("tests/conformance/sql.json")).unwrap();
+    let cases: Vec<Value> = serde_json::from_str(&file).unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &Value| {
+        let parts = value.as_array().unwrap().iter();
+        // A list of pairs is one of columns and operators in turn.
+        let flat = parts.flat_map(|part| part.as_array().cloned().unwrap_or_else(|| vec![part.clone()]));
+        flat.map(|part| text(&part)).collect::<Vec<_>>().join(",")
+    };
+    let asked = |case: &Value| match text(&case["make"]).as_str() {
+        "transaction_lock" => vec![text(&case["name"]), text(&case["schema"])],
+        "conditional_update" => {
+            vec![text(&case["table"]), list(&case["changes"]), list(&case["conditions"]), list(&case["keys"])]
+        }
+        _ => vec![text(&case["table"]), text(&case["column"]), list(&case["set"]), list(&case["keys"])],
+    };
+    let line = |case: &Value| {
+        let mut fields = vec![text(&case["make"]), text(&case["dialect"])];
+        fields.extend(asked(case));
+        fields.join("\t")
+    };
+    let statement = |sql: &Value, parameters: &Value| {
+        let parameters = parameters.as_array().into_iter().flatten().map(|one| format!("|{}", text(one)));
+        format!("{}{}", sql.as_str().unwrap_or("-"), parameters.collect::<String>())
+    };
+    let wanted = |case: &Value| {
+        let expect = &case["expect"];
+        if let Some(code) = expect["error"].as_str() {
+            return format!("error\t{code}\t{}", text(&expect["message"]));
+        }
+        let bound = |part: &str| statement(&expect[part]["sql"], &expect[part]["values"]);
+        [
+            statement(&expect["sql"], &expect["parameters"]),
+            statement(&expect["probe_sql"], &expect["probe_parameters"]),
+            bound("prepare"),
+            bound("take"),
+            bound("fence"),
+            if expect["rows_tell"] == false { "silent" } else { "tells" }.to_owned(),
+        ]
+        .join("\t")
+    };
+    let asked: String = cases.iter().map(|case| line(case) + "\n").collect();
+    (asked, cases.iter().map(wanted).collect())
+}
+
+#[test]
+fn the_statements_are_those_of_every_language() {
+    let (dir, program) = cpp(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sql.cpp"));
+    let (asked, wanted) = statements();
+    let file = dir.path().join("asked");
+    std::fs::write(&file, asked).unwrap();
+    let printed = run(Command::new(program).stdin(std::fs::File::open(file).unwrap()));
+    assert!(wanted.len() > 50);
+    for (printed, wanted) in printed.lines().zip(&wanted) {
+        assert_eq!(printed, wanted);
+    }
+    assert_eq!(printed.lines().count(), wanted.len());
 }
 
 #[test]
