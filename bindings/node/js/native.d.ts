@@ -163,11 +163,7 @@ export function conditionalUpdate(
   keys: string[],
 ): WriteTexts | Fault;
 
-export function transactionLock(
-  dialect: string,
-  name: string,
-  schema: string | undefined,
-): LockTexts | Fault;
+export function transactionLock(dialect: string, name: string, schema: string | undefined): LockTexts | Fault;
 
 export function fencedUnchanged(token: string, there: boolean, kept: string | undefined): string | Fault;
 

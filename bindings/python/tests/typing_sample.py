@@ -43,7 +43,17 @@ def threads() -> int:
         gate = polylatch.TokenGate()
         gate.admit(token)
         sequencer = polylatch.Sequencer(f"name=a; token={token}")
+        write = polylatch.FencedUpdate.upsert("postgres %s", "account", "fence", ["balance"], ["id"])
+        why: Literal["missing", "changed_meanwhile"] = write.why_unchanged(token, None)
+        taken: list[str] = polylatch.TransactionLock("mysql %s", "a").take_values
+        sold = polylatch.ConditionalUpdate.update(
+            "sqlite ?", "item", [("stock", "-")], [("stock", ">=")], ["id"]
+        )
         print(
+            write.parameters,
+            why,
+            taken,
+            sold.sql,
             numbers,
             remaining,
             quality,

@@ -7,8 +7,11 @@ import {
   type BreakOutcome,
   type Claim,
   type Client,
+  ConditionalUpdate,
   connect,
+  type Dialect,
   type ErrorCode,
+  FencedUpdate,
   type Guard,
   type Idempotency,
   idempotencyHandler,
@@ -21,9 +24,27 @@ import {
   registerWithPromClient,
   type Snapshot,
   type Stats,
+  TransactionLock,
+  VersionedUpdate,
   WorkFailedError,
 } from 'polylatch';
 import { Registry } from 'prom-client';
+
+const dialect: Dialect = 'postgres $1';
+const row = { dialect, table: 'item', keys: ['id'] };
+const fenced: FencedUpdate = FencedUpdate.upsert({ ...row, fence: 'fence', set: ['stock'] });
+const why: 'missing' | 'changed_meanwhile' = FencedUpdate.whyUnchanged(7n, undefined);
+const versioned: VersionedUpdate = VersionedUpdate.update({ ...row, version: 'version', set: [] });
+const take = ConditionalUpdate.update({
+  ...row,
+  changes: [['stock', '-']],
+  conditions: [['stock', '>=']],
+});
+const values: string[] = new TransactionLock({ dialect: 'mysql ?', name: 'a' }).takeValues;
+assert.ok(fenced.rowsTell && why === 'missing' && values.length === 1);
+assert.deepEqual([versioned.probeParameters, take.parameters], [['id'], ['stock -', 'id', 'stock >=']]);
+// @ts-expect-error SQLite has none.
+assert.throws(() => new TransactionLock({ dialect: 'sqlite ?', name: 'a' }), { code: 'invalid_argument' });
 
 const kept: LockOptions = { lease: 30_000, wait: 5_000, label: 'orders', fifo: true };
 

@@ -136,6 +136,8 @@ module Polylatch
     end
 
     def self.signs(what, pairs)
+      raise TypeError, "#{what} must be an Array of pairs, not #{pairs.class}" unless pairs.respond_to?(:to_a)
+
       pairs.to_a.map do |pair|
         column, sign, *more = texts(what, pair)
         raise ArgumentError, "each of #{what} must be a column and an operator" if sign.nil? || more.any?

@@ -60,7 +60,10 @@ final class SqlTests: XCTestCase {
                 XCTAssertTrue(error.description.contains(try XCTUnwrap(expect.message)), "\(error)")
             } else if isLock {
                 let lock = try one.lock()
-                for (made, wanted) in [(lock.prepare, expect.prepare), (lock.take, expect.take), (lock.fence, expect.fence)] {
+                let parts: [(BoundStatement?, Case.Bound?)] = [
+                    (lock.prepare, expect.prepare), (lock.take, expect.take), (lock.fence, expect.fence),
+                ]
+                for (made, wanted) in parts {
                     XCTAssertEqual(made?.sql, wanted?.sql)
                     XCTAssertEqual(made?.values, wanted?.values)
                 }

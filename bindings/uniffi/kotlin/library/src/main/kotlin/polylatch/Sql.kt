@@ -38,7 +38,7 @@ public data class ProbedRow(public val number: Long?) {
  * The texts of a write. It sends nothing: execute [sql] with the values of [parameters], and see how many rows were changed.
  * Names are checked and quoted: `[A-Za-z_][A-Za-z0-9_]{0,62}`; values are bound.
  */
-public sealed class GuardedWrite internal constructor(texts: WriteTexts) {
+public abstract class GuardedWrite internal constructor(texts: WriteTexts) {
     public val sql: String = texts.sql
 
     /** Which value each parameter is, in order: by column, or by column and operator, such as `stock >=`. */

@@ -34,9 +34,9 @@ class SqlTest {
         )
         else -> {
             val update: (String, String, String, List<String>, List<String>) -> GuardedWrite = when (make) {
-                "fenced_update" -> FencedUpdate::update
-                "fenced_upsert" -> FencedUpdate::upsert
-                "versioned_update" -> VersionedUpdate::update
+                "fenced_update" -> FencedUpdate.Companion::update
+                "fenced_upsert" -> FencedUpdate.Companion::upsert
+                "versioned_update" -> VersionedUpdate.Companion::update
                 else -> error(make)
             }
             update(case.text("dialect"), case.text("table"), case.text("column"), case.texts("set"), case.texts("keys"))
