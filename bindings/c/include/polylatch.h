@@ -40,6 +40,31 @@
 #define PL_DEFAULT -1
 
 /**
+ * Part of a PlSql: the write.
+ */
+#define PL_SQL_WRITE 0
+
+/**
+ * Part of a PlSql: a query for why the write changed no row.
+ */
+#define PL_SQL_PROBE 1
+
+/**
+ * Part of a PlSql: what runs before the transaction; there is none on PostgreSQL.
+ */
+#define PL_SQL_PREPARE 2
+
+/**
+ * Part of a PlSql: what takes the lock, first in the transaction.
+ */
+#define PL_SQL_TAKE 3
+
+/**
+ * Part of a PlSql: a query for the fencing token; there is none on PostgreSQL, where PL_SQL_TAKE returns it.
+ */
+#define PL_SQL_FENCE 4
+
+/**
  * How a call ended.
  */
 typedef enum PlStatus {
@@ -86,6 +111,15 @@ typedef struct PlGuard PlGuard;
  * Several held locks.
  */
 typedef struct PlGuardSet PlGuardSet;
+
+/**
+ * Statements for tables and transactions of your own. Nothing is sent: you execute a text with its parameters.
+ *
+ * A dialect is the database and the sign of its driver for a value: "sqlite ?1", "sqlite ?", "postgres $1", "postgres ?",
+ * "postgres %s", "mysql ?" or "mysql %s" (MariaDB too). Names are checked and quoted: [A-Za-z_][A-Za-z0-9_]{0,62}. A list of
+ * columns ends with NULL.
+ */
+typedef struct PlSql PlSql;
 
 /**
  * A function that is called with an event: the pointer that was given for it, the event's stable name, such as
@@ -550,6 +584,120 @@ enum PlStatus pl_guard_set_release(const struct PlGuardSet *set, struct PlError 
  * Gives the set back; locks that are still held are released in the background.
  */
 void pl_guard_set_free(struct PlGuardSet *set);
+
+/**
+ * Makes a write to a row that exists, which changes it only if no newer fencing token wrote. The table keeps the largest token
+ * in a column such as fence BIGINT NOT NULL DEFAULT 0. Without columns to set, NULL, only the token is raised. One changed
+ * row: done. None: ask with the probe, and pl_fenced_unchanged. Free the statements with pl_sql_free.
+ *
+ * Errors: "invalid_argument".
+ */
+enum PlStatus pl_fenced_update(const char *dialect,
+                               const char *table,
+                               const char *fence_column,
+                               const char *const *set_columns,
+                               const char *const *key_columns,
+                               struct PlSql **sql,
+                               struct PlError **error);
+
+/**
+ * Makes the same write, which inserts the row if it is missing; the key columns need a unique index. Where
+ * pl_sql_rows_tell is false, ask with the probe after each write, and pl_fenced_check.
+ */
+enum PlStatus pl_fenced_upsert(const char *dialect,
+                               const char *table,
+                               const char *fence_column,
+                               const char *const *set_columns,
+                               const char *const *key_columns,
+                               struct PlSql **sql,
+                               struct PlError **error);
+
+/**
+ * Makes a write to a row that changes it only if it still has the version that was read, and raises the version by one. It
+ * needs no lock. One changed row: done. None: the row has another version or is missing, which the probe tells.
+ *
+ * Errors: "invalid_argument".
+ */
+enum PlStatus pl_versioned_update(const char *dialect,
+                                  const char *table,
+                                  const char *version_column,
+                                  const char *const *set_columns,
+                                  const char *const *key_columns,
+                                  struct PlSql **sql,
+                                  struct PlError **error);
+
+/**
+ * Makes a write to a row that changes it only while the row fulfils conditions, such as stock >= 3. It needs no lock.
+ * `changes` are columns and "=", "+" or "-" in turn, `conditions` columns and "=", "<>", "<", "<=", ">" or ">=" in turn;
+ * both end with NULL.
+ *
+ * Errors: "invalid_argument".
+ */
+enum PlStatus pl_conditional_update(const char *dialect,
+                                    const char *table,
+                                    const char *const *changes,
+                                    const char *const *conditions,
+                                    const char *const *key_columns,
+                                    struct PlSql **sql,
+                                    struct PlError **error);
+
+/**
+ * Makes the statements that take a lock for as long as a transaction of yours lasts, on your connection to the database that
+ * keeps the locks. Run PL_SQL_PREPARE before the transaction, if there is one, and PL_SQL_TAKE first in it: one row
+ * (PostgreSQL: returned, MySQL and MariaDB: changed) means taken. No row: a client holds a lease or waits for one; roll back
+ * at once. The parameters are values here, not names. `schema` is that of the store on PostgreSQL, or NULL.
+ *
+ * Errors: "invalid_argument", "invalid_config" for an impossible schema.
+ */
+enum PlStatus pl_transaction_lock(const char *dialect,
+                                  const char *name,
+                                  const char *schema,
+                                  struct PlSql **sql,
+                                  struct PlError **error);
+
+/**
+ * Returns a text; NULL if there is none. It lives as long as the statements.
+ */
+const char *pl_sql_text(const struct PlSql *sql, uint32_t part);
+
+/**
+ * Returns what a parameter of a text is, from 0; NULL behind the last one. Of a write it is the column, or column and operator
+ * such as "stock >="; of a lock in a transaction it is the value. It lives as long as the statements.
+ */
+const char *pl_sql_parameter(const struct PlSql *sql,
+                             uint32_t part,
+                             size_t index);
+
+/**
+ * Says whether the number of changed rows tells that the write was refused. It does not for an upsert on MySQL and MariaDB.
+ */
+bool pl_sql_rows_tell(const struct PlSql *sql);
+
+/**
+ * Frees statements.
+ */
+void pl_sql_free(struct PlSql *sql);
+
+/**
+ * Explains a fenced write that changed no row, by what the probe found: whether there is a row, and its token, NULL for one
+ * that is NULL in the table. Stores in `missing` whether there is no such row; otherwise it is worth writing again.
+ *
+ * Errors: "stale_token" if a newer holder wrote before.
+ */
+enum PlStatus pl_fenced_unchanged(uint64_t fencing_token,
+                                  bool has_row,
+                                  const int64_t *kept,
+                                  bool *missing,
+                                  struct PlError **error);
+
+/**
+ * Reads what the probe found after a fenced write whose number of rows says nothing. `kept` is NULL for no row.
+ *
+ * Errors: "stale_token" if the row keeps a newer token.
+ */
+enum PlStatus pl_fenced_check(uint64_t fencing_token,
+                              const int64_t *kept,
+                              struct PlError **error);
 
 #ifdef __cplusplus
 }  // extern "C"
