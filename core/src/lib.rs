@@ -94,13 +94,7 @@ mod service;
 mod snapshot;
 mod stats;
 #[cfg(all(
-    any(
-        feature = "redis",
-        feature = "http",
-        feature = "postgres",
-        feature = "mysql",
-        feature = "zookeeper"
-    ),
+    any(feature = "redis", feature = "http", feature = "postgres", feature = "mysql", feature = "zookeeper"),
     not(target_family = "wasm")
 ))]
 mod tls;

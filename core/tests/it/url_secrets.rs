@@ -34,7 +34,7 @@ const PASSWORDS: [&str; 24] = [
     "Zq7xWv Kj9pLm\\Xw8vQz'Yt5rBh\"/",
 ];
 
-const URLS: [&str; 32] = [
+const URLS: [&str; 33] = [
     "redis://:PASSWORD@127.0.0.1:1",
     "redis://bob:PASSWORD@127.0.0.1:1/0?timeout=100ms",
     "redis://127.0.0.1:1?password=PASSWORD",
@@ -61,6 +61,7 @@ const URLS: [&str; 32] = [
     "postgresql://:PASSWORD@127.0.0.1:1?sslmode=disable",
     "zookeeper://bob:PASSWORD@127.0.0.1:1,127.0.0.1:2/apps",
     "zookeeper://:PASSWORD@127.0.0.1:1",
+    "zookeepers://bob:PASSWORD@127.0.0.1:1",
     "sqlite://bob:PASSWORD@127.0.0.1/locks.db",
     "sqlite::PASSWORD@127.0.0.1/locks.db",
     "memory://bob:PASSWORD@127.0.0.1",
