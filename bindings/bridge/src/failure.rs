@@ -113,7 +113,7 @@ impl From<polylatch::idempotency::RunError> for Failure {
         use polylatch::idempotency::RunError;
         let (retry, effect, hint) = match error {
             RunError::Store(error) => return error.into(),
-            RunError::InProgress { .. } => {
+            RunError::InProgress { .. } | RunError::InTransaction { .. } => {
                 ("caller_decides", "none", "Repeat the request later, with the same key.")
             }
             RunError::PayloadMismatch { .. } => {

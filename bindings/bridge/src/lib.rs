@@ -5,7 +5,7 @@
 //! A binding parses its language's arguments, calls this, and turns what comes back into its
 //! language's objects. It decides nothing: no defaults, no retries, no texts but those about types.
 //! What can be done is listed once: with a client in [`ops`], with held locks in [`handle`], with keys of idempotent work
-//! in `idempotency`, with the caller's own tables in `sql`.
+//! in `idempotency`, with the caller's own tables in `sql`, in the caller's own transactions in `sql_runs`.
 //!
 //! Compiled to WebAssembly, only what needs no threads is there: a JavaScript host has its own loop.
 //!
@@ -43,6 +43,8 @@ pub mod process;
 pub mod runtime;
 #[cfg(not(target_family = "wasm"))]
 pub mod sql;
+#[cfg(not(target_family = "wasm"))]
+pub mod sql_runs;
 pub mod stats;
 pub mod units;
 
