@@ -18,7 +18,12 @@ impl<S: Server> Store<S> {
     pub(crate) async fn poll(&self, contender: &Contender, ask: Ask) -> Result<Answer> {
         let answer = match ask {
             Ask::Wait { near_heartbeat, far_heartbeat, .. } if self.queued().contains(&contender.owner) => {
-                self.beat(contender, near_heartbeat, far_heartbeat).await?
+                // Nothing in the row of a lock says that the session of its holder is over.
+                if self.is_orphaned(contender.name.as_str()).await? {
+                    None
+                } else {
+                    self.beat(contender, near_heartbeat, far_heartbeat).await?
+                }
             }
             _ => self.enter(contender).await?,
         };
