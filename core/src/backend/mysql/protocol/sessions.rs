@@ -10,6 +10,11 @@ use crate::token::ClientId;
 
 use super::statements::{begin, clock_us, listed};
 
+/// A holder that runs has asked by then, and knows that its connection has ended.
+const KNOWN_AFTER_MS: i64 = 1_000;
+
+const NOW: &str = concat!(clock_us!(), " DIV 1000");
+
 /// The dialect.
 pub(crate) struct BySessionLock;
 
@@ -23,7 +28,7 @@ macro_rules! lock_of {
 impl SessionStatements for BySessionLock {
     /// The client library notices the end of a connection when it next asks.
     fn check_every(&self) -> Duration {
-        Duration::from_secs(1)
+        Duration::from_millis(250)
     }
 
     /// A day, whatever the server is set to; the connection is asked much more often.
@@ -56,10 +61,13 @@ impl SessionStatements for BySessionLock {
 
     fn orphans(&self, names: &[String]) -> Statement {
         let (marks, mut params) = listed(names);
+        params.insert(0, KNOWN_AFTER_MS.into());
         params.extend(params.clone());
         let leases = |table: &str| {
             format!(
-                "SELECT l.owner FROM {table} l JOIN polylatch_sessions s ON s.client = l.client \
+                "SELECT l.owner, s.client, s.session_key, CAST(s.over_ms IS NOT NULL AS SIGNED), \
+                 CAST(COALESCE(s.over_ms <= {NOW} - ?, 0) AS SIGNED) \
+                 FROM {table} l JOIN polylatch_sessions s ON s.client = l.client \
                  WHERE l.name IN ({marks}) AND l.owner IS NOT NULL AND IS_FREE_LOCK({}) = 1",
                 lock_of!("s.session_key")
             )

@@ -62,6 +62,7 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
     let push = match facts.is_heard {
         Some(true) => Promise::yes(PUSH, "a release notifies the next waiter"),
         Some(false) => Promise::no(PUSH, "notifications do not arrive, as behind a pooler"),
+        None if facts.in_recovery => Promise::no(PUSH, "a standby takes no notifications"),
         None => Promise::no(PUSH, "the URL says wake=poll, so waiters poll"),
     };
     let promises = vec![

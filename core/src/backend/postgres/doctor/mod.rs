@@ -76,7 +76,11 @@ pub(crate) async fn examine(store: &Store<Postgres>) -> Result<Examination> {
     facts.settings = answers[1].iter().map(|row| (row.text(0), row.text(1))).collect();
     facts.skew = Skew::read(store).await?;
     facts.commits = store.server().opener.config.durability.setting();
-    facts.is_heard = if store.server().opener.config.listens { Some(is_heard(store).await?) } else { None };
+    facts.is_heard = if store.server().opener.config.listens && !facts.in_recovery {
+        Some(is_heard(store).await?)
+    } else {
+        None
+    };
     facts.tables = match prepare(&store.link, &store.server().schema, Purpose::Examine).await {
         Ok(true) => Tables::Usable,
         Ok(false) if can_create(&store.link, &store.server().schema).await? => Tables::ToBeMade,

@@ -10,6 +10,11 @@ use crate::token::ClientId;
 use super::schema::Schema;
 use super::statements::{begin, clock_us};
 
+/// A holder that runs has been told by then that its connection has ended: the end arrives within milliseconds.
+const KNOWN_AFTER_MS: i64 = 250;
+
+const NOW: &str = concat!(clock_us!(), " / 1000");
+
 /// Sessions that are noted to be over in one go.
 const NOTED: i64 = 64;
 
@@ -61,13 +66,16 @@ impl SessionStatements for Schema {
     fn orphans(&self, names: &[String]) -> Statement {
         let leases = |table: &str| {
             self.sql(&format!(
-                "SELECT l.owner FROM {{s}}.{table} l WHERE l.name = ANY ($1) AND l.owner IS NOT NULL \
-                 AND pg_try_advisory_xact_lock_shared((SELECT key FROM {{s}}.sessions s WHERE s.client = l.client))"
+                "SELECT l.owner, s.client, s.key, (s.over_ms IS NOT NULL)::int::bigint, \
+                 (s.over_ms <= {NOW} - $2 IS TRUE)::int::bigint \
+                 FROM (SELECT l.owner, l.client FROM {{s}}.{table} l WHERE l.name = ANY ($1) AND l.owner IS NOT NULL \
+                 OFFSET 0) l JOIN {{s}}.sessions s ON s.client = l.client \
+                 WHERE pg_try_advisory_xact_lock_shared((SELECT key FROM {{s}}.sessions k WHERE k.client = l.client))"
             ))
         };
         Statement::new(
             format!("{} UNION ALL {}", leases("locks"), leases("leases")),
-            vec![names.to_vec().into()],
+            vec![names.to_vec().into(), KNOWN_AFTER_MS.into()],
         )
     }
 

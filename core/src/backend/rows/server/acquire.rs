@@ -25,7 +25,13 @@ impl<S: Server> Store<S> {
                     self.beat(contender, near_heartbeat, far_heartbeat).await?
                 }
             }
-            _ => self.enter(contender).await?,
+            _ => {
+                let entered = self.enter(contender).await?;
+                if entered.is_none() {
+                    self.is_orphaned(contender.name.as_str()).await?;
+                }
+                entered
+            }
         };
         let mut answer = match answer {
             Some(answer) => answer,
@@ -86,7 +92,13 @@ impl<S: Server> Store<S> {
             make: true,
             repeats: true,
         };
-        self.step(&concerned, |window: &mut Window| window.take_all(contenders)).await
+        let answer = self.step(&concerned, |window: &mut Window| window.take_all(contenders)).await?;
+        if answer == AnswerAll::Refused {
+            for name in &concerned.names {
+                self.is_orphaned(name).await?;
+            }
+        }
+        Ok(answer)
     }
 
     pub(crate) async fn steal(&self, contender: &Contender, reason: &str) -> Result<Answer> {

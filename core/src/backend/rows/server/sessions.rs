@@ -2,15 +2,16 @@
 //!
 //! - A client opens one connection for this alone, takes a session lock there under a random key, and records the key. The
 //!   server frees a session lock when its connection ends, and at no other time.
-//! - A step that meets a lease asks whether the session lock of its client is free. If so, the session is over, and the
-//!   lease is treated as one that has ended.
-//! - A holder whose connection ends is notified at once, and its leases are ended in the store.
+//! - A waiter that meets a lease asks whether the session lock of its client is free. If so, the session is over. That is
+//!   noted, and a short time later a step treats the lease as one that has ended.
+//! - A holder whose connection ends is notified, and its leases are ended in the store. Where it runs and the network is not
+//!   cut, that is within the short time.
 //! - Exclusion, tokens and order are those of the rows, so both modes exclude each other at the same names. What a clash of
 //!   keys could do is to let a session that is over look alive; its lease then ends at its time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
@@ -28,7 +29,7 @@ use super::{Server, Session, rollback};
 
 /// The statements of session mode in the dialect of a server.
 pub(crate) trait SessionStatements: Send + Sync {
-    /// How often the connection is asked whether it still has its session lock.
+    /// How often the connection is asked whether it still has its session lock, while leases hang on it.
     fn check_every(&self) -> Duration;
 
     /// Sets a connection up: the server must not end it because it is idle.
@@ -46,7 +47,8 @@ pub(crate) trait SessionStatements: Send + Sync {
     /// Records the key of a client.
     fn record(&self, client: &ClientId, key: i64) -> Statement;
 
-    /// Owners of leases at these names whose client has recorded a session that is over.
+    /// Leases at these names whose client has recorded a session that is over: `owner, client, key`, whether that is noted,
+    /// and whether it was noted so long ago that a holder that runs knows. The columns of numbers are 1 or 0.
     fn orphans(&self, names: &[String]) -> Statement;
 
     /// Clients whose session is over without a note of it, with its key; a bounded number.
@@ -111,6 +113,10 @@ impl<S: Server> Kept<S> {
         matches!(&*unpoisoned(&self.bound), Bound::Leases(leases) if leases.contains_key(&owner))
     }
 
+    fn holds(&self) -> bool {
+        matches!(&*unpoisoned(&self.bound), Bound::Leases(leases) if !leases.is_empty())
+    }
+
     fn is_over(&self) -> bool {
         !self.connection.is_open() || matches!(&*unpoisoned(&self.bound), Bound::Over(_))
     }
@@ -139,10 +145,15 @@ impl<S: Server> Kept<S> {
     /// Completes when the session is over.
     async fn watch(&self, statements: &dyn SessionStatements) {
         let asked = [statements.number(), statements.has(self.key, self.number)];
+        let mut checked = Instant::now();
         loop {
             if tokio::time::timeout(statements.check_every(), self.connection.ended()).await.is_ok() {
                 return;
             }
+            if !self.holds() && checked.elapsed() < IDLE_CHECKS {
+                continue;
+            }
+            checked = Instant::now();
             // A connection that is silent is no ended one: the leases end by their holders' clocks.
             match self.connection.ask(&asked, false).await {
                 Ok(answers) if number(&answers[0]) == self.number && number(&answers[1]) == 1 => {}
@@ -151,6 +162,13 @@ impl<S: Server> Kept<S> {
         }
     }
 }
+
+/// Columns of [`SessionStatements::orphans`].
+const NOTED: usize = 3;
+const KNOWN: usize = 4;
+
+/// How often a session is checked on which nothing hangs.
+const IDLE_CHECKS: Duration = Duration::from_secs(10);
 
 fn number(rows: &[Cells]) -> i64 {
     rows.first().map_or(0, |row| row.int(0))
@@ -283,13 +301,18 @@ impl<S: Server> Store<S> {
     ) -> std::result::Result<HashSet<String>, Failure> {
         let Some(statements) = self.server().session_mode() else { return Ok(HashSet::new()) };
         let answers = connection.ask(&[statements.orphans(names)], false).await?;
-        Ok(answers[0].iter().map(|row| row.text(0)).collect())
+        Ok(answers[0].iter().filter(|row| row.int(KNOWN) != 0).map(|row| row.text(0)).collect())
     }
 
+    /// Whether a step would end a lease of this name because its session is over. One that is found to be over is noted:
+    /// its client, if it runs, has to learn of it before the lock is another one's.
     pub(super) async fn is_orphaned(&self, name: &str) -> Result<bool> {
         let Some(statements) = self.server().session_mode() else { return Ok(false) };
         let answers = self.ask(&[statements.orphans(&[name.to_owned()])], true).await?;
-        Ok(!answers[0].is_empty())
+        for row in answers[0].iter().filter(|row| row.int(NOTED) == 0) {
+            self.ask(&[statements.note_over(&row.text(1), row.int(2))], true).await?;
+        }
+        Ok(answers[0].iter().any(|row| row.int(KNOWN) != 0))
     }
 
     async fn current_session(&self) -> Option<Arc<Kept<S>>> {
