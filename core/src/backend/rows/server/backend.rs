@@ -34,18 +34,17 @@ pub(crate) async fn open<S: Server>(
     let link = Arc::new(Link::new(server, context.runtime.clone(), context.timeout));
     let store = Arc::new(Store::new(link, context.client, context.wakeups));
     if purpose != Purpose::Examine {
+        // Each of these has the time limit of a request.
+        if purpose == Purpose::Lock {
+            let opened = Arc::clone(&store);
+            store.link.run("connect", async move { opened.refuse_poolers().await }).await?;
+        }
         let opened = Arc::clone(&store);
-        let prepared = async move {
-            if purpose == Purpose::Lock {
-                opened.refuse_poolers().await?;
-            }
-            S::prepare(&opened.link, purpose).await?;
-            if purpose == Purpose::Lock {
-                opened.session().await?;
-            }
-            Ok(())
-        };
-        store.link.run("connect", prepared).await?;
+        store.link.run("connect", async move { S::prepare(&opened.link, purpose).await }).await?;
+        if purpose == Purpose::Lock {
+            let opened = Arc::clone(&store);
+            store.link.run("connect", async move { opened.session().await.map(drop) }).await?;
+        }
     }
     let push = listens.is_some();
     let listener = listens.filter(|_| purpose == Purpose::Lock).map(|listen| listen(Arc::clone(&store)));
