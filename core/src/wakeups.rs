@@ -94,7 +94,7 @@ impl Wakeups {
     }
 
     /// The session has ended that the lease of this owner and fence hung on.
-    #[cfg(any(feature = "http", feature = "zookeeper"))]
+    #[cfg(any(feature = "http", feature = "zookeeper", feature = "postgres", feature = "mysql"))]
     pub(crate) fn session_ended(&self, owner: OwnerToken, fence: u64) {
         self.lost(owner, fence, LostReason::SessionEnded);
     }

@@ -188,7 +188,7 @@ mod postgres {
     use crate::contract_postgres::{Postgres, fresh as fresh_schema};
 
     fn fresh() -> Postgres {
-        fresh_schema("listen=no&timeout=20s")
+        fresh_schema("wake=poll&timeout=20s")
     }
 
     idempotency!(fresh);

@@ -26,17 +26,17 @@ pub fn fresh(options: &'static str) -> Postgres {
     Postgres { schema: format!("case_{}", NEXT.fetch_add(1, Ordering::Relaxed)), options }
 }
 
-crate::contract!(|| fresh("listen=yes"));
+crate::contract!(|| fresh("wake=notify"));
 
 /// Where no notification arrives, as behind a pooler, waiters find their grants by asking.
 #[test]
 fn without_notifications_waiters_enter_in_order() {
-    crate::contract::cases_wait::waiters_enter_in_the_order_in_which_they_came(&fresh("listen=no"));
+    crate::contract::cases_wait::waiters_enter_in_the_order_in_which_they_came(&fresh("wake=poll"));
 }
 
 #[test]
 fn without_notifications_a_break_is_found_by_the_next_renewal() {
     crate::contract::cases_inspect::a_broken_lease_goes_to_the_next_and_its_holder_is_notified(&fresh(
-        "listen=no",
+        "wake=poll",
     ));
 }

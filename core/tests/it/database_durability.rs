@@ -45,7 +45,7 @@ fn with_durability_async_a_crash_may_forget_a_lease_and_tokens_go_on_growing() {
     drop(connect(&server, ""));
     // What was not written for ten seconds is lost, so the commit did not wait. Once in ten seconds it is written all the same.
     let forgets = (0..3).any(|_| {
-        let (is_held, before, after) = outlives(&server, "durability=async&listen=no");
+        let (is_held, before, after) = outlives(&server, "durability=async&wake=poll");
         assert!(after > before, "{after} after {before}");
         !is_held
     });
@@ -59,7 +59,7 @@ fn durability_works_by_way_of_a_pooler_and_stays_with_the_transaction() {
     let Some(pooler) = PgBouncer::start(&server) else {
         return netns::left_out("durability= by way of PgBouncer", "pgbouncer is not installed");
     };
-    let url = |options: &str| format!("{}?listen=no&poll=200ms&{options}", pooler.url());
+    let url = |options: &str| format!("{}?wake=poll&poll=200ms&{options}", pooler.url());
     let lazy = block_on(Polylatch::connect(&url("durability=async"))).unwrap();
     let guard = block_on(lazy.lock("a").acquire()).unwrap();
     let waits = lazy.clone();

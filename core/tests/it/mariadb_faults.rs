@@ -148,7 +148,7 @@ fn an_uncontended_lock_costs_one_update_each_way_and_nothing_is_inserted_or_dele
 fn hand_offs(server: &MariadbServer, options: &str, count: usize) -> Vec<Duration> {
     let options = format!("poll=10s&provisional=30s&lease=60s&{options}");
     let clients = [connect(server, &options), connect(server, &options)];
-    let looks = connect(server, "listen=no");
+    let looks = connect(server, "wake=poll");
     let locks: Vec<_> = clients.iter().map(|client| client.lock("a").wait(millis(30_000))).collect();
     let mut holder = block_on(locks[0].acquire()).unwrap();
     let mut took = Vec::new();
@@ -175,7 +175,7 @@ fn hand_offs(server: &MariadbServer, options: &str, count: usize) -> Vec<Duratio
 /// A waiter that listens polls every ten seconds here.
 #[test]
 fn a_release_wakes_the_next_waiter_of_another_client() {
-    let took = hand_offs(&MariadbServer::start(), "listen=yes", 9);
+    let took = hand_offs(&MariadbServer::start(), "wake=doorbell", 9);
     assert!(took[took.len() / 2] < millis(2_000), "{took:?}");
 }
 
@@ -200,15 +200,15 @@ fn a_bell_that_was_cut_costs_no_lock_and_is_hung_again() {
         block_on(client.close());
     }
     eventually("closed clients have no connection", || server.sql(bells) == "0");
-    let took = hand_offs(&server, "listen=yes", 5);
+    let took = hand_offs(&server, "wake=doorbell", 5);
     assert!(took[took.len() / 2] < millis(2_000), "{took:?}");
 }
 
-/// With listen=no a client has one connection, and waiters poll.
+/// With wake=poll a client has one connection, and waiters poll.
 #[test]
 fn a_client_that_does_not_listen_has_one_connection() {
     let server = MariadbServer::start();
-    let clients = [connect(&server, "listen=no"), connect(&server, "listen=no")];
+    let clients = [connect(&server, "wake=poll"), connect(&server, "wake=poll")];
     let holder = block_on(clients[0].lock("a").acquire()).unwrap();
     let lock = clients[1].lock("a").wait(millis(20_000));
     let mut waiting = Box::pin(lock.acquire());

@@ -84,12 +84,14 @@ fn tables_of_others_are_left_as_they_are() {
 }
 
 #[test]
-fn tables_of_a_newer_version_or_with_a_part_missing_are_refused() {
+fn tables_of_another_version_or_with_a_part_missing_are_refused() {
     let store = fresh();
     drop(store.connect());
     let database = &store.database;
     SERVER.sql(&format!("UPDATE {database}.polylatch_schema SET version = 2"));
     refused(&store.url(""), ErrorKind::BackendRejected, "use a newer Polylatch");
+    SERVER.sql(&format!("UPDATE {database}.polylatch_schema SET version = 0"));
+    refused(&store.url(""), ErrorKind::BackendRejected, "no release of Polylatch");
     SERVER.sql(&format!(
         "UPDATE {database}.polylatch_schema SET version = 1; DROP TABLE {database}.polylatch_waiters"
     ));
@@ -245,7 +247,17 @@ fn doctor_says_what_the_server_promises() {
         .filter(|check| check.severity != polylatch::inspect::CheckSeverity::Ok)
         .collect();
     assert!(bad.is_empty(), "{bad:#?}");
-    for id in ["read-only", "durability", "isolation", "clock", "connections", "tables", "primary-key"] {
+    for id in [
+        "read-only",
+        "durability",
+        "isolation",
+        "clock",
+        "connections",
+        "tables",
+        "primary-key",
+        "pooler",
+        "replicas",
+    ] {
         assert!(seen.finding(id).is_some(), "{id}");
     }
 }

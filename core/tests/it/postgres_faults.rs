@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::Instant;
 
-use crate::contract::{Store, block_on, eventually, millis, stands_in_line};
+use crate::contract::{Store, block_on, eventually, millis, seen, stands_in_line};
 use crate::contract_postgres::{SERVER, fresh};
 use crate::database_faults::{self as faults, connect, sections};
 use polylatch_test_services::postgres::PostgresServer;
@@ -40,6 +40,32 @@ fn many_clients_at_many_new_names_and_sets_meet_no_deadlock() {
     faults::many_clients_at_many_new_names_and_sets_meet_no_deadlock(&fresh(""), || {
         SERVER.sql("SELECT sum(deadlocks) FROM pg_stat_database").parse().unwrap()
     });
+}
+
+/// Commits wait for the standby, so it has what was granted, and grows on from there.
+#[test]
+fn after_a_failover_to_a_synchronous_standby_leases_and_tokens_go_on() {
+    let primary = PostgresServer::start();
+    let standby = primary.standby();
+    let one = connect(&primary, "lease=60s&provisional=60s");
+    let replicas = || block_on(one.inspect().examine()).unwrap().finding("replicas").unwrap().title.clone();
+    eventually("it follows", || primary.sql("SELECT count(*) FROM pg_stat_replication") == "1");
+    assert_eq!(replicas(), "Standbys follow asynchronously");
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    primary.sql("SELECT pg_reload_conf()");
+    let waits = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+    eventually("commits wait for it", || primary.sql(waits) == "1");
+    assert_eq!(replicas(), "Commits wait for standbys");
+    let guard = block_on(one.lock("a").acquire()).unwrap();
+    let released = block_on(one.lock("b").acquire()).unwrap();
+    block_on(released.release()).unwrap();
+    primary.kill();
+    standby.promote();
+    let other = connect(&standby, "");
+    assert!(block_on(other.lock("a").try_acquire()).unwrap().is_none(), "it is held");
+    assert_eq!(seen(&other, "a").holders[0].fencing_token, Some(guard.fencing_token()));
+    let next = block_on(other.lock("b").try_acquire()).unwrap().unwrap();
+    assert!(next.fencing_token() > released.fencing_token());
 }
 
 #[test]

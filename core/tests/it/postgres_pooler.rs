@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::contract::{Store, block_on, cases_family, cases_inspect, cases_lease, cases_wait};
 use crate::contract_postgres::SERVER;
-use polylatch::Polylatch;
+use crate::database_tables::refused;
+use polylatch::{ErrorKind, Polylatch};
 use polylatch_test_services::netns;
 use polylatch_test_services::pgbouncer::PgBouncer;
 
@@ -37,7 +38,7 @@ fn fresh(options: &str) -> Option<Pooled> {
 
 /// One that asks for notifications anyway, which do not arrive, and one that does not.
 fn both(case: impl Fn(&Pooled)) {
-    for options in ["listen=yes&poll=200ms", "listen=no&poll=200ms"] {
+    for options in ["wake=notify&poll=200ms", "wake=poll&poll=200ms"] {
         if let Some(store) = fresh(options) {
             case(&store);
         }
@@ -69,6 +70,18 @@ fn a_broken_lease_goes_to_the_next_and_its_holder_is_notified() {
     both(cases_inspect::a_broken_lease_goes_to_the_next_and_its_holder_is_notified);
 }
 
+/// A session lock would be another client's with the next transaction.
+#[test]
+fn session_mode_is_refused() {
+    let Some(pooler) = POOLER.as_ref() else { return };
+    let url = format!("{}?schema=pooled_session&mode=session", pooler.url());
+    for _ in 0..5 {
+        refused(&url, ErrorKind::BackendRejected, "a pooler in front of PostgreSQL");
+    }
+    let made = "SELECT count(*) FROM pg_namespace WHERE nspname = 'pooled_session'";
+    assert_eq!(SERVER.sql(made), "0", "nothing was made");
+}
+
 #[test]
 fn doctor_says_whether_notifications_arrive() {
     let Some(store) = fresh("") else { return };
@@ -78,5 +91,5 @@ fn doctor_says_whether_notifications_arrive() {
     };
     assert_eq!(finding(store.url("")).as_deref(), Some("Notifications do not arrive"));
     assert_eq!(finding(format!("{}?schema=pooled_0", SERVER.url())).as_deref(), Some("Notifications arrive"));
-    assert_eq!(finding(store.url("listen=no")), None, "none are asked for");
+    assert_eq!(finding(store.url("wake=poll")), None, "none are asked for");
 }

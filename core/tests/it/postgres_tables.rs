@@ -49,11 +49,13 @@ fn tables_of_others_are_left_as_they_are() {
 }
 
 #[test]
-fn tables_of_a_newer_version_or_with_a_part_missing_are_refused() {
+fn tables_of_another_version_or_with_a_part_missing_are_refused() {
     let store = fresh("");
     drop(store.connect());
     SERVER.sql(&format!("UPDATE {}.polylatch_schema SET version = 2", store.schema));
     refused(&store.url(""), ErrorKind::BackendRejected, "use a newer Polylatch");
+    SERVER.sql(&format!("UPDATE {}.polylatch_schema SET version = 0", store.schema));
+    refused(&store.url(""), ErrorKind::BackendRejected, "no release of Polylatch");
     SERVER.sql(&format!(
         "UPDATE {0}.polylatch_schema SET version = 1; DROP TABLE {0}.waiters CASCADE",
         store.schema
@@ -199,6 +201,46 @@ fn a_read_only_session_is_told() {
         ErrorKind::BackendRejected,
         "connect to the primary",
     );
+}
+
+#[test]
+fn a_standby_is_refused_and_doctor_names_it() {
+    let server = PostgresServer::start();
+    drop(block_on(Polylatch::connect(&server.url())).unwrap());
+    server.become_standby();
+    let url = |options: &str| format!("{}?{options}", server.url());
+    for options in ["", "mode=session", "schema=missing"] {
+        refused(&url(options), ErrorKind::BackendRejected, "connect to the primary");
+    }
+    let (_, report) = block_on(Polylatch::builder().url(url("")).examine()).unwrap();
+    let finding = report.finding("read-only").unwrap();
+    assert_eq!(finding.severity, polylatch::inspect::CheckSeverity::Problem, "{finding:?}");
+}
+
+#[test]
+fn doctor_says_what_the_server_promises() {
+    let store = fresh("mode=session");
+    drop(store.connect());
+    let examine = || block_on(Polylatch::builder().url(store.url("")).examine()).unwrap().1;
+    let seen = examine();
+    for id in [
+        "read-only",
+        "durability",
+        "isolation",
+        "clock",
+        "connections",
+        "tables",
+        "primary-key",
+        "pooler",
+        "replicas",
+    ] {
+        let finding = seen.finding(id).unwrap_or_else(|| panic!("{id}"));
+        assert_eq!(finding.severity, polylatch::inspect::CheckSeverity::Ok, "{finding:?}");
+    }
+    SERVER.sql(&format!("ALTER TABLE {}.leases DROP CONSTRAINT leases_pkey", store.schema));
+    let finding = examine().finding("primary-key").cloned().unwrap();
+    assert_eq!(finding.severity, polylatch::inspect::CheckSeverity::Warning, "{finding:?}");
+    assert!(finding.detail.contains(".leases"), "{finding:?}");
 }
 
 #[test]

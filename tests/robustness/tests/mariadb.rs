@@ -20,8 +20,8 @@ const OPTIONS: &str = "lease=600ms&provisional=300ms&poll=50ms";
 fn urls(server: &MariadbServer, proxy: &Proxy) -> Vec<String> {
     let url = |place| {
         let url = if place % 2 == 0 { server.url() } else { server.url_through(proxy.address()) };
-        let listen = if place % 4 == 3 { "no" } else { "yes" };
-        format!("{url}?{OPTIONS}&listen={listen}")
+        let wake = if place % 4 == 3 { "poll" } else { "doorbell" };
+        format!("{url}?{OPTIONS}&wake={wake}")
     };
     (0..8).map(url).collect()
 }

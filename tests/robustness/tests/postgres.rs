@@ -26,8 +26,8 @@ fn on_stage(scenario: impl FnOnce(&Stage)) {
 fn urls(server: &PostgresServer, proxy: &Proxy) -> Vec<String> {
     let url = |place| {
         let url = if place % 2 == 0 { server.url() } else { server.url_through(proxy.address()) };
-        let listen = if place % 4 == 3 { "no" } else { "yes" };
-        format!("{url}?{OPTIONS}&listen={listen}")
+        let wake = if place % 4 == 3 { "poll" } else { "notify" };
+        format!("{url}?{OPTIONS}&wake={wake}")
     };
     (0..8).map(url).collect()
 }

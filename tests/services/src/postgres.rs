@@ -93,7 +93,7 @@ impl PostgresServer {
         let host = if server.tls.is_some() { "hostssl" } else { "host" };
         let certified = format!("hostssl all {CERTIFIED} 127.0.0.1/32 trust clientcert=verify-ca\n");
         let access = format!(
-            "{}host all {GUARDED} 127.0.0.1/32 scram-sha-256\n{host} all all 127.0.0.1/32 trust\nlocal all all trust\n",
+            "{}host all {GUARDED} 127.0.0.1/32 scram-sha-256\n{host} all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\nlocal all all trust\n",
             if server.tls.is_some() { &certified } else { "" }
         );
         fs::write(server.data().join("pg_hba.conf"), access).expect("the folder is ours");
@@ -232,6 +232,46 @@ impl PostgresServer {
             }
             self.try_sql("SELECT 1").ok()
         });
+    }
+
+    /// Kills it, and starts it again as a standby that follows no primary.
+    #[track_caller]
+    pub fn become_standby(&self) {
+        self.kill();
+        let signal = self.data().join("standby.signal");
+        fs::write(&signal, "").expect("the folder is ours");
+        own(&signal);
+        self.start_again();
+    }
+
+    /// Starts a standby that follows this server, from a copy of its data.
+    #[track_caller]
+    pub fn standby(&self) -> Self {
+        let standby = Self {
+            dir: TempDir::new(),
+            port: ReservedPort::new().expect("a free port"),
+            programs: programs(),
+            settings: self.settings.clone(),
+            tls: None,
+            process: Mutex::new(None),
+        };
+        own(standby.dir.path());
+        let copied = standby
+            .command("pg_basebackup")
+            .args(["-h", "127.0.0.1", "-p", &self.port().to_string(), "-U", "postgres"])
+            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-D"])
+            .arg(standby.data())
+            .output()
+            .expect("pg_basebackup can be started");
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        standby.start_again();
+        standby
+    }
+
+    /// Makes a standby a primary.
+    #[track_caller]
+    pub fn promote(&self) {
+        assert_eq!(self.sql("SELECT pg_promote()"), "t");
     }
 
     fn data(&self) -> PathBuf {

@@ -1,7 +1,7 @@
 //! The MySQL part of a URL: where, who, how, and in which database.
 
 use crate::address::bracketed;
-use crate::backend::rows::server::login::{Login, SslMode, invalid, is_strict};
+use crate::backend::rows::server::login::{Login, SslMode, in_session, invalid, is_strict};
 use crate::error::Result;
 use crate::params::Params;
 
@@ -14,6 +14,8 @@ pub(crate) struct MysqlConfig {
     pub login: Login,
     /// The next waiter of another client is woken by a session lock, for connections of their own; otherwise waiters poll.
     pub listens: bool,
+    /// Leases hang on a connection of their own.
+    pub in_session: bool,
     /// A server that may forget a lease in a crash is refused.
     pub is_strict: bool,
     scheme: &'static str,
@@ -30,8 +32,15 @@ impl MysqlConfig {
             )));
         }
         let is_strict = is_strict(params)?;
-        let listens = params.choice("listen", &[("yes", true), ("no", false)], true)?;
-        Ok(Self { login, listens, is_strict, scheme: if scheme == "mariadb" { "mariadb" } else { "mysql" } })
+        let listens = params.choice("wake", &[("doorbell", true), ("poll", false)], true)?;
+        let in_session = in_session(params)?;
+        Ok(Self {
+            login,
+            listens,
+            in_session,
+            is_strict,
+            scheme: if scheme == "mariadb" { "mariadb" } else { "mysql" },
+        })
     }
 
     pub(crate) fn user(&self) -> &str {
@@ -78,6 +87,8 @@ mod tests {
             ("mysql://h/d?sslmode=prefer", "one of disable, require, verify-full"),
             ("mariadb://localhost/d?ca=/x", "need TLS"),
             ("mysql://h/d?cert=/x", "belong together"),
+            ("mysql://h/d?wake=notify", "one of doorbell, poll"),
+            ("mysql://h/d?mode=advisory", "one of lease, session"),
             ("mysql://h/d?guarantee=sure", "one of best-effort, strict"),
             ("mysql://h/d?password_env=POLYLATCH_NO_SUCH_VARIABLE", "is not set"),
         ] {

@@ -1,4 +1,4 @@
-//! MySQL and MariaDB in lease mode: locks as rows, time by the server's clock.
+//! MySQL and MariaDB: locks as rows, time by the server's clock.
 //!
 //! - An uncontended acquire is one conditional UPDATE of the row of the lock, and so are its renewal and its release.
 //!   The row stays: nothing is inserted or deleted on the way.

@@ -8,6 +8,7 @@ use crate::backend::rows::Push;
 use crate::backend::rows::server::failure::Failure;
 use crate::backend::rows::server::idempotency::RecordStatements;
 use crate::backend::rows::server::link::Link;
+use crate::backend::rows::server::sessions::SessionStatements;
 use crate::backend::rows::server::store::{Concerned, Store};
 use crate::backend::rows::server::value::{Cell, Cells, Param, Statement};
 use crate::backend::rows::server::window::Write;
@@ -24,6 +25,7 @@ use super::config::MysqlConfig;
 use super::doorbell::{self, Doorbell};
 use super::open::prepare;
 use super::protocol::idempotency::{Dialect, delete_over, over};
+use super::protocol::sessions::BySessionLock;
 use super::protocol::{reading, statements};
 use super::transport::session::{Opener, Session};
 use super::{doctor, renew};
@@ -86,6 +88,10 @@ impl Server for Mysql {
 
     async fn examine(store: &Store<Self>) -> Result<Examination> {
         doctor::examine(store).await
+    }
+
+    fn session_mode(&self) -> Option<&dyn SessionStatements> {
+        self.opener.config.in_session.then_some(&BySessionLock as &dyn SessionStatements)
     }
 
     fn records(&self) -> &dyn RecordStatements {

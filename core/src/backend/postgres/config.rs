@@ -1,7 +1,7 @@
 //! The PostgreSQL part of a URL: where, who, how, and in which schema.
 
 use crate::address::{TlsFiles, bracketed};
-use crate::backend::rows::server::login::{Login, SslMode, invalid, is_strict};
+use crate::backend::rows::server::login::{Login, SslMode, in_session, invalid, is_strict};
 use crate::credential::Credential;
 use crate::error::Result;
 use crate::params::Params;
@@ -54,6 +54,8 @@ pub(crate) struct PostgresConfig {
     pub schema: Schema,
     /// Grants are heard by LISTEN, on a connection of its own; otherwise waiters ask again.
     pub listens: bool,
+    /// Leases hang on a connection of their own.
+    pub in_session: bool,
     pub durability: Durability,
     /// A server that may forget a lease in a crash is refused.
     pub is_strict: bool,
@@ -68,7 +70,8 @@ impl PostgresConfig {
         let database = if database.is_empty() { user.clone() } else { database };
         let schema =
             Schema::new(&params.text("schema").unwrap_or_else(|| DEFAULT_SCHEMA.into())).map_err(invalid)?;
-        let listens = params.choice("listen", &[("yes", true), ("no", false)], true)?;
+        let listens = params.choice("wake", &[("notify", true), ("poll", false)], true)?;
+        let in_session = in_session(params)?;
         let is_strict = is_strict(params)?;
         let usual = if is_strict { Durability::Sync } else { Durability::Server };
         let durability = params.choice("durability", &DURABILITY, usual)?;
@@ -88,6 +91,7 @@ impl PostgresConfig {
             files,
             schema,
             listens,
+            in_session,
             durability,
             is_strict,
         })
@@ -110,11 +114,13 @@ mod tests {
 
     #[test]
     fn urls_say_where_and_who_and_hide_the_password() {
-        let config = read("postgres://app:s3%40cret@db.example:5433/shop?schema=locks&listen=no").unwrap();
+        let config =
+            read("postgres://app:s3%40cret@db.example:5433/shop?schema=locks&wake=poll&mode=session")
+                .unwrap();
         assert_eq!(config.display(), "postgres://db.example:5433/shop");
         assert_eq!((config.user.as_str(), config.schema.name()), ("app", "locks"));
         assert_eq!(config.password, Some(Credential::given("s3@cret".into())));
-        assert_eq!((config.ssl_mode, config.listens), (SslMode::Require, false));
+        assert_eq!((config.ssl_mode, config.listens, config.in_session), (SslMode::Require, false, true));
         assert!(!format!("{config:?}").contains("cret"));
         assert_eq!(read("postgresql://").unwrap().display(), "postgres://localhost:5432/postgres");
     }
@@ -150,7 +156,8 @@ mod tests {
             ("postgres://localhost?ca=/x", "need TLS"),
             ("postgres://h?cert=/x", "belong together"),
             ("postgres://h?schema=a-b", "underscores"),
-            ("postgres://h?listen=maybe", "one of yes, no"),
+            ("postgres://h?wake=doorbell", "one of notify, poll"),
+            ("postgres://h?mode=advisory", "one of lease, session"),
             ("postgres://h?durability=some", "one of server, sync, async"),
             ("postgres://h?guarantee=sure", "one of best-effort, strict"),
             ("postgres://h?guarantee=strict&durability=async", "needs durability=sync"),

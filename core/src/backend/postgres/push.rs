@@ -1,4 +1,4 @@
-//! Listens for grants and breaks, on a connection of its own. Behind a pooler, or with `listen=no`, nothing is heard;
+//! Listens for grants and breaks, on a connection of its own. Behind a pooler, or with `wake=poll`, nothing is heard;
 //! waiters then find their grants by asking, and holders by renewing.
 
 use std::sync::Arc;

@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::rows::server::failure::Failure;
 use crate::backend::rows::server::idempotency::RecordStatements;
 use crate::backend::rows::server::link::Link;
 use crate::backend::rows::server::renew::owner_and_fence;
+use crate::backend::rows::server::sessions::SessionStatements;
 use crate::backend::rows::server::store::{Concerned, Store};
 use crate::backend::rows::server::value::Statement;
 use crate::backend::rows::server::window::Write;
@@ -17,6 +19,7 @@ use crate::client_info::ClientInfo;
 use crate::error::Result;
 use crate::policy::fencing::FencingToken;
 use crate::snapshot::Examination;
+use crate::token::{ClientId, OwnerToken};
 
 use super::config::PostgresConfig;
 use super::open::prepare;
@@ -38,6 +41,9 @@ pub(crate) async fn open(
     let listens = config.listens.then_some(move |store| runtime.spawn(push::run(store)).abort_handle());
     backend::open(Postgres::new(config)?, context, purpose, listens).await
 }
+
+/// How often the first waiter asks in session mode.
+const NEXT_POLLS: Duration = Duration::from_millis(100);
 
 pub(crate) struct Postgres {
     pub opener: Opener,
@@ -78,6 +84,10 @@ impl Server for Postgres {
         doctor::examine(store).await
     }
 
+    fn session_mode(&self) -> Option<&dyn SessionStatements> {
+        self.opener.config.in_session.then_some(&self.schema as &dyn SessionStatements)
+    }
+
     fn records(&self) -> &dyn RecordStatements {
         &self.schema
     }
@@ -110,6 +120,11 @@ impl Server for Postgres {
     fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, timeout_ms: i64) -> Option<Asked> {
         let beat = self.schema.heartbeat(contender, near_ms, far_ms);
         Some(Asked { statements: vec![begin(), limits(timeout_ms), relaxed(), beat, commit()], at: 3 })
+    }
+
+    /// Nothing is pushed where a session ends, so the next waiter asks.
+    fn poll_within(&self, _: OwnerToken, position: u32, _: Option<&ClientId>) -> Option<Duration> {
+        (self.opener.config.in_session && position == 0).then_some(NEXT_POLLS)
     }
 
     /// The step makes them itself.

@@ -1,7 +1,9 @@
 //! Facts become findings and promises.
 
 use super::Facts;
-use crate::backend::rows::server::doctor::{Tables, after_restart, clock, connections, tables};
+use crate::backend::rows::server::doctor::{
+    Tables, after_restart, clock, connections, own_connections, primary_key, tables,
+};
 use crate::snapshot::examination::{AFTER_FAILOVER, AFTER_WIPE, EXCLUSION, FENCING_ORDER, FIFO, PUSH};
 use crate::snapshot::{Check, Examination, Promise};
 
@@ -32,20 +34,26 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
         connections(
             facts.connections,
             facts.setting("max_connections").parse().unwrap_or(0),
-            "two, a third one while it waits, and with listen=no one",
-            "Raise max_connections, or use listen=no.",
+            if facts.in_session {
+                "three, a fourth one while it waits, and with wake=poll two"
+            } else {
+                "two, a third one while it waits, and with wake=poll one"
+            },
+            "Raise max_connections, or use wake=poll.",
         ),
         tables(
             &facts.tables,
             "polylatch schema mysql",
             "there are none that this user may see; it needs the right to create them",
         ),
-        primary_key(facts),
+        primary_key(&facts.tables, &facts.scans, "polylatch schema mysql"),
+        own_connections(facts.pooler.as_deref(), facts.in_session),
+        replicas(facts),
     ];
     let push = match facts.bell_works {
         Some(true) => Promise::yes(PUSH, "a release wakes the next waiter, which blocks on a session lock"),
         Some(false) => Promise::no(PUSH, "session locks do not work here (GET_LOCK), so waiters poll"),
-        None => Promise::no(PUSH, "the URL says listen=no, so waiters poll"),
+        None => Promise::no(PUSH, "the URL says wake=poll, so waiters poll"),
     };
     let promises = vec![
         Promise::yes(EXCLUSION, "every step locks the row of the lock first"),
@@ -78,6 +86,40 @@ fn writes(facts: &Facts) -> Check {
         }
     }
     Check::ok("read-only", "The server takes writes", "read_only is off")
+}
+
+fn replicas(facts: &Facts) -> Check {
+    if facts.is_on("wsrep_on") {
+        return Check::warning("replicas", "The server is a node of a Galera cluster", "wsrep_on is on")
+            .means(
+                "Row locks and session locks are of one node, and a commit that meets one of another node is refused. It was \
+                 not tried.",
+            )
+            .fix("Connect all clients to the same node.");
+    }
+    if !facts.is_on("log_bin") {
+        return Check::ok("replicas", "No replica follows", "there is no binary log");
+    }
+    let waits = facts.is_on("rpl_semi_sync_master_enabled") || facts.is_on("rpl_semi_sync_source_enabled");
+    let (title, detail) = match facts.replicas {
+        Some(0) => return Check::ok("replicas", "No replica follows", "Slaves_connected is 0"),
+        Some(count) if waits => {
+            return Check::ok(
+                "replicas",
+                "Commits wait for a replica",
+                format!("{count} follow, semi-synchronously"),
+            );
+        }
+        Some(count) => ("Replicas follow asynchronously", format!("Slaves_connected is {count}")),
+        None if waits => return Check::ok("replicas", "Commits wait for a replica", "semi-synchronously"),
+        None => (
+            "Replicas may follow asynchronously",
+            "there is a binary log, and the server does not say whether replicas follow".to_owned(),
+        ),
+    };
+    Check::notice("replicas", title, detail)
+        .means("After a failover the last leases may be missing, and the same lock has two holders.")
+        .fix("Use semi-synchronous replication, if leases must survive a failover.")
 }
 
 fn durability(facts: &Facts) -> Check {
@@ -137,22 +179,6 @@ fn isolation(facts: &Facts) -> Check {
     .fix("Connect to the server itself, or let the proxy in between keep the session's settings.")
 }
 
-fn primary_key(facts: &Facts) -> Check {
-    match (&facts.tables, facts.scans.first()) {
-        (_, Some(first)) => Check::warning(
-            "primary-key",
-            "Rows are not found by the primary key",
-            format!("{} of the statements, such as: {first}", facts.scans.len()),
-        )
-        .means("A step waits for rows of other locks, and clients meet in deadlocks.")
-        .fix("Compare the tables with what `polylatch schema mysql` prints."),
-        (Tables::Usable, None) => {
-            Check::ok("primary-key", "Rows are found by the primary key", "as EXPLAIN tells")
-        }
-        (_, None) => Check::ok("primary-key", "Rows are found by the primary key", "there are no tables yet"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,6 +230,26 @@ mod tests {
                 CheckSeverity::Problem,
             ),
             (Facts { skew: Skew { ms: -5_000, error_ms: 1 }, ..good() }, "clock", CheckSeverity::Warning),
+            (with(&[("log_bin", "ON"), ("sync_binlog", "1")]), "replicas", CheckSeverity::Notice),
+            (
+                Facts { replicas: Some(0), ..with(&[("log_bin", "ON"), ("sync_binlog", "1")]) },
+                "replicas",
+                CheckSeverity::Ok,
+            ),
+            (
+                Facts {
+                    replicas: Some(1),
+                    ..with(&[("log_bin", "ON"), ("sync_binlog", "1"), ("rpl_semi_sync_master_enabled", "ON")])
+                },
+                "replicas",
+                CheckSeverity::Ok,
+            ),
+            (with(&[("wsrep_on", "ON")]), "replicas", CheckSeverity::Warning),
+            (
+                Facts { pooler: Some("shared".into()), in_session: true, ..good() },
+                "pooler",
+                CheckSeverity::Problem,
+            ),
             (Facts { connections: 145, ..good() }, "connections", CheckSeverity::Warning),
             (Facts { tables: Tables::Refused("gone".into()), ..good() }, "tables", CheckSeverity::Problem),
             (Facts { scans: vec!["SELECT".into()], ..good() }, "primary-key", CheckSeverity::Warning),

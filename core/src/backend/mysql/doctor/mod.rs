@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::backend::Purpose;
 use crate::backend::rows::server::Session as _;
-use crate::backend::rows::server::doctor::{Skew, Tables};
+use crate::backend::rows::server::doctor::{Skew, Tables, pooler};
 use crate::backend::rows::server::store::Store;
 use crate::backend::rows::server::value::Statement;
 use crate::error::Result;
@@ -16,6 +16,7 @@ use crate::token::ClientId;
 
 use super::open::prepare;
 use super::protocol::bells::{hang, let_go};
+use super::protocol::sessions::BySessionLock;
 use super::protocol::statements::explained;
 use super::server::Mysql;
 
@@ -25,16 +26,21 @@ pub(crate) struct Facts {
     pub version: String,
     pub settings: BTreeMap<String, String>,
     pub connections: i64,
-    /// Whether the next waiter listens for a ring; `None` if the URL says listen=no, else whether session locks work.
+    /// Whether the next waiter listens for a ring; `None` if the URL says wake=poll, else whether session locks work.
     pub bell_works: Option<bool>,
     pub skew: Skew,
     pub tables: Tables,
     /// Statements that the server would carry out without the primary key.
     pub scans: Vec<String>,
+    /// How many replicas follow, if the server says so.
+    pub replicas: Option<i64>,
+    /// Why connections are not the client's own.
+    pub pooler: Option<String>,
+    pub in_session: bool,
 }
 
 /// Settings of the server. One that it does not have is left out by its answer.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 14] = [
     "innodb_flush_log_at_trx_commit",
     "innodb_doublewrite",
     "sync_binlog",
@@ -47,6 +53,8 @@ const SETTINGS: [&str; 12] = [
     "tx_isolation",
     "transaction_isolation",
     "wsrep_on",
+    "rpl_semi_sync_master_enabled",
+    "rpl_semi_sync_source_enabled",
 ];
 
 pub(crate) async fn examine(store: &Store<Mysql>) -> Result<Examination> {
@@ -59,6 +67,7 @@ pub(crate) async fn examine(store: &Store<Mysql>) -> Result<Examination> {
             vec![],
         ),
         Statement::new("SHOW GLOBAL STATUS LIKE 'Threads_connected'", vec![]),
+        Statement::new("SHOW GLOBAL STATUS LIKE 'Slaves_connected'", vec![]),
         // Of this session, which sets it itself.
         Statement::new(
             "SHOW SESSION VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation')",
@@ -69,7 +78,8 @@ pub(crate) async fn examine(store: &Store<Mysql>) -> Result<Examination> {
     facts.version = answers[0].first().map_or_else(String::new, |row| row.text(0));
     facts.settings = answers[1].iter().map(|row| (row.text(0), row.text(1))).collect();
     facts.connections = answers[2].first().and_then(|row| row.text(1).parse().ok()).unwrap_or(0);
-    let isolation = answers[3].first().map_or_else(String::new, |row| row.text(1));
+    facts.replicas = answers[3].first().and_then(|row| row.text(1).parse().ok());
+    let isolation = answers[4].first().map_or_else(String::new, |row| row.text(1));
     facts.settings.insert("session_isolation".into(), isolation);
     facts.skew = Skew::read(store).await?;
     if store.server().opener.config.listens {
@@ -80,6 +90,8 @@ pub(crate) async fn examine(store: &Store<Mysql>) -> Result<Examination> {
         Ok(false) => Tables::ToBeMade,
         Err(error) => Tables::Refused(error.to_string()),
     };
+    facts.in_session = store.server().opener.config.in_session;
+    facts.pooler = pooler(store, &BySessionLock).await?;
     if facts.tables == Tables::Usable {
         facts.scans = scans(store).await?;
     }

@@ -5,5 +5,6 @@ pub(crate) mod grants;
 pub(crate) mod idempotency;
 pub(crate) mod reading;
 pub(crate) mod schema;
+pub(crate) mod sessions;
 pub(crate) mod statements;
 pub(crate) mod transaction;

@@ -21,7 +21,7 @@ pub(crate) struct Table {
 const ROWS: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
 
 /// All of them; the last one says of which version they are.
-pub(crate) const TABLES: [Table; 7] = [
+pub(crate) const TABLES: [Table; 8] = [
     Table {
         name: "polylatch_locks",
         client: ROWS,
@@ -51,6 +51,13 @@ pub(crate) const TABLES: [Table; 7] = [
         seen: "id, host, pid, process_started_ms, boot, pid_namespace, program, language, version, seen_ms",
         inserted: "id, host, pid, program, language, version, seen_ms",
         updated: "seen_ms",
+    },
+    Table {
+        name: "polylatch_sessions",
+        client: ROWS,
+        seen: "client, over_ms",
+        inserted: "client, session_key",
+        updated: "over_ms",
     },
     // What was broken is not rewritten.
     Table {

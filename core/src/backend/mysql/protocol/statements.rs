@@ -41,7 +41,7 @@ fn marks(count: usize) -> String {
 }
 
 /// A list of values for `IN`, filled up by repeating the last one.
-fn listed(values: &[String]) -> (String, Vec<Param>) {
+pub(super) fn listed(values: &[String]) -> (String, Vec<Param>) {
     let places = places_for(values.len());
     let last = values.last().cloned().unwrap_or_default();
     let padded = values.iter().cloned().chain(std::iter::repeat(last)).take(places);

@@ -152,6 +152,11 @@ impl crate::backend::rows::server::Session for Session {
         self.ended.close();
     }
 
+    async fn ended(&self) {
+        // It has no permits, so this ends when it is closed.
+        let _ = self.ended.acquire().await;
+    }
+
     async fn ask(
         &self,
         statements: &[Statement],
@@ -193,11 +198,8 @@ impl crate::backend::rows::server::Session for Session {
 impl Session {
     /// Waits for an answer; `None` if the connection was ended meanwhile.
     async fn until_the_end<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
-        let ended = async {
-            // It has no permits, so this ends when it is closed.
-            let _ = self.ended.acquire().await;
-        };
-        match select(Box::pin(answer), Box::pin(ended)).await {
+        use crate::backend::rows::server::Session as _;
+        match select(Box::pin(answer), Box::pin(self.ended())).await {
             Either::Left((answer, _)) => Some(answer),
             Either::Right(_) => None,
         }

@@ -1,7 +1,9 @@
 //! Facts become findings and promises.
 
 use super::Facts;
-use crate::backend::rows::server::doctor::{after_restart, clock, connections, tables};
+use crate::backend::rows::server::doctor::{
+    after_restart, clock, connections, own_connections, primary_key, tables,
+};
 use crate::snapshot::examination::{AFTER_FAILOVER, AFTER_WIPE, EXCLUSION, FENCING_ORDER, FIFO, PUSH};
 use crate::snapshot::{Check, Examination, Promise};
 
@@ -29,10 +31,13 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
         connections(
             facts.connections,
             facts.number("max_connections") - facts.number("superuser_reserved_connections"),
-            "two, with listen=no one",
-            "Raise max_connections, or put a pooler before the server and use listen=no.",
+            if facts.in_session { "three, with wake=poll two" } else { "two, with wake=poll one" },
+            "Raise max_connections, or put a pooler before the server and use wake=poll.",
         ),
         tables(&facts.tables, "polylatch schema postgres", "there are none, and this user may create them"),
+        primary_key(&facts.tables, &facts.scans, "polylatch schema postgres"),
+        own_connections(facts.pooler.as_deref(), facts.in_session),
+        replicas(facts),
     ];
     findings.extend(facts.is_heard.map(|is_heard| {
         if is_heard {
@@ -44,7 +49,7 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
             "one that was sent was not heard within 1 s, as behind a pooler in transaction mode",
         )
         .means("Locks work. Grants are not pushed, so waiters find them by polling.")
-        .fix("Use listen=no, which saves the connection that listens, or connect to the server itself.")
+        .fix("Use wake=poll, which saves the connection that listens, or connect to the server itself.")
     }));
     let is_durable = !["fsync", "full_page_writes"].iter().any(|name| facts.setting(name) == "off")
         && facts.commits() != "off";
@@ -57,7 +62,8 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
     let push = match facts.is_heard {
         Some(true) => Promise::yes(PUSH, "a release notifies the next waiter"),
         Some(false) => Promise::no(PUSH, "notifications do not arrive, as behind a pooler"),
-        None => Promise::no(PUSH, "the URL says listen=no, so waiters poll"),
+        None if facts.in_recovery => Promise::no(PUSH, "a standby takes no notifications"),
+        None => Promise::no(PUSH, "the URL says wake=poll, so waiters poll"),
     };
     let promises = vec![
         Promise::yes(EXCLUSION, "every step locks the row of the lock first"),
@@ -87,6 +93,32 @@ fn writes(facts: &Facts) -> Check {
         .fix("ALTER ROLE ... SET default_transaction_read_only = off");
     }
     Check::ok("read-only", "The server takes writes", "it is no standby")
+}
+
+fn replicas(facts: &Facts) -> Check {
+    let waits_for = facts.setting("synchronous_standby_names");
+    match (facts.standbys, waits_for) {
+        (0, "") => Check::ok("replicas", "No standby follows", "pg_stat_replication is empty"),
+        (0, _) => Check::warning(
+            "replicas",
+            "No standby follows, and commits wait for some",
+            format!("synchronous_standby_names is {waits_for:?}"),
+        )
+        .means("A request that changes a lock is not answered until one follows.")
+        .fix("Start the standbys, or empty synchronous_standby_names."),
+        (count, "") => Check::notice(
+            "replicas",
+            "Standbys follow asynchronously",
+            format!("{count} in pg_stat_replication, and synchronous_standby_names is empty"),
+        )
+        .means("After a failover the last leases may be missing, and the same lock has two holders.")
+        .fix("Set synchronous_standby_names to the standby that would take over."),
+        (count, _) => Check::ok(
+            "replicas",
+            "Commits wait for standbys",
+            format!("{count} follow; synchronous_standby_names is {waits_for:?}"),
+        ),
+    }
 }
 
 fn durability(facts: &Facts) -> Check {
@@ -184,6 +216,20 @@ mod tests {
             (with("default_transaction_isolation", "serializable"), "isolation", CheckSeverity::Notice),
             (Facts { in_recovery: true, ..good() }, "read-only", CheckSeverity::Problem),
             (Facts { skew: Skew { ms: -5_000, error_ms: 1 }, ..good() }, "clock", CheckSeverity::Warning),
+            (Facts { standbys: 1, ..good() }, "replicas", CheckSeverity::Notice),
+            (with("synchronous_standby_names", "one"), "replicas", CheckSeverity::Warning),
+            (
+                Facts { standbys: 1, ..with("synchronous_standby_names", "one") },
+                "replicas",
+                CheckSeverity::Ok,
+            ),
+            (Facts { pooler: Some("shared".into()), ..good() }, "pooler", CheckSeverity::Notice),
+            (
+                Facts { pooler: Some("shared".into()), in_session: true, ..good() },
+                "pooler",
+                CheckSeverity::Problem,
+            ),
+            (Facts { scans: vec!["SELECT".into()], ..good() }, "primary-key", CheckSeverity::Warning),
             (Facts { connections: 95, ..good() }, "connections", CheckSeverity::Warning),
             (Facts { is_heard: Some(false), ..good() }, "notifications", CheckSeverity::Notice),
             (Facts { tables: Tables::Refused("gone".into()), ..good() }, "tables", CheckSeverity::Problem),

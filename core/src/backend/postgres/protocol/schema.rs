@@ -18,12 +18,13 @@ pub(crate) struct Table {
 const ROWS: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
 
 /// All of them; the first one says of which version they are.
-pub(crate) const TABLES: [Table; 12] = [
+pub(crate) const TABLES: [Table; 13] = [
     Table { name: "polylatch_schema", is_view: false, client: &["SELECT", "UPDATE (floor)"], is_read: true },
     Table { name: "locks", is_view: false, client: ROWS, is_read: false },
     Table { name: "leases", is_view: false, client: ROWS, is_read: false },
     Table { name: "waiters", is_view: false, client: ROWS, is_read: false },
     Table { name: "clients", is_view: false, client: ROWS, is_read: true },
+    Table { name: "sessions", is_view: false, client: ROWS, is_read: false },
     // What was broken is not rewritten. The oldest rows are locked to be deleted, which takes a right to update: the id is
     // generated, so with this one nothing can be changed.
     Table {

@@ -400,6 +400,13 @@ impl Schema {
         [forget, announce]
     }
 
+    /// Statements that find rows as those of the verbs do.
+    pub(crate) fn explained(&self) -> [Statement; 4] {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let update = self.with("UPDATE {s}.locks SET counter = counter WHERE name = $1", vec!["a".into()]);
+        [update, self.lock(&names), self.leases(&names), self.front(&names, 1)]
+    }
+
     /// Deletes what no client asks for any more, a bounded number of rows: leases and waiters of crashed clients,
     /// and rows of locks that were not used for a day. Their numbers stay below the floor, which an earlier sweep
     /// has raised: a new row begins above it.

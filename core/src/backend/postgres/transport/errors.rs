@@ -61,7 +61,7 @@ pub(crate) fn failure(error: &tokio_postgres::Error, place: &str, sent: bool) ->
         ),
         "53300" | "53400" => refused(
             ErrorKind::BackendUnavailable,
-            "it has too many connections; a client uses two, with listen=no one; raise max_connections, or put \
+            "it has too many connections; a client uses two, with wake=poll one; raise max_connections, or put \
              a pooler before the server",
         ),
         "53100" | "53200" | "53000" => {

@@ -2,12 +2,12 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio_postgres::config::SslMode as WireMode;
 use tokio_postgres::types::{ToSql, Type};
@@ -45,6 +45,8 @@ pub(crate) struct Session {
     client: Client,
     /// Reads and writes; ends with this value, also if the server does not answer.
     driver: AbortHandle,
+    /// Closed at the end of the connection.
+    ended: Arc<Semaphore>,
     place: String,
     /// What is set for each commit.
     commits: Option<&'static str>,
@@ -122,11 +124,13 @@ impl Opener {
             SslMode::Prefer => WireMode::Prefer,
             SslMode::Require => WireMode::Require,
         });
+        let ended = Arc::new(Semaphore::new(0));
+        let ends = Ends(Arc::clone(&ended));
         let (client, driver) = match &self.tls {
             None => {
                 let (client, connection) =
                     config.connect_raw(stream, NoTls).await.map_err(|error| self.not_opened(&error))?;
-                (client, tokio::spawn(drive(connection, heard)).abort_handle())
+                (client, tokio::spawn(drive(connection, heard, ends)).abort_handle())
             }
             Some(tls) => {
                 let (connector, name) = tls.now();
@@ -134,11 +138,11 @@ impl Opener {
                     .connect_raw(stream, Connector(connector, name))
                     .await
                     .map_err(|error| self.not_opened(&error))?;
-                (client, tokio::spawn(drive(connection, heard)).abort_handle())
+                (client, tokio::spawn(drive(connection, heard, ends)).abort_handle())
             }
         };
         let commits = self.config.durability.setting();
-        Ok(Session { client, driver, place, commits, sending: Mutex::new(()) })
+        Ok(Session { client, driver, ended, place, commits, sending: Mutex::new(()) })
     }
 
     fn not_opened(&self, error: &tokio_postgres::Error) -> Failure {
@@ -184,9 +188,21 @@ impl Opener {
     }
 }
 
+/// Says that a connection has ended, also where its task is aborted.
+struct Ends(Arc<Semaphore>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// Reads and writes a connection until it ends.
-async fn drive<S, T>(mut connection: Connection<S, T>, heard: Option<mpsc::UnboundedSender<Heard>>)
-where
+async fn drive<S, T>(
+    mut connection: Connection<S, T>,
+    heard: Option<mpsc::UnboundedSender<Heard>>,
+    _ends: Ends,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
@@ -210,6 +226,11 @@ impl crate::backend::rows::server::Session for Session {
 
     fn end(&self) {
         self.driver.abort();
+    }
+
+    async fn ended(&self) {
+        // It has no permits, so this ends when it is closed.
+        let _ = self.ended.acquire().await;
     }
 
     async fn ask(

@@ -18,9 +18,20 @@ impl<S: Server> Store<S> {
     pub(crate) async fn poll(&self, contender: &Contender, ask: Ask) -> Result<Answer> {
         let answer = match ask {
             Ask::Wait { near_heartbeat, far_heartbeat, .. } if self.queued().contains(&contender.owner) => {
-                self.beat(contender, near_heartbeat, far_heartbeat).await?
+                // Nothing in the row of a lock says that the session of its holder is over.
+                if self.is_orphaned(contender.name.as_str()).await? {
+                    None
+                } else {
+                    self.beat(contender, near_heartbeat, far_heartbeat).await?
+                }
             }
-            _ => self.enter(contender).await?,
+            _ => {
+                let entered = self.enter(contender).await?;
+                if entered.is_none() {
+                    self.is_orphaned(contender.name.as_str()).await?;
+                }
+                entered
+            }
         };
         let mut answer = match answer {
             Some(answer) => answer,
@@ -81,7 +92,13 @@ impl<S: Server> Store<S> {
             make: true,
             repeats: true,
         };
-        self.step(&concerned, |window: &mut Window| window.take_all(contenders)).await
+        let answer = self.step(&concerned, |window: &mut Window| window.take_all(contenders)).await?;
+        if answer == AnswerAll::Refused {
+            for name in &concerned.names {
+                self.is_orphaned(name).await?;
+            }
+        }
+        Ok(answer)
     }
 
     pub(crate) async fn steal(&self, contender: &Contender, reason: &str) -> Result<Answer> {

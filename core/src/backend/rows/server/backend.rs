@@ -34,9 +34,17 @@ pub(crate) async fn open<S: Server>(
     let link = Arc::new(Link::new(server, context.runtime.clone(), context.timeout));
     let store = Arc::new(Store::new(link, context.client, context.wakeups));
     if purpose != Purpose::Examine {
+        // Each of these has the time limit of a request.
+        if purpose == Purpose::Lock {
+            let opened = Arc::clone(&store);
+            store.link.run("connect", async move { opened.refuse_poolers().await }).await?;
+        }
         let opened = Arc::clone(&store);
-        let prepared = async move { S::prepare(&opened.link, purpose).await };
-        store.link.run("connect", prepared).await?;
+        store.link.run("connect", async move { S::prepare(&opened.link, purpose).await }).await?;
+        if purpose == Purpose::Lock {
+            let opened = Arc::clone(&store);
+            store.link.run("connect", async move { opened.session().await.map(drop) }).await?;
+        }
     }
     let push = listens.is_some();
     let listener = listens.filter(|_| purpose == Purpose::Lock).map(|listen| listen(Arc::clone(&store)));
@@ -71,6 +79,7 @@ impl<S: Server> fmt::Debug for DatabaseBackend<S> {
 
 impl<S: Server> Drop for DatabaseBackend<S> {
     fn drop(&mut self) {
+        self.store.stop_keeping();
         if let Some(listener) = &self.listener {
             listener.abort();
         }
@@ -95,36 +104,42 @@ impl<S: Server> Backend for DatabaseBackend<S> {
 
     fn poll(&self, contender: &Arc<Contender>, ask: Ask) -> Reply<Answer> {
         let contender = Arc::clone(contender);
-        self.ask("acquire", |store| async move { store.poll(&contender, ask).await })
+        self.ask("acquire", |store| async move { store.poll_in_session(&contender, ask).await })
     }
 
     fn take_all(&self, contenders: &[Arc<Contender>]) -> Reply<AnswerAll> {
         let contenders = contenders.to_vec();
-        self.ask("acquire", |store| async move { store.take_all(&contenders).await })
+        self.ask("acquire", |store| async move { store.take_all_in_session(&contenders).await })
     }
 
     fn steal(&self, contender: &Arc<Contender>, reason: &str) -> Reply<Answer> {
         let (contender, reason) = (Arc::clone(contender), reason.to_owned());
-        self.ask("acquire", |store| async move { store.steal(&contender, &reason).await })
+        self.ask("acquire", |store| async move { store.steal_in_session(&contender, &reason).await })
     }
 
     fn renew(&self, items: Vec<RenewItem>) -> Reply<Vec<Renewal>> {
-        self.ask("renew", |store| async move { store.renew(&items).await })
+        self.ask("renew", |store| async move { store.renew_in_session(&items).await })
     }
 
     fn convert(&self, contender: &Arc<Contender>, fence: FencingToken, to: Mode) -> Reply<Conversion> {
         let contender = Arc::clone(contender);
-        self.ask("convert", |store| async move { store.convert(&contender, fence, to).await })
+        self.ask("convert", |store| async move { store.convert_in_session(&contender, fence, to).await })
     }
 
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {
         let contender = Arc::clone(contender);
-        self.ask("release", |store| async move { store.release(&contender, fence).await })
+        self.ask("release", |store| async move {
+            store.unbind(&contender).await;
+            store.release(&contender, fence).await
+        })
     }
 
     fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {
         let contender = Arc::clone(contender);
-        self.ask("cancel", |store| async move { store.cancel(&contender).await })
+        self.ask("cancel", |store| async move {
+            store.unbind(&contender).await;
+            store.cancel(&contender).await
+        })
     }
 
     fn announce(&self, client: &Arc<ClientInfo>) -> Reply<()> {
@@ -160,6 +175,7 @@ impl<S: Server> Backend for DatabaseBackend<S> {
             listener.abort();
         }
         self.ask("close", |store| async move {
+            store.end_session().await;
             store.link.close().await;
             Ok(())
         })

@@ -1,11 +1,13 @@
 //! What doctor looks at in every database server: the clock, the connections, the tables.
 
 use crate::clock::wall_us;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::snapshot::examination::AFTER_RESTART;
 use crate::snapshot::{Check, Promise};
 
 use super::Server;
+use super::failure::Failure;
+use super::sessions::SessionStatements;
 use super::store::Store;
 
 /// A clock that differs by more shows wrong times, and may have stepped.
@@ -63,6 +65,39 @@ pub(crate) fn clock(skew: Skew) -> Check {
     .fix("Run a time service on both hosts, and let it correct the clock slowly.")
 }
 
+/// Whether the connections of a client are its own, or why not: a pooler may give them to other clients between transactions.
+pub(crate) async fn pooler<S: Server>(
+    store: &Store<S>,
+    statements: &dyn SessionStatements,
+) -> Result<Option<String>> {
+    let connection = store.server().open().await.map_err(Failure::into_error)?;
+    match store.number_of(&connection, statements).await.map_err(Failure::into_error) {
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::BackendRejected => Ok(Some(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn own_connections(pooler: Option<&str>, in_session: bool) -> Check {
+    let title = "A pooler in between shares connections";
+    match pooler {
+        None => Check::ok(
+            "pooler",
+            "Connections are the client's own",
+            "each was one connection of the server over several transactions",
+        ),
+        Some(why) if in_session => Check::problem("pooler", title, why.to_owned())
+            .means("No lock can be acquired in session mode.")
+            .fix("Connect to the server itself, or leave mode=session out."),
+        Some(_) => Check::notice(
+            "pooler",
+            title,
+            "the server saw the transactions of one connection on several, or those of two on one",
+        )
+        .means("Locks work. Session mode is refused."),
+    }
+}
+
 /// `most` is what the server takes; 0 if it does not say. `each` is how many a client uses.
 pub(crate) fn connections(in_use: i64, most: i64, each: &str, fix: &'static str) -> Check {
     let detail = format!("{in_use} of {most} are in use; a client uses {each}");
@@ -84,6 +119,23 @@ pub(crate) fn tables(tables: &Tables, command: &str, who_makes: &'static str) ->
         Tables::Refused(why) => Check::problem("tables", "The tables cannot be used", why.clone())
             .means("No lock can be acquired.")
             .fix(format!("Let the owner of the database run what `{command}` prints.")),
+    }
+}
+
+/// `scans` are statements that the server would carry out without an index.
+pub(crate) fn primary_key(tables: &Tables, scans: &[String], command: &str) -> Check {
+    match (tables, scans.first()) {
+        (_, Some(first)) => Check::warning(
+            "primary-key",
+            "Rows are not found by the primary key",
+            format!("{} of the statements, such as: {first}", scans.len()),
+        )
+        .means("A step waits for rows of other locks, and clients meet in deadlocks.")
+        .fix(format!("Compare the tables with what `{command}` prints.")),
+        (Tables::Usable, None) => {
+            Check::ok("primary-key", "Rows are found by the primary key", "as EXPLAIN tells")
+        }
+        (_, None) => Check::ok("primary-key", "Rows are found by the primary key", "there are no tables yet"),
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::task::AbortHandle;
 
 use crate::backend::Reply;
 use crate::error::{Effect, Error, ErrorKind, Result};
@@ -76,6 +77,11 @@ impl<S: Server> Link<S> {
             };
             answer.map_err(|error| error.during(S::STORE, operation))
         })
+    }
+
+    /// Runs in the background until it ends or is aborted.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.runtime.spawn(task).abort_handle()
     }
 
     /// Sends statements that are a step of their own, or a whole transaction, together with those of others.
@@ -175,6 +181,6 @@ impl Tries {
     }
 }
 
-fn closed() -> Error {
+pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Canceled, "this client was closed; connect a new one")
 }

@@ -24,6 +24,11 @@ pub(crate) fn is_strict(params: &mut Params) -> Result<bool> {
     params.choice("guarantee", &[("best-effort", false), ("strict", true)], false)
 }
 
+/// Reads `mode=`: whether leases hang on a connection of their own.
+pub(crate) fn in_session(params: &mut Params) -> Result<bool> {
+    params.choice("mode", &[("lease", false), ("session", true)], false)
+}
+
 /// `//[user[:password]@]host[:port][/path]`, and the options beside it.
 #[derive(Debug, Clone)]
 pub(crate) struct Login {

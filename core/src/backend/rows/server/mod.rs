@@ -15,6 +15,7 @@ pub(crate) mod login;
 pub(crate) mod read;
 pub(crate) mod release;
 pub(crate) mod renew;
+pub(crate) mod sessions;
 pub(crate) mod snapshot;
 pub(crate) mod store;
 pub(crate) mod value;
@@ -35,6 +36,7 @@ use super::Push;
 use failure::Failure;
 use idempotency::RecordStatements;
 use link::Link;
+use sessions::SessionStatements;
 use store::{Concerned, Store};
 use value::{Cells, Statement};
 use window::Write;
@@ -45,6 +47,9 @@ pub(crate) trait Session: Send + Sync + 'static {
 
     /// Ends the connection; requests on it fail.
     fn end(&self);
+
+    /// Completes when the connection has ended, as far as this side was told.
+    fn ended(&self) -> impl Future<Output = ()> + Send;
 
     /// Sends these statements in this order and returns their rows. After a failure the later ones are not carried
     /// out. `changes`: they may change rows outside of a transaction, or end one.
@@ -96,6 +101,9 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
 
     /// Says what the server, as it is set up, can and cannot promise.
     fn examine(store: &Store<Self>) -> impl Future<Output = error::Result<Examination>> + Send;
+
+    /// The statements of session mode, if the URL asks for it.
+    fn session_mode(&self) -> Option<&dyn SessionStatements>;
 
     /// The statements for records of idempotent work.
     fn records(&self) -> &dyn RecordStatements;

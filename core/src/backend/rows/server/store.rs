@@ -13,6 +13,7 @@ use crate::wakeups::{Wakeups, unpoisoned};
 use super::failure::Failure;
 use super::link::{Link, Tries};
 use super::read::window;
+use super::sessions::Sessions;
 use super::value::{Cells, Statement};
 use super::window::{NeedsMore, Window};
 use super::{Server, Session, commit, rollback};
@@ -30,6 +31,8 @@ pub(crate) struct Store<S: Server> {
     pub link: Arc<Link<S>>,
     pub client: ClientId,
     pub wakeups: Arc<Wakeups>,
+    /// The session that the leases of this client hang on, in session mode.
+    pub sessions: Option<Sessions<S>>,
     /// Acquisitions that were told to wait; only a hint which statement to try first.
     queued: Mutex<HashSet<OwnerToken>>,
 }
@@ -50,7 +53,8 @@ const MOST_QUEUED: usize = 20_000;
 
 impl<S: Server> Store<S> {
     pub(crate) fn new(link: Arc<Link<S>>, client: ClientId, wakeups: Arc<Wakeups>) -> Self {
-        Self { link, client, wakeups, queued: Mutex::default() }
+        let sessions = link.server.session_mode().is_some().then(Sessions::default);
+        Self { link, client, wakeups, sessions, queued: Mutex::default() }
     }
 
     pub(crate) fn server(&self) -> &S {
@@ -115,7 +119,9 @@ impl<S: Server> Store<S> {
     ) -> Result<(T, Vec<(String, Push)>), Failure> {
         let server = self.server();
         let mut rows = server.begin_step(session, concerned, FEW, self.timeout_ms()).await?;
+        let orphans = self.orphans(session, &concerned.names).await?;
         let mut read = window(&rows, FEW);
+        read.end_leases(&orphans);
         *is_missing = concerned.make && read.locks.values().any(|lock| !lock.exists);
         if *is_missing {
             // It is new, or a sweep has deleted the row in between.
@@ -129,6 +135,7 @@ impl<S: Server> Store<S> {
             Err(NeedsMore) => {
                 server.read_more(session, concerned, &mut rows, MANY).await?;
                 read = window(&rows, MANY);
+                read.end_leases(&orphans);
                 decide(&mut read).map_err(|NeedsMore| incomplete())?
             }
         };
@@ -188,6 +195,8 @@ impl<S: Server> Store<S> {
         }
         for (_, push) in pushes {
             match *push {
+                // In session mode a grant counts once its client has confirmed it with a session that lives.
+                Push::Granted { owner, .. } if self.sessions.is_some() => self.wakeups.hint(owner),
                 Push::Granted { owner, fence } => self.wakeups.grant(owner, fence),
                 Push::Revoked { owner, fence } => self.wakeups.revoked(owner, fence),
             }

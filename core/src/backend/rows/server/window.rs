@@ -3,7 +3,7 @@
 //! Of a long queue only the first waiters are read, because most steps need no more. A step that does need more
 //! ends with [`NeedsMore`], and is decided again on a larger window; nothing was written yet.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use crate::backend::rows::{Candidate, Holder, Now, Push, Rows};
 use crate::mode::Mode;
@@ -135,6 +135,16 @@ impl Window {
 
     fn lock(&mut self, name: &str) -> &mut Lock {
         self.locks.entry(name.to_owned()).or_default()
+    }
+
+    /// Ends the leases of these owners: their sessions are over.
+    pub(crate) fn end_leases(&mut self, owners: &HashSet<String>) {
+        let now_ms = self.now.clock_ms;
+        for lease in self.locks.values_mut().flat_map(|lock| lock.own.iter_mut().chain(&mut lock.beside)) {
+            if owners.contains(&lease.holder.owner) {
+                lease.holder.ends_ms = lease.holder.ends_ms.min(now_ms);
+            }
+        }
     }
 
     /// What the step leaves to be written: the rows of the locks last, since they sum up the others.

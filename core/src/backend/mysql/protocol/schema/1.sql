@@ -77,6 +77,15 @@ CREATE TABLE IF NOT EXISTS polylatch_clients (
     seen_ms            bigint         NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4;
 
+-- Session mode: a client's leases count only while the session lock of its key is held (GET_LOCK). The key is random; it
+-- is named here and nowhere else, so a clash with another one can only keep a session that is over alive.
+CREATE TABLE IF NOT EXISTS polylatch_sessions (
+    client      varbinary(512) NOT NULL PRIMARY KEY,
+    session_key bigint         NOT NULL,
+    -- When it was found to be over.
+    over_ms     bigint
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4;
+
 -- Broken leases, the newest ones only.
 CREATE TABLE IF NOT EXISTS polylatch_audit (
     id     bigint         NOT NULL AUTO_INCREMENT PRIMARY KEY,

@@ -81,6 +81,15 @@ CREATE TABLE IF NOT EXISTS {s}.clients (
     seen_ms            bigint NOT NULL
 );
 
+-- Session mode: a client's leases count only while the advisory lock of its session is held. The key is random; it is
+-- named here and nowhere else, so a clash with another one can only keep a session that is over alive.
+CREATE TABLE IF NOT EXISTS {s}.sessions (
+    client  text   PRIMARY KEY,
+    key     bigint NOT NULL,
+    -- When it was found to be over.
+    over_ms bigint
+);
+
 -- Broken leases, the newest ones only.
 CREATE TABLE IF NOT EXISTS {s}.audit (
     id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
