@@ -351,7 +351,9 @@ fn replayed<R: From<Bytes>>(stored: &[u8]) -> Response<R> {
 fn refusal<R: From<Bytes>>(error: &RunError) -> Response<R> {
     let text = error.to_string();
     match error {
-        RunError::InProgress { .. } => again_later(refused(StatusCode::CONFLICT, &text)),
+        RunError::InProgress { .. } | RunError::InTransaction { .. } => {
+            again_later(refused(StatusCode::CONFLICT, &text))
+        }
         RunError::PayloadMismatch { .. } => refused(StatusCode::UNPROCESSABLE_ENTITY, &text),
         RunError::Store(error) if error.kind() == ErrorKind::InvalidArgument => {
             refused(StatusCode::BAD_REQUEST, &text)

@@ -1,5 +1,7 @@
 //! Records whose retention is over are deleted in bounded batches.
 
+use std::collections::VecDeque;
+
 use super::place::Place;
 use super::sqlite;
 use super::statement::{Ask, Columns, Exchange, SqlRow, SqlStatement, is_over};
@@ -54,14 +56,14 @@ fn number(rows: &[SqlRow]) -> u64 {
 fn one_by_one(most: u32) -> Exchange<u64> {
     use super::place::of_server;
     use crate::backend::mysql::protocol::idempotency::{DELETE, over};
-    let mut found: Option<std::vec::IntoIter<SqlRow>> = None;
+    let mut found: Option<VecDeque<SqlRow>> = None;
     let (mut is_asked, mut deleted) = (false, 0);
     Exchange::new(move |rows| {
         if !is_asked {
             is_asked = true;
             return Ok(Ask::Run(of_server(over(most as usize))));
         }
-        match found.get_or_insert_with(|| rows.to_vec().into_iter()).next() {
+        match found.get_or_insert_with(|| rows.iter().cloned().collect()).pop_front() {
             Some(row) => {
                 deleted += 1;
                 Ok(Ask::Run(SqlStatement::new(DELETE, row)))
