@@ -24,6 +24,7 @@ mod lock_all;
 mod lost;
 mod resource;
 mod sql;
+mod sql_runs;
 
 #[pymodule]
 mod _polylatch {
@@ -51,6 +52,8 @@ mod _polylatch {
     use super::resource::{Sequencer, TokenGate};
     #[pymodule_export]
     use super::sql::{ConditionalUpdate, FencedUpdate, TransactionLock, VersionedUpdate};
+    #[pymodule_export]
+    use super::sql_runs::{SqlRun, SqlRuns, SqlTalk, TransactionClaim};
 
     use pyo3::prelude::*;
 

@@ -48,6 +48,7 @@ from ._polylatch import (
     Semaphore,
     Sequencer,
     TokenGate,
+    TransactionClaim,
     TransactionLock,
     VersionedUpdate,
     __version__,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from ._idem_values import Outcome
     from ._idempotency import Attempt, Idempotency
     from ._idempotent import idempotent
+    from ._transactions import StepsAttempt, TransactionAttempt, TransactionRuns, TransactionSteps
 
 __all__ = [
     "AsyncAttempt",
@@ -113,8 +115,13 @@ __all__ = [
     "Semaphore",
     "Sequencer",
     "StaleToken",
+    "StepsAttempt",
     "TokenGate",
+    "TransactionAttempt",
+    "TransactionClaim",
     "TransactionLock",
+    "TransactionRuns",
+    "TransactionSteps",
     "Unsupported",
     "VersionedUpdate",
     "WaitTimeout",
@@ -134,6 +141,9 @@ _LATER = {
     **dict.fromkeys(("AsyncGuard", "AsyncGuardSet", "AsyncLost"), "_aio_held"),
     **dict.fromkeys(("AsyncAttempt", "AsyncClaim", "AsyncIdempotency"), "_aio_idempotency"),
     **dict.fromkeys(("Attempt", "Idempotency"), "_idempotency"),
+    **dict.fromkeys(
+        ("StepsAttempt", "TransactionAttempt", "TransactionRuns", "TransactionSteps"), "_transactions"
+    ),
     "Outcome": "_idem_values",
     "idempotent": "_idempotent",
     **dict.fromkeys(
