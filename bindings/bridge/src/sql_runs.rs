@@ -141,7 +141,7 @@ impl SqlRun {
 fn claimed_as<C>(claimed: Claimed<C>, what: &str, mine: impl Fn(C) -> SqlClaim) -> Result<End, Failure> {
     let what = what.to_owned();
     let refused = match claimed {
-        Claimed::Mine(claim) => return Ok(End::Mine(mine(claim))),
+        Claimed::Mine(claim) => return Ok(End::Mine(Box::new(mine(claim)))),
         Claimed::Replayed(value) => return Ok(End::Replayed(value)),
         Claimed::Failed(answer) => {
             let failure = RunError::Failed { answer: answer.clone(), replayed: true }.into();
@@ -236,7 +236,9 @@ impl SqlClaim {
 
     fn next(&self, exchange: Exchange<StepsClaim>) -> Talk {
         let sign = self.sign;
-        Talk::new(exchange, sign, move |claim| Ok(End::Mine(Self { claim: Mine::Steps(claim), sign })))
+        Talk::new(exchange, sign, move |claim| {
+            Ok(End::Mine(Box::new(Self { claim: Mine::Steps(claim), sign })))
+        })
     }
 
     fn last(&self, exchange: Exchange<()>) -> Talk {
@@ -255,7 +257,7 @@ pub enum Next {
 /// What came of a [`Talk`].
 #[derive(Debug, Clone)]
 pub enum End {
-    Mine(SqlClaim),
+    Mine(Box<SqlClaim>),
     Replayed(Vec<u8>),
     /// An earlier run failed, and this is its stored answer.
     Failed {
@@ -267,8 +269,10 @@ pub enum End {
     Purged(u64),
 }
 
+type Answers = dyn FnMut(&[SqlRow]) -> Result<Next, Failure> + Send;
+
 /// See [`Exchange`].
-pub struct Talk(Box<dyn FnMut(&[SqlRow]) -> Result<Next, Failure> + Send>);
+pub struct Talk(Box<Answers>);
 
 impl fmt::Debug for Talk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

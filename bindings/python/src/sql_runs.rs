@@ -127,7 +127,7 @@ impl SqlTalk {
         let bytes = |value: &[u8]| PyBytes::new(py, value).into_any().unbind();
         let entry = match &parts.1 {
             Some(End::Mine(claim)) => {
-                (Py::new(py, TransactionClaim(claim.clone()))?.into_any(), none(), none(), 0)
+                (Py::new(py, TransactionClaim((**claim).clone()))?.into_any(), none(), none(), 0)
             }
             Some(End::Replayed(value)) => (none(), bytes(value), none(), 0),
             Some(End::Failed { failure, answer }) => {
