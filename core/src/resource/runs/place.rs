@@ -51,7 +51,7 @@ impl Place {
     }
 
     /// Waits for another transaction with the same key, or returns a row with 0 at once. Only PostgreSQL needs it: its
-    /// inserts cannot be told not to wait.
+    /// inserts have no form that does not wait.
     pub(super) fn lock(&self, id: &RecordId, no_wait: bool) -> Option<SqlStatement> {
         match self {
             #[cfg(feature = "postgres")]

@@ -72,7 +72,7 @@ impl Placeholders {
         }
     }
 
-    /// Whether the same place may stand in a statement twice.
+    /// Whether a statement may have the same place twice.
     pub(in crate::resource) fn is_numbered(self) -> bool {
         matches!(self, Self::Question | Self::Dollar)
     }

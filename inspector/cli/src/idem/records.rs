@@ -27,7 +27,7 @@ const COLUMNS: [Column; 8] = [
 /// So many records tell how long work usually takes.
 const MOST_AROUND: usize = 1_000;
 
-/// What is found about a key, as JSON and for the line of `polylatch check`.
+/// What is found about a key, as JSON and for what `polylatch check` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct Found {
     pub scope: String,
