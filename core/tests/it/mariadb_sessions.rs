@@ -15,7 +15,7 @@ impl Store for InSession {
     }
 }
 
-crate::contract!(|| InSession(fresh()));
+crate::session_contract!(|| InSession(fresh()));
 
 /// Ends the connections of sessions, as an operator would.
 fn end_sessions(server: &MariadbServer) {

@@ -6,7 +6,7 @@ use crate::contract_postgres::fresh;
 use crate::database_sessions as sessions;
 use polylatch_test_services::postgres::PostgresServer;
 
-crate::contract!(|| fresh("mode=session"));
+crate::session_contract!(|| fresh("mode=session"));
 
 /// Ends the connections of sessions, as an operator would.
 fn end_sessions(server: &PostgresServer) {

@@ -10,8 +10,8 @@ use crate::token::ClientId;
 
 use super::statements::{begin, clock_us, listed};
 
-/// A holder that runs has asked by then, and knows that its connection has ended.
-const KNOWN_AFTER_MS: i64 = 1_000;
+/// A holder that runs has asked by then, ten times if its host is idle, and knows that its connection has ended.
+const KNOWN_AFTER_MS: i64 = 3_000;
 
 const NOW: &str = concat!(clock_us!(), " DIV 1000");
 

@@ -11,7 +11,7 @@ use super::schema::Schema;
 use super::statements::{begin, clock_us};
 
 /// A holder that runs has been told by then that its connection has ended: the end arrives within milliseconds.
-const KNOWN_AFTER_MS: i64 = 250;
+const KNOWN_AFTER_MS: i64 = 1_000;
 
 const NOW: &str = concat!(clock_us!(), " / 1000");
 
