@@ -15,9 +15,11 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use crate::ThisHost;
 use crate::pace::Pace;
+use model::records::RecordsRead;
 use model::text::{harmless, shell_word};
 use model::{
-    BreakOrder, BreakResult, Connection, ConnectionId, Environment, LocalFacts, Polled, Report, Update,
+    BreakOrder, BreakResult, Connection, ConnectionId, Environment, LocalFacts, Polled, Records, Report,
+    Update,
 };
 
 /// News that wait for the consumer. A snapshot that does not fit is left out; the next one tells what
@@ -83,6 +85,8 @@ pub enum Told {
     Update(Update),
     /// What came of an order.
     Broken(BreakResult),
+    /// Records of idempotent work that were asked for.
+    Records(Box<RecordsRead>),
 }
 
 enum Asked {
@@ -90,6 +94,7 @@ enum Asked {
     Forget(ConnectionId),
     Refresh(Option<ConnectionId>),
     Break(Box<(BreakOrder, String)>),
+    Records(ConnectionId),
 }
 
 /// Stable codes of the errors for which connections cannot be read now.
@@ -142,6 +147,11 @@ impl Poller {
     /// Ends a lease. `by` is user and host. The result comes through the channel.
     pub fn break_lease(&self, order: BreakOrder, by: &str) {
         self.send(Asked::Break(Box::new((order, by.to_owned()))));
+    }
+
+    /// Reads the records of idempotent work of a connection, once. They come through the channel.
+    pub fn read_records(&self, id: &ConnectionId) {
+        self.send(Asked::Records(id.clone()));
     }
 
     /// Returns the stable code of the error for which a connection cannot be read; `None` if its latest snapshot was
@@ -240,6 +250,17 @@ async fn serve(mut asked: mpsc::UnboundedReceiver<Asked>, teller: Teller) {
                     .filter(|(known, _)| meant(known))
                     .for_each(|(_, watched)| watched.refresh.notify_one());
             }
+            Asked::Records(id) => {
+                let client = watched.get(&id).and_then(|watched| watched.client.borrow().clone());
+                let teller = teller.clone();
+                tokio::spawn(async move {
+                    let outcome = read_records(client).await;
+                    let at_ms = teller.clock.now_ms();
+                    teller
+                        .tell(Told::Records(Box::new(RecordsRead { connection: id, at_ms, outcome })))
+                        .await;
+                });
+            }
             Asked::Break(order) => {
                 let (order, by) = *order;
                 let found = watched.get(&order.connection);
@@ -272,6 +293,14 @@ async fn break_lease(
     let (name, reason) = (order.lock.clone(), order.reason.clone());
     let request = BreakRequest { name, expected: order.expected, by, reason };
     client.inspect().break_lease(&request).await.map_err(|error| harmless(&error.to_string()))
+}
+
+async fn read_records(client: Option<Polylatch>) -> Result<Records, String> {
+    let client = client.ok_or_else(|| "not connected".to_owned())?;
+    match client.idempotency_records().list("", RecordsRead::MOST).await {
+        Ok(records) => Ok(Records::new(records, &ThisHost::new())),
+        Err(error) => Err(harmless(&error.to_string())),
+    }
 }
 
 /// Follows one connection.

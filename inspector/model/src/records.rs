@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use polylatch::idempotency::{RecordState, RecordView};
 
 use super::beat::Beat;
+use super::connection::ConnectionId;
 use super::finding::{Finding, Next};
 use super::text::{count, harmless, shell_word, span};
 use super::verdict::{Rule, Severity};
@@ -25,6 +26,22 @@ pub struct Records {
     local: LocalFacts,
     /// The longest stored run of each operation.
     longest_ms: BTreeMap<String, u64>,
+}
+
+/// What came of reading the records of one connection.
+#[derive(Debug, Clone)]
+pub struct RecordsRead {
+    /// Which connection.
+    pub connection: ConnectionId,
+    /// When, on the viewer's clock.
+    pub at_ms: u64,
+    /// The records, or why there are none.
+    pub outcome: Result<Records, String>,
+}
+
+impl RecordsRead {
+    /// So many records are read of a connection at most.
+    pub const MOST: usize = 10_000;
 }
 
 /// Says whether a client works on a record's key, or did without storing an answer.

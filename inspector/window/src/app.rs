@@ -21,7 +21,7 @@ use super::settings::Settings;
 use super::theme::{self, Palette};
 use super::toasts::Toasts;
 use super::wanted::Wanted;
-use super::{clients, empty, fonts, key_bar, rail, replaying, top};
+use super::{clients, empty, fonts, key_bar, rail, records, replaying, top};
 use host::files;
 use model::saved::Saved;
 use model::{Cost, Fleet, Store};
@@ -32,6 +32,7 @@ pub enum Page {
     #[default]
     Locks,
     Clients,
+    Records,
 }
 
 /// A picture that stands still while the live one goes on.
@@ -55,6 +56,7 @@ pub struct App {
     pub(super) page: Page,
     pub(super) locks: Locks,
     pub(super) clients: clients::Clients,
+    pub(super) records: records::RecordsPage,
     pub(super) details: DetailsState,
     pub(super) dialog: Option<Dialog>,
     pub(super) toasts: Toasts,
@@ -107,6 +109,7 @@ impl App {
             replaying: None,
             page: Page::Locks,
             clients: clients::Clients::default(),
+            records: records::RecordsPage::default(),
             dialog: None,
             toasts,
             focus_filter: false,
@@ -208,7 +211,7 @@ impl App {
 
     /// Takes what happened behind the window. Called before every frame, also while nothing is drawn.
     pub fn logic(&mut self, ctx: &egui::Context) {
-        let (results, trouble, alerts) = match &self.live {
+        let (results, trouble, alerts, records) = match &self.live {
             None => Default::default(),
             Some(live) => {
                 let mut state = live.state();
@@ -216,12 +219,14 @@ impl App {
                     std::mem::take(&mut state.results),
                     std::mem::take(&mut state.trouble),
                     std::mem::take(&mut state.alerts),
+                    std::mem::take(&mut state.records),
                 )
             }
         };
         for result in results {
             self.tell_break(&result);
         }
+        records.into_iter().for_each(|read| self.records.take(read));
         for message in trouble {
             self.toasts.failed(message);
         }
@@ -270,7 +275,7 @@ impl App {
                 .show(ui, |ui| rail::show(self, ui, &palette, &mut acts));
             self.settings.rail_width = shown.response.rect.width();
         }
-        if self.settings.details_open && self.locks.selected().is_some() {
+        if self.settings.details_open && self.page != Page::Records && self.locks.selected().is_some() {
             self.show_details(ui, &palette, &mut acts);
         }
         CentralPanel::no_frame().frame(Frame::new().fill(palette.ground)).show(ui, |ui| {
@@ -283,6 +288,10 @@ impl App {
                 Page::Clients => {
                     self.locks.stand_still();
                     self.show_clients(ui, &palette, &mut acts);
+                }
+                Page::Records => {
+                    self.locks.stand_still();
+                    self.show_records(ui, &palette, &mut acts);
                 }
             }
         });
@@ -334,6 +343,27 @@ impl App {
         let mut clients = std::mem::take(&mut self.clients);
         self.with_fleet(|fleet| clients.show(ui, fleet, palette, acts));
         self.clients = clients;
+    }
+
+    fn show_records(&mut self, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
+        if self.replaying.is_some() {
+            super::table::in_the_middle(ui, "A recording has no records of idempotent work.", palette);
+            return;
+        }
+        // What was read is of now, also while the locks are paused.
+        let now_ms = self.live.as_ref().map_or(0, |live| live.clock.now_ms());
+        let mut records = std::mem::take(&mut self.records);
+        self.with_fleet(|fleet| records.show(ui, fleet, now_ms, palette, acts));
+        self.records = records;
+    }
+
+    /// Reads the records of idempotent work of all connections.
+    pub(super) fn read_records(&mut self) {
+        let Some(live) = self.live.as_ref().filter(|_| self.replaying.is_none()) else { return };
+        let ids: Vec<_> =
+            live.state().fleet.stores().iter().map(|store| store.connection().id.clone()).collect();
+        live.read_records(&ids);
+        self.records.expect(ids.len());
     }
 
     /// Sets colours and size when they were changed.

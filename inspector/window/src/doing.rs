@@ -100,6 +100,9 @@ impl App {
                 if let Some(live) = &self.live {
                     live.refresh();
                 }
+                if self.page == Page::Records {
+                    self.read_records();
+                }
             }
             Command::Open => self.settings.details_open = true,
             Command::Show(tab) => {
@@ -147,6 +150,10 @@ impl App {
                 self.act(ctx, Act::SetFilter(filter.to_owned()));
             }
             Command::Clients => self.page = Page::Clients,
+            Command::Records => {
+                self.page = Page::Records;
+                self.read_records();
+            }
             Command::GroupByPrefix => {
                 let group = if self.locks.group() == Group::Prefix { Group::None } else { Group::Prefix };
                 self.locks.set_group(group);
@@ -180,7 +187,7 @@ impl App {
     /// One step back: a message, the page, the filter, the details.
     fn back(&mut self) {
         if self.toasts.dismiss() {
-        } else if self.page == Page::Clients {
+        } else if self.page != Page::Locks {
             self.page = Page::Locks;
         } else if !self.locks.filter_text().is_empty() {
             self.locks.set_filter("");

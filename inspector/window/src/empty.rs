@@ -33,7 +33,7 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
         no_connection(ui, palette, acts);
         return true;
     }
-    if app.page == Page::Clients {
+    if app.page != Page::Locks {
         return false;
     }
     if locks == 0 {

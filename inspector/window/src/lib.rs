@@ -25,6 +25,7 @@ mod marks;
 mod notify;
 mod people;
 mod rail;
+mod records;
 mod replaying;
 mod run;
 mod settings;

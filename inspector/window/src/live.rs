@@ -14,6 +14,7 @@ use host::files::{self, Recorder};
 use host::poll::{Poller, Target, Told, ViewerClock};
 use model::history::Limits;
 use model::order::AuditLine;
+use model::records::RecordsRead;
 use model::{
     Alarms, Alert, BreakOrder, BreakResult, Connection, ConnectionId, Fleet, Report, Summary, Update,
 };
@@ -34,6 +35,8 @@ pub struct State {
     pub alerts: Vec<Alert>,
     /// What came of orders, to be told once.
     pub results: Vec<BreakResult>,
+    /// Records of idempotent work that were read, to be taken once.
+    pub records: Vec<RecordsRead>,
     pub recording: Option<Recording>,
     /// What went wrong, to be told once.
     pub trouble: Vec<String>,
@@ -145,6 +148,13 @@ impl Live {
     pub fn refresh(&self) {
         if let Some(poller) = &self.poller {
             poller.refresh(None);
+        }
+    }
+
+    /// Reads the records of idempotent work of these connections; they come later.
+    pub fn read_records(&self, ids: &[ConnectionId]) {
+        if let Some(poller) = &self.poller {
+            ids.iter().for_each(|id| poller.read_records(id));
         }
     }
 
@@ -314,6 +324,7 @@ impl Keeper {
         let now_ms = self.clock.now_ms();
         let before = kept.fleet.version();
         let (mut changes, mut broken, mut happened) = (Vec::new(), Vec::new(), false);
+        let mut records = Vec::new();
         for told in news {
             happened |= kept.is_worth_a_frame(&told);
             match told {
@@ -327,6 +338,7 @@ impl Keeper {
                     changes.push(Change::News(update));
                 }
                 Told::Broken(result) => broken.push(result),
+                Told::Records(read) => records.push(*read),
             }
         }
         let trouble = self.note_breaks(&broken, now_ms);
@@ -346,6 +358,7 @@ impl Keeper {
             (state.standing, state.recording) = (standing, recording);
             state.alerts.extend(alerts);
             state.results.append(&mut broken);
+            state.records.append(&mut records);
             state.trouble.extend(trouble);
             is_new |= !state.trouble.is_empty();
         });

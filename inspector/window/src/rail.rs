@@ -66,6 +66,10 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
         if line(ui, "Clients", app.page == Page::Clients).clicked() {
             acts.push(Act::Run(Command::Clients));
         }
+        let keys = line(ui, "Idempotency keys", app.page == Page::Records);
+        if keys.on_hover_text("Read when this is opened, and with R").clicked() {
+            acts.push(Act::Run(Command::Records));
+        }
         if !app.saved.filters.is_empty() {
             ui.add_space(12.0);
             heading(ui, "SAVED", palette);

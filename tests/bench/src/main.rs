@@ -1,6 +1,7 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
 //! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
-//! `family`, `redlock`, `consul` (on a Consul agent), `postgres` and `mariadb` (on servers of those).
+//! `family`, `redlock`, `consul` (on a Consul agent), `postgres` and `mariadb` (on servers of those), `idempotency` (on
+//! PostgreSQL and SQLite).
 //!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.
@@ -14,6 +15,7 @@ mod database;
 mod family;
 mod figures;
 mod handoff;
+mod idempotency;
 mod mariadb;
 mod postgres;
 mod raw;
@@ -22,8 +24,18 @@ mod renewal;
 mod throughput;
 mod uncontended;
 
-const NAMES: [&str; 9] =
-    ["uncontended", "throughput", "handoff", "renewal", "family", "redlock", "consul", "postgres", "mariadb"];
+const NAMES: [&str; 10] = [
+    "uncontended",
+    "throughput",
+    "handoff",
+    "renewal",
+    "family",
+    "redlock",
+    "consul",
+    "postgres",
+    "mariadb",
+    "idempotency",
+];
 
 fn main() -> ExitCode {
     let asked: Vec<_> = std::env::args().skip(1).collect();
@@ -63,6 +75,9 @@ fn main() -> ExitCode {
     }
     if wanted("mariadb") {
         mariadb::run();
+    }
+    if wanted("idempotency") {
+        idempotency::run();
     }
     if wanted("family") {
         family::run();

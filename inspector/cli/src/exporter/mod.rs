@@ -173,7 +173,7 @@ async fn follow(stores: &[(ConnectionId, Option<&str>)], args: &ExporterArgs) ->
                     note(&mut known, &poller, &update)?;
                     known.fleet.ingest(update);
                 }
-                Told::Broken(_) => {}
+                Told::Broken(_) | Told::Records(_) => {}
             }
         }
     }

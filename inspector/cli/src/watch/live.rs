@@ -81,6 +81,7 @@ pub(super) async fn watch(store: &Store, url: Option<&str>, args: &WatchArgs) ->
                 Told::Connected(_) => {}
                 Told::Update(update) => app.take(update),
                 Told::Broken(result) => app.broken(&result),
+                Told::Records(_) => {}
             }
         }
     }

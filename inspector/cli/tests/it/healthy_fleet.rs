@@ -141,7 +141,7 @@ fn no_alarm(url: &str) {
                     }
                 }
             }
-            Ok(Told::Broken(_)) => {}
+            Ok(Told::Broken(_) | Told::Records(_)) => {}
             Err(_) => {
                 next_check += CHECK_EVERY;
                 checks += 1;

@@ -57,6 +57,7 @@ impl Watching {
                     self.fleet.ingest(update);
                 }
                 Told::Broken(result) => self.broken.push(result.outcome),
+                Told::Records(_) => {}
             }
         }
     }

@@ -6,6 +6,7 @@ mod arguments;
 mod kept;
 mod pilot;
 mod places;
+mod records;
 mod sizes;
 
 use std::sync::Arc;

@@ -120,7 +120,7 @@ impl Stage {
                 self.snapshots += u32::from(matches!(update.report, Report::Polled(_)));
                 self.fleet.ingest(update);
             }
-            Ok(Told::Broken(_)) | Err(_) => {}
+            Ok(Told::Broken(_) | Told::Records(_)) | Err(_) => {}
         }
         self.fleet.tick(self.now_ms());
     }
