@@ -48,7 +48,7 @@ pub fn run() {
             "INSERT INTO idempotency WITH RECURSIVE n(n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM n WHERE n < ?2) \
              SELECT 'old', CAST(n AS TEXT), 'key', n, 'done', '00112233445566778899aabbccddeeff', n, '', 'host:1:00000000', 1, \
              15000, 0, '', 0, n, 0, x'6f6b' FROM n",
-            (from, to),
+            (from as i64, to as i64),
         )
         .expect("it is filled");
     });
