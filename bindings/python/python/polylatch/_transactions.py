@@ -114,17 +114,19 @@ class StepsAttempt(Generic[_T]):
     Each call that records something returns the next one. After a rollback go on with the one before.
     """
 
-    __slots__ = ("_claim", "_encoding", "_value", "finished")
-
-    #: Names and values of the finished steps.
-    finished: dict[str, Any]
+    __slots__ = ("_claim", "_encoding", "_finished", "_value")
 
     def __init__(self, claim: Optional[TransactionClaim], value: Any, encoding: Encoding) -> None:
         self._claim = claim
         self._value = value
         self._encoding: Encoding = encoding
         found = [] if claim is None else claim._finished()
-        self.finished = {name: decode(encoding, stored) for name, stored in found}
+        self._finished: dict[str, Any] = {name: decode(encoding, stored) for name, stored in found}
+
+    @property
+    def finished(self) -> dict[str, Any]:
+        """Names and values of the finished steps, in their order."""
+        return self._finished
 
     @property
     def replayed(self) -> bool:
