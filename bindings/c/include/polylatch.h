@@ -116,8 +116,8 @@ typedef struct PlGuardSet PlGuardSet;
  * Statements for tables and transactions of your own. Nothing is sent: you execute a text with its parameters.
  *
  * A dialect is the database and the sign of its driver for a value: "sqlite ?1", "sqlite ?", "postgres $1", "postgres ?",
- * "postgres %s", "mysql ?" or "mysql %s" (MariaDB too). Names are checked and quoted: [A-Za-z_][A-Za-z0-9_]{0,62}. A list of
- * columns ends with NULL.
+ * "postgres %s", "mysql ?" or "mysql %s" (MariaDB too). Names are checked and quoted: 1 to 63 ASCII letters, digits and _, no
+ * digit first. A list of columns ends with NULL.
  */
 typedef struct PlSql PlSql;
 
