@@ -17,7 +17,7 @@ use polylatch::Polylatch;
 use polylatch_test_services::etcd::EtcdMember;
 use polylatch_test_services::{TempDir, proc};
 
-/// Whoever is killed holds the lock up for so long.
+/// For so long the lock is held up by a worker that was killed.
 const LEASE: Duration = Duration::from_secs(3);
 
 const PATIENCE: Duration = Duration::from_secs(60);
