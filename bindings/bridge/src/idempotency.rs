@@ -38,18 +38,27 @@ pub struct RunOptions {
     pub on_failure: Option<OnFailure>,
 }
 
+/// By what a payload is recognized: its fingerprint, or the one that the caller has made.
+///
+/// Errors: `invalid_argument` for both at the same time.
+pub(crate) fn fingerprint(payload: Option<&[u8]>, given: Option<&str>) -> Result<Option<String>, Failure> {
+    match (payload, given) {
+        (Some(_), Some(_)) => {
+            let rule =
+                "payload and fingerprint are both given; the fingerprint is that of the payload, so give one";
+            Err(Failure::invalid_argument(rule))
+        }
+        (Some(payload), None) => Ok(Some(core::fingerprint_of(payload))),
+        (None, given) => Ok(given.map(str::to_owned)),
+    }
+}
+
 impl RunOptions {
     /// Errors: `invalid_argument` for a payload and a fingerprint at the same time.
     fn of_core(&self) -> Result<core::RunOptions, Failure> {
         let mut options = core::RunOptions::new();
-        match (&self.payload, &self.fingerprint) {
-            (Some(_), Some(_)) => {
-                let rule = "payload and fingerprint are both given; the fingerprint is that of the payload, so give one";
-                return Err(Failure::invalid_argument(rule));
-            }
-            (Some(payload), None) => options = options.payload(payload),
-            (None, Some(fingerprint)) => options = options.fingerprint(fingerprint.as_str()),
-            (None, None) => {}
+        if let Some(fingerprint) = fingerprint(self.payload.as_deref(), self.fingerprint.as_deref())? {
+            options = options.fingerprint(fingerprint);
         }
         if let Some(retention) = self.retention {
             options = options.retention(retention);

@@ -54,7 +54,7 @@ pub enum IfMissing {
     Insert,
 }
 
-/// A write that no holder from before gets past; see [`FencedUpdate`].
+/// A write that is refused to every holder before the latest; see [`FencedUpdate`].
 ///
 /// Errors: `invalid_argument`.
 pub fn fenced(

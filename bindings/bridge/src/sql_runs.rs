@@ -13,6 +13,7 @@ use polylatch::resource::{
 };
 
 use crate::failure::Failure;
+use crate::idempotency::fingerprint;
 
 /// Idempotent work in one database; see [`TransactionRuns`].
 #[derive(Debug, Clone)]
@@ -35,14 +36,8 @@ pub struct SqlRunOptions {
 impl SqlRunOptions {
     fn of_core(&self) -> Result<TransactionRunOptions, Failure> {
         let mut options = TransactionRunOptions::new();
-        match (&self.payload, &self.fingerprint) {
-            (Some(_), Some(_)) => {
-                let rule = "payload and fingerprint are both given; the fingerprint is that of the payload, so give one";
-                return Err(Failure::invalid_argument(rule));
-            }
-            (Some(payload), None) => options = options.payload(payload),
-            (None, Some(fingerprint)) => options = options.fingerprint(fingerprint.as_str()),
-            (None, None) => {}
+        if let Some(fingerprint) = fingerprint(self.payload.as_deref(), self.fingerprint.as_deref())? {
+            options = options.fingerprint(fingerprint);
         }
         if let Some(retention) = self.retention {
             options = options.retention(retention);

@@ -691,7 +691,8 @@ enum PlStatus pl_fenced_unchanged(uint64_t fencing_token,
                                   struct PlError **error);
 
 /**
- * Reads what the probe found after a fenced write whose number of rows says nothing. `kept` is NULL for no row.
+ * Reads what the probe found after a fenced write whose number of rows says nothing. `kept` is NULL for no row, and for a row
+ * without a token.
  *
  * Errors: "stale_token" if the row keeps a newer token.
  */

@@ -78,11 +78,7 @@ pub unsafe extern "C" fn pl_fenced_update(
 ) -> PlStatus {
     // SAFETY: the caller's promise for every pointer.
     unsafe {
-        made(sql, error, || {
-            let (sets, keys) = (texts("set_columns", set_columns)?, texts("key_columns", key_columns)?);
-            let [dialect, table, fence] = names(dialect, table, "fence_column", fence_column)?;
-            sql::fenced(IfMissing::Nothing, dialect, table, fence, &sets, &keys)
-        })
+        fenced(IfMissing::Nothing, [dialect, table, fence_column], [set_columns, key_columns], sql, error)
     }
 }
 
@@ -100,11 +96,7 @@ pub unsafe extern "C" fn pl_fenced_upsert(
 ) -> PlStatus {
     // SAFETY: the caller's promise for every pointer.
     unsafe {
-        made(sql, error, || {
-            let (sets, keys) = (texts("set_columns", set_columns)?, texts("key_columns", key_columns)?);
-            let [dialect, table, fence] = names(dialect, table, "fence_column", fence_column)?;
-            sql::fenced(IfMissing::Insert, dialect, table, fence, &sets, &keys)
-        })
+        fenced(IfMissing::Insert, [dialect, table, fence_column], [set_columns, key_columns], sql, error)
     }
 }
 
@@ -237,7 +229,8 @@ pub unsafe extern "C" fn pl_fenced_unchanged(
     }
 }
 
-/// Reads what the probe found after a fenced write whose number of rows says nothing. `kept` is NULL for no row.
+/// Reads what the probe found after a fenced write whose number of rows says nothing. `kept` is NULL for no row, and for a row
+/// without a token.
 ///
 /// Errors: "stale_token" if the row keeps a newer token.
 #[unsafe(no_mangle)]
@@ -252,6 +245,27 @@ pub unsafe extern "C" fn pl_fenced_check(
             let found = Some(kept.as_ref().copied());
             sql::fenced_accepted(FencingToken::new(fencing_token), found)?;
             Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
+/// Makes a fenced write: by dialect, table and column of the token, and the lists of columns to set and of keys.
+///
+/// # Safety
+/// As for the functions that are called from C: each pointer is null or to what it says.
+unsafe fn fenced(
+    if_missing: IfMissing,
+    [dialect, table, fence]: [*const c_char; 3],
+    [sets, keys]: [*const *const c_char; 2],
+    sql: *mut *mut PlSql,
+    error: *mut *mut PlError,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        made(sql, error, || {
+            let (sets, keys) = (texts("set_columns", sets)?, texts("key_columns", keys)?);
+            let [dialect, table, fence] = names(dialect, table, "fence_column", fence)?;
+            sql::fenced(if_missing, dialect, table, fence, &sets, &keys)
         })
     }
 }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Generator
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Callable, Generic, Literal, Optional, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, TypeVar, cast
 
 from ._aio_held import carry_out
 from ._errors import Error, InvalidArgument
 from ._idem_values import (
+    Begun,
     Outcome,
     checked_encoding,
     decode,
@@ -81,35 +82,16 @@ class AsyncClaim:
         return repr(self._native).replace("Claim", "AsyncClaim", 1)
 
 
-class AsyncAttempt(Generic[_T]):
+class AsyncAttempt(Begun[AsyncClaim, _T]):
     """A run that has begun; see :class:`polylatch.Attempt`."""
 
-    __slots__ = ("_claim", "_encoding", "_on_failure", "_value")
+    __slots__ = ("_on_failure",)
 
     def __init__(
         self, claim: Optional[Claim], value: Any, how: Encoding, on_failure: Optional[OnFailure]
     ) -> None:
-        self._claim = None if claim is None else AsyncClaim(claim)
-        self._value = value
-        self._encoding: Encoding = how
+        super().__init__(None if claim is None else AsyncClaim(claim), value, how)
         self._on_failure: Optional[OnFailure] = on_failure
-
-    @property
-    def replayed(self) -> bool:
-        """Whether an earlier run did the work. Then there is nothing to do: :attr:`value` is its answer."""
-        return self._claim is None
-
-    @property
-    def value(self) -> _T:
-        """The answer: of an earlier run, or what :meth:`complete` stored."""
-        return cast("_T", self._value)
-
-    @property
-    def claim(self) -> AsyncClaim:
-        """The claim under which to work. Raises: :class:`InvalidArgument` for a replayed answer."""
-        if self._claim is None:
-            raise InvalidArgument("an earlier run did the work of this key; its answer is in value")
-        return self._claim
 
     async def complete(self, value: _T) -> _T:
         """Stores the result and returns it as every repetition gets it; see :meth:`Attempt.complete`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Callable, Generic, Literal, Optional, TypeVar, Union
+from typing import Any, Callable, Generic, Literal, Optional, TypeVar, Union, cast
 
 from ._errors import InvalidArgument, WorkFailed
 
@@ -12,6 +12,7 @@ Encoding = Literal["json", "bytes"]
 Fate = Literal["store", "free"]
 OnFailure = Union[Fate, Callable[[Exception], Optional[Fate]]]
 
+_C = TypeVar("_C")
 _T = TypeVar("_T")
 
 
@@ -21,6 +22,34 @@ class Outcome(Generic[_T]):
 
     value: _T
     replayed: bool
+
+
+class Begun(Generic[_C, _T]):
+    """The work of a key that has begun: a claim to work under, or the answer of an earlier run."""
+
+    __slots__ = ("_claim", "_encoding", "_value")
+
+    def __init__(self, claim: Optional[_C], value: Any, encoding: Encoding) -> None:
+        self._claim = claim
+        self._value = value
+        self._encoding: Encoding = encoding
+
+    @property
+    def replayed(self) -> bool:
+        """Whether an earlier run did the work. Then there is nothing to do: :attr:`value` is its answer."""
+        return self._claim is None
+
+    @property
+    def value(self) -> _T:
+        """The answer: of an earlier run, or what `complete` stored."""
+        return cast("_T", self._value)
+
+    @property
+    def claim(self) -> _C:
+        """The claim under which to work. Raises: :class:`InvalidArgument` for a replayed answer."""
+        if self._claim is None:
+            raise InvalidArgument("an earlier run did the work of this key; its answer is in value")
+        return self._claim
 
 
 def checked_encoding(given: str) -> Encoding:

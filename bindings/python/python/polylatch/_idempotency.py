@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Generic, Literal, Optional, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, TypeVar, cast
 
 from ._errors import Error, InvalidArgument
 from ._idem_values import (
+    Begun,
     Outcome,
     checked_encoding,
     decode,
@@ -31,39 +32,20 @@ NOT_COMPLETED = (
 )
 
 
-class Attempt(Generic[_T]):
+class Attempt(Begun["Claim", _T]):
     """A run that has begun: an earlier one's answer, or a claim under which the caller works.
 
     A context manager: ``with orders.begin(key) as run:``. What the block raises is stored or frees the key,
     as :meth:`Idempotency.run` does it.
     """
 
-    __slots__ = ("_claim", "_encoding", "_on_failure", "_value")
+    __slots__ = ("_on_failure",)
 
     def __init__(
         self, claim: Optional[Claim], value: Any, how: Encoding, on_failure: Optional[OnFailure]
     ) -> None:
-        self._claim = claim
-        self._value = value
-        self._encoding: Encoding = how
+        super().__init__(claim, value, how)
         self._on_failure: Optional[OnFailure] = on_failure
-
-    @property
-    def replayed(self) -> bool:
-        """Whether an earlier run did the work. Then there is nothing to do: :attr:`value` is its answer."""
-        return self._claim is None
-
-    @property
-    def value(self) -> _T:
-        """The answer: of an earlier run, or what :meth:`complete` stored."""
-        return cast("_T", self._value)
-
-    @property
-    def claim(self) -> Claim:
-        """The claim under which to work. Raises: :class:`InvalidArgument` for a replayed answer."""
-        if self._claim is None:
-            raise InvalidArgument("an earlier run did the work of this key; its answer is in value")
-        return self._claim
 
     def complete(self, value: _T) -> _T:
         """Stores the result, at most 1 MiB, and returns it as every repetition gets it.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, cast
 
-from ._errors import InvalidArgument
 from ._idem_values import (
+    Begun,
     Encoding,
     Outcome,
     checked_encoding,
@@ -56,36 +56,16 @@ def code_of(error: Exception) -> str:
     return str(cause.args[0]) if cause.args else ""
 
 
-class TransactionAttempt(Generic[_T]):
+class TransactionAttempt(Begun[TransactionClaim, _T]):
     """The work of one key in the caller's transaction: claimed, or its stored answer."""
 
-    __slots__ = ("_claim", "_connection", "_encoding", "_value")
+    __slots__ = ("_connection",)
 
     def __init__(
         self, connection: Any, claim: Optional[TransactionClaim], value: Any, encoding: Encoding
     ) -> None:
+        super().__init__(claim, value, encoding)
         self._connection = connection
-        self._claim = claim
-        self._value = value
-        self._encoding: Encoding = encoding
-
-    @property
-    def replayed(self) -> bool:
-        """Whether the work was done before."""
-        return self._claim is None
-
-    @property
-    def value(self) -> _T:
-        """The stored answer, or that of :meth:`complete`."""
-        return cast("_T", self._value)
-
-    @property
-    def claim(self) -> TransactionClaim:
-        """The claim under which the work runs. Raises: :class:`InvalidArgument` if it was done before."""
-        if self._claim is None:
-            message = "the work of this key was done before; its answer is value"
-            raise InvalidArgument(message)
-        return self._claim
 
     def complete(self, value: _T) -> _T:
         """Records the result: the last call before the commit. Returns it as it is read back.
@@ -108,18 +88,16 @@ class TransactionAttempt(Generic[_T]):
         return f"<polylatch.TransactionAttempt, {state}>"
 
 
-class StepsAttempt(Generic[_T]):
+class StepsAttempt(Begun[TransactionClaim, _T]):
     """The work of one key in several transactions, as it was when the last call about it was committed.
 
     Each call that records something returns the next one. After a rollback go on with the one before.
     """
 
-    __slots__ = ("_claim", "_encoding", "_finished", "_value")
+    __slots__ = ("_finished",)
 
     def __init__(self, claim: Optional[TransactionClaim], value: Any, encoding: Encoding) -> None:
-        self._claim = claim
-        self._value = value
-        self._encoding: Encoding = encoding
+        super().__init__(claim, value, encoding)
         found = [] if claim is None else claim._finished()
         self._finished: dict[str, Any] = {name: decode(encoding, stored) for name, stored in found}
 
@@ -127,24 +105,6 @@ class StepsAttempt(Generic[_T]):
     def finished(self) -> dict[str, Any]:
         """Names and values of the finished steps, in their order."""
         return self._finished
-
-    @property
-    def replayed(self) -> bool:
-        """Whether all of it was done before."""
-        return self._claim is None
-
-    @property
-    def value(self) -> _T:
-        """The stored answer."""
-        return cast("_T", self._value)
-
-    @property
-    def claim(self) -> TransactionClaim:
-        """The claim under which the work runs. Raises: :class:`InvalidArgument` if it was done before."""
-        if self._claim is None:
-            message = "the work of this key was done before; its answer is value"
-            raise InvalidArgument(message)
-        return self._claim
 
     def step(self, connection: Any, name: str, value: Any = None) -> StepsAttempt[_T]:
         """Records that a step is finished, and renews the lease: the last call before the step's commit.
