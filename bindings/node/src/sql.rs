@@ -57,7 +57,7 @@ fn answer<T, R: From<T>>(made: Result<T, Failure>) -> Either<R, Fault> {
     }
 }
 
-/// A write that no holder from before gets past.
+/// A write that is refused to every holder before the latest.
 #[napi(catch_unwind)]
 pub fn fenced_update(
     inserts: bool,
