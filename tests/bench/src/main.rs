@@ -1,7 +1,7 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
 //! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
 //! `family`, `redlock`, `consul` (on a Consul agent), `postgres` and `mariadb` (on servers of those), `idempotency` (on
-//! PostgreSQL and SQLite).
+//! PostgreSQL and SQLite), `etcd` and `zookeeper`.
 //!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.
@@ -11,10 +11,13 @@ use std::process::ExitCode;
 mod companion;
 mod consul;
 mod contender;
+mod contention;
 mod database;
+mod etcd;
 mod family;
 mod figures;
 mod handoff;
+mod http;
 mod idempotency;
 mod mariadb;
 mod postgres;
@@ -23,8 +26,9 @@ mod redlock;
 mod renewal;
 mod throughput;
 mod uncontended;
+mod zookeeper;
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 12] = [
     "uncontended",
     "throughput",
     "handoff",
@@ -35,6 +39,8 @@ const NAMES: [&str; 10] = [
     "postgres",
     "mariadb",
     "idempotency",
+    "etcd",
+    "zookeeper",
 ];
 
 fn main() -> ExitCode {
@@ -75,6 +81,12 @@ fn main() -> ExitCode {
     }
     if wanted("mariadb") {
         mariadb::run();
+    }
+    if wanted("etcd") {
+        etcd::run();
+    }
+    if wanted("zookeeper") {
+        zookeeper::run();
     }
     if wanted("idempotency") {
         idempotency::run();
