@@ -19,10 +19,11 @@ struct Consul {
 }
 
 impl crate::contract::Store for Consul {
-    // The agent takes sessions of any length, so that the cases need not wait for long ones.
+    // The agent takes sessions of any length, so that the cases need not wait for long ones. All of them have one agent: beside
+    // one that asks hundreds of things at once, an answer takes seconds on a busy machine.
     fn url(&self, options: &str) -> String {
         let (url, Self { prefix, options: own }) = (AGENT.url(), self);
-        format!("{url}?prefix={prefix}&session_ttl_min=100ms&lock_delay=0s&{own}&{options}")
+        format!("{url}?prefix={prefix}&session_ttl_min=100ms&lock_delay=0s&timeout=10s&{own}&{options}")
     }
 
     fn stretch(&self) -> u32 {
