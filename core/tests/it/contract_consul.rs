@@ -5,6 +5,7 @@
 use std::pin::Pin;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::contract::{Store, block_on, eventually, millis, seen, stands_in_line};
 use polylatch::{ErrorKind, Guard, Polylatch};
@@ -12,6 +13,9 @@ use polylatch_test_services::consul::ConsulAgent;
 
 /// One agent for all cases; each has a prefix of its own.
 static AGENT: LazyLock<ConsulAgent> = LazyLock::new(ConsulAgent::start);
+
+/// A session for every acquisition.
+const PER_LOCK: &str = "session=per-lock";
 
 struct Consul {
     prefix: String,
@@ -28,6 +32,16 @@ impl crate::contract::Store for Consul {
 
     fn stretch(&self) -> u32 {
         5
+    }
+
+    // All cases keep one agent busy, and it answers for renewals no sooner than for anything else.
+    fn safe(&self) -> Duration {
+        millis(9_000)
+    }
+
+    // Each session is renewed by a request of its own.
+    fn many(&self) -> u32 {
+        if self.options == PER_LOCK { 60 } else { 300 }
     }
 
     fn tells_renewals(&self) -> bool {
@@ -49,7 +63,7 @@ crate::contract!(|| fresh("session=shared"));
 
 /// The same with a session for every acquisition.
 mod sessions_per_lock {
-    crate::contract!(|| super::fresh("session=per-lock"));
+    crate::contract!(|| super::fresh(super::PER_LOCK));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use polylatch::{ErrorKind, LostReason};
 
-use super::{Store, block_on, eventually, eventually_within, millis, seen};
+use super::{Store, block_on, eventually_within, millis, seen};
 
 pub fn a_held_lock_is_renewed_beyond_its_lease(store: &impl Store) {
     let (client, other) = (store.connect(), store.connect());
@@ -59,7 +59,7 @@ pub fn work_that_stops_beating_loses_its_lock(store: &impl Store) {
 
 pub fn many_leases_are_renewed_together(store: &impl Store) {
     let client = store.connect();
-    let guards: Vec<_> = (0..300)
+    let guards: Vec<_> = (0..store.many())
         .map(|number| block_on(client.lock(format!("many/{number}")).lease(store.safe()).acquire()).unwrap())
         .collect();
     eventually_within("each was renewed twice", millis(60_000), || {

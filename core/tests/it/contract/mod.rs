@@ -45,6 +45,11 @@ pub trait Store: Send + Sync {
         self.time(600).max(Duration::from_secs(3))
     }
 
+    /// How many leases of one client are many.
+    fn many(&self) -> u32 {
+        300
+    }
+
     /// Whether the store can say what is left of a lease and when it was renewed. Where it cannot,
     /// inspection has to leave both open.
     fn tells_renewals(&self) -> bool {
