@@ -288,7 +288,8 @@ impl fmt::Display for Error {
             write!(f, ": {source}")?;
         }
         let context = &self.0.context;
-        let mut parts = Vec::new();
+        // The code first: it is what the pages of errors are found by.
+        let mut parts = vec![self.code().to_owned()];
         if let (Some(backend), Some(operation)) = (context.backend, context.operation) {
             parts.push(format!("{backend} {operation}"));
         }
@@ -307,10 +308,7 @@ impl fmt::Display for Error {
         {
             parts.push(format!("after {elapsed:.1?}"));
         }
-        if !parts.is_empty() {
-            write!(f, " ({})", parts.join(", "))?;
-        }
-        Ok(())
+        write!(f, " ({})", parts.join(", "))
     }
 }
 
@@ -367,6 +365,16 @@ mod tests {
             LostReason::HoldLimit => 4,
             LostReason::NoProgress => 5,
             LostReason::Unverifiable => 6,
+        }
+    }
+
+    #[test]
+    fn every_text_says_its_code_and_the_page_of_errors_has_it() {
+        let page = include_str!("../docs/errors.md");
+        for kind in ErrorKind::ALL {
+            let text = Error::new(*kind, "a sentence").during("redis", "acquire").to_string();
+            assert_eq!(text, format!("a sentence ({}, redis acquire)", kind.code()));
+            assert!(page.contains(&format!("\n### `{}`\n", kind.code())), "{kind}");
         }
     }
 

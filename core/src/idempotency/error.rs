@@ -140,8 +140,9 @@ impl fmt::Display for RunError {
                     "the work is done, but its answer is not recorded, so it may be done again: {error}"
                 )
             }
-            Self::Store(error) => error.fmt(f),
-        }
+            Self::Store(error) => return error.fmt(f),
+        }?;
+        write!(f, " ({})", self.code())
     }
 }
 
