@@ -210,7 +210,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sends the HTTP requests of a `consul://` URL in the program's own way, such as `fetch`.
+    /// Sends the HTTP requests of a `consul://` or `etcd://` URL in the program's own way, such as `fetch`.
     #[must_use]
     pub fn http(mut self, client: Arc<dyn HttpClient>) -> Self {
         self.hosted.http = Some(client);

@@ -46,12 +46,19 @@ impl Credential {
         match (params.text(variable), params.text(file)) {
             (None, None) => Ok(None),
             (Some(_), Some(_)) => Err(invalid(format!("give one of {variable} and {file}, not both"))),
+            #[cfg(target_family = "wasm")]
+            _ => Err(invalid(format!(
+                "{variable} and {file} need the environment or the files of a process, which a JavaScript host does not \
+                 have; give the secret itself"
+            ))),
+            #[cfg(not(target_family = "wasm"))]
             (Some(name), None) => {
                 let secret = std::env::var(&name).map_err(|_| {
                     invalid(format!("{variable} names the variable {name}, which is not set"))
                 })?;
                 Ok(Some(Self::of(Source::Variable(name), secret)))
             }
+            #[cfg(not(target_family = "wasm"))]
             (None, Some(path)) => {
                 let secret = std::fs::read_to_string(&path).map_err(|error| {
                     invalid(format!("the file of {file}={path} cannot be read")).with_source(error)

@@ -71,6 +71,9 @@ pub struct HttpRequest {
     pub body: Vec<u8>,
     /// Until when the whole answer has to be there.
     pub limit: Duration,
+    /// Says of the first part of a body whether it is enough: then the rest is not awaited. `None`: the whole body. A client
+    /// that cannot read an answer in parts answers such a request with [`Failure::Unsupported`], and waiters poll.
+    pub enough: Option<fn(&[u8]) -> bool>,
 }
 
 impl fmt::Debug for HttpRequest {
@@ -89,7 +92,7 @@ pub struct HttpResponse {
     pub status: u16,
     /// The value of the header `X-Consul-Index`, if there is one that can be read.
     pub consul_index: Option<String>,
-    /// The whole body.
+    /// The body, whole or as much of it as was enough.
     pub body: Vec<u8>,
 }
 

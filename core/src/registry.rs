@@ -27,7 +27,7 @@ pub(crate) struct Opened {
 
 /// Opens the store that a URL names.
 #[cfg_attr(
-    all(target_family = "wasm", not(feature = "redis"), not(feature = "consul")),
+    all(target_family = "wasm", not(feature = "redis"), not(feature = "http")),
     allow(unused_variables, reason = "a page's memory is opened for nothing else, and over nothing")
 )]
 pub(crate) async fn open(
@@ -123,14 +123,14 @@ pub(crate) async fn open(
                 .map_err(|error| error.during("consul", "connect"))?;
             Ok(Opened { backend, settings, display })
         }
-        #[cfg(all(feature = "etcd", not(target_family = "wasm")))]
+        #[cfg(feature = "etcd")]
         "etcd" | "etcd+https" => {
             use crate::backend::etcd;
             let config = etcd::EtcdConfig::from_url(scheme, target, &mut params, &settings)?;
             params.finish()?;
             let settings = if own_provisional { settings } else { settings.half_of_the_lease() };
             let display = config.display();
-            let backend = etcd::open(config, context, purpose)
+            let backend = etcd::open(config, context, purpose, hosted.http)
                 .await
                 .map_err(|error| error.during("etcd", "connect"))?;
             Ok(Opened { backend, settings, display })
@@ -204,7 +204,7 @@ fn unknown_scheme(url: &str) -> Error {
     if cfg!(feature = "consul") || elsewhere {
         known.extend(["consul://HOST:PORT", "consul+https://HOST:PORT", "consul+unix:PATH"]);
     }
-    if cfg!(all(feature = "etcd", not(target_family = "wasm"))) {
+    if cfg!(feature = "etcd") || elsewhere {
         known.extend(["etcd://HOST:PORT", "etcd+https://HOST:PORT"]);
     }
     if cfg!(all(feature = "zookeeper", not(target_family = "wasm"))) {

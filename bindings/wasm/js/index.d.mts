@@ -62,11 +62,17 @@ export interface RedisConnection {
  * `provisional`, `timeout` (milliseconds, or text such as `'5s'`), `push`, and those of the store.
  */
 export interface ConnectOptions {
-  /** `memory:NAME`, `redis://`, `consul://HOST:PORT` or `consul+https://HOST:PORT`; `redis://` with `redis`. */
+  /**
+   * `memory:NAME`, `redis://`, `consul://HOST:PORT`, `etcd://HOST,HOST/PREFIX`, or with TLS `consul+https://…` and
+   * `etcd+https://…`; `redis://` with `redis`.
+   */
   url?: string | undefined;
   /** The connection to Redis; needed for `redis://`. */
   redis?: RedisConnection | undefined;
-  /** How to ask Consul; the host's `fetch` by default. */
+  /**
+   * How to ask Consul or etcd; the host's `fetch` by default. Waiters on etcd are woken if the `body` of its response has
+   * `getReader()`; otherwise they poll (`poll`).
+   */
   fetch?: typeof globalThis.fetch | undefined;
   /** The host name that people see beside held locks; the page's host by default. */
   host?: string | undefined;
@@ -126,7 +132,7 @@ export interface RequestOptions
    * rejected with an `AbortError` whose `cause` is the {@link LeaseLostError}: at once in memory and where the store can
    * push to it, otherwise at its next renewal. Until then its callback may go on, so what the lock protects must check
    * fencing tokens. Every lease that is ended is in the audit. Excludes `mode: 'shared'`, `ifAvailable` and `signal`. On
-   * Consul an {@link UnsupportedError}.
+   * Consul and etcd an {@link UnsupportedError}.
    */
   steal?: boolean | undefined;
 }
@@ -138,7 +144,7 @@ export interface LockInfo {
 }
 
 /**
- * Locks as `navigator.locks` has them, for all clients of the store: `request` runs the callback under the
+ * Locks as `navigator.locks` has them, for all clients of the store (not on etcd): `request` runs the callback under the
  * lock and releases it. A name is the lock of `client.rwLock(name)`; a lock of another kind under the same
  * name is a {@link NameConflictError}. A name that no lock can have – the empty one, or one with control characters or
  * half of a surrogate pair – is the lock `-` and the name as JSON. One that begins with `-`, and options that exclude each

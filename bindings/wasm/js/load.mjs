@@ -1,7 +1,7 @@
 // Loads the part in Rust: a module for each kind of store, when the first client of that kind connects, because
 // a page waits for every kilobyte. From the file beside this one in Node, Deno and Bun, by `fetch` elsewhere.
 
-/** @typedef {'memory' | 'redis' | 'consul'} Kind */
+/** @typedef {'memory' | 'redis' | 'consul' | 'etcd'} Kind */
 
 // Spelled out, so that bundlers see them.
 const MODULES = {
@@ -16,6 +16,10 @@ const MODULES = {
   consul: {
     glue: () => import('./consul.js'),
     file: () => new URL('./consul_bg.wasm', import.meta.url),
+  },
+  etcd: {
+    glue: () => import('./etcd.js'),
+    file: () => new URL('./etcd_bg.wasm', import.meta.url),
   },
 };
 
@@ -71,6 +75,7 @@ function load(kind) {
  */
 function kindOf(url) {
   if (/^consul[:+]/.test(url)) return 'consul';
+  if (/^etcd[:+]/.test(url)) return 'etcd';
   // What is no store at all, the smallest one refuses.
   return /^redis/.test(url) ? 'redis' : 'memory';
 }

@@ -49,13 +49,39 @@ impl HttpClient for HostFetch {
                 })
                 .map_err(|_| nonsense())?
                 .as_string();
+            let status = status as u16;
+            // Only etcd asks for parts, so the other modules have no code for that.
+            #[cfg(feature = "etcd")]
+            if let Some(enough) = request.enough {
+                return Ok(HttpResponse { status, consul_index, body: parts_of(&response, enough).await? });
+            }
             let read = get(&response, "arrayBuffer")
                 .and_then(|read| read.dyn_into::<Function>())
                 .map_err(|_| nonsense())?;
             let body = settled(read.call0(&response)).await.map_err(broken)?;
-            Ok(HttpResponse { status: status as u16, consul_index, body: Uint8Array::new(&body).to_vec() })
+            Ok(HttpResponse { status, consul_index, body: Uint8Array::new(&body).to_vec() })
         }))
     }
+}
+
+/// Reads a body as it arrives, until it is enough or ends.
+#[cfg(feature = "etcd")]
+async fn parts_of(response: &JsValue, enough: fn(&[u8]) -> bool) -> Result<Vec<u8>, Failure> {
+    let get = |of: &JsValue, name: &str| Reflect::get(of, &name.into());
+    let call = |of: &JsValue, name: &str| get(of, name)?.dyn_into::<Function>()?.call0(of);
+    // A `fetch` of the program's own may answer with a body that is there only as a whole.
+    let reader =
+        get(response, "body").and_then(|body| call(&body, "getReader")).map_err(|_| Failure::Unsupported)?;
+    let mut bytes = Vec::new();
+    while !enough(&bytes) {
+        let part =
+            settled(call(&reader, "read")).await.map_err(|thrown| Failure::Broken(text_of(&thrown)))?;
+        match get(&part, "value") {
+            Ok(value) if value.is_object() => bytes.extend(Uint8Array::new(&value).to_vec()),
+            _ => break,
+        }
+    }
+    Ok(bytes)
 }
 
 fn init(request: &HttpRequest, controller: &AbortController) -> Result<JsValue, JsValue> {

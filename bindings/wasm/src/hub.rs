@@ -16,7 +16,7 @@ use wasm_bindgen_futures::spawn_local;
 
 use crate::events::Listening;
 use crate::failure::fault;
-#[cfg(feature = "consul")]
+#[cfg(any(feature = "consul", feature = "etcd"))]
 use crate::fetch::HostFetch;
 use crate::guard::{NativeClient, NativeGuard, NativeSet};
 use crate::options::{NUMBERS, connect_options, lock_options};
@@ -68,7 +68,7 @@ impl Hub {
 
     #[allow(clippy::too_many_arguments, reason = "one call across the border is cheaper than an object")]
     #[cfg_attr(
-        not(all(feature = "redis", feature = "consul")),
+        not(all(feature = "redis", any(feature = "consul", feature = "etcd"))),
         allow(unused_variables, clippy::needless_pass_by_value, reason = "for the other kinds of store")
     )]
     pub fn connect(
@@ -96,7 +96,7 @@ impl Hub {
                 Err(rule) => return fault(&Failure::invalid_config(rule)),
             },
         };
-        #[cfg(feature = "consul")]
+        #[cfg(any(feature = "consul", feature = "etcd"))]
         let builder = match fetch {
             Some(fetch) => builder.http(Arc::new(HostFetch(fetch))),
             None => builder,

@@ -12,12 +12,12 @@
 
 mod events;
 mod failure;
-#[cfg(feature = "consul")]
+#[cfg(any(feature = "consul", feature = "etcd"))]
 mod fetch;
 mod guard;
 mod hub;
 mod options;
-#[cfg(any(feature = "redis", feature = "consul"))]
+#[cfg(any(feature = "redis", feature = "consul", feature = "etcd"))]
 mod promise;
 #[cfg(feature = "redis")]
 mod redis;

@@ -7,7 +7,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-async function freePorts(count) {
+/** Ports that are free now. */
+export async function freePorts(count) {
   const servers = [];
   for (let index = 0; index < count; index += 1) {
     servers.push(

@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 
-import { BackendRejectedError, BackendUnavailableError, connect, WaitTimeoutError } from 'polylatch-wasm';
+import { connect, WaitTimeoutError } from 'polylatch-wasm';
 
+import { testBadFetches } from './bad_fetches.mjs';
 import { startConsul } from './consul.mjs';
 import { eventually, unique } from './node-stores.mjs';
 
@@ -103,32 +104,4 @@ test('a closed client leaves no request behind, also after its session has ended
   await eventually('nothing is under way', () => pending.size === 0, 5_000);
 });
 
-const failures = [
-  ['throws', () => { throw new TypeError('Failed to fetch'); }, BackendUnavailableError], // biome-ignore format: one a line
-  ['rejects', () => Promise.reject(new TypeError('Failed to fetch')), BackendUnavailableError],
-  ['never answers', () => new Promise(() => {}), BackendUnavailableError],
-  ['answers nothing', () => undefined, BackendRejectedError],
-  ['answers an object', () => ({ held: true }), BackendRejectedError],
-];
-
-for (const [what, bad, kind] of failures) {
-  test(`a fetch that ${what} is a typed error, and leaves no lock`, async () => {
-    const name = unique('consul-failing');
-    const state = { fails: false };
-    const send = (...args) => (state.fails ? bad() : fetch(...args));
-    await assert.rejects(connect(agent.url, { ...how, timeout: 300, fetch: () => bad() }), (error) => {
-      assert.ok(error instanceof kind, String(error));
-      return true;
-    });
-    const client = await connect(agent.url, { ...how, timeout: 1_000, fetch: send });
-    state.fails = true;
-    await assert.rejects(client.lock(name).tryAcquire(), (error) => {
-      assert.ok(error instanceof kind, String(error));
-      assert.ok(['none', 'maybe'].includes(error.effect));
-      return true;
-    });
-    state.fails = false;
-    await isFree(name);
-    await client.close();
-  });
-}
+testBadFetches(agent.url, how, isFree);

@@ -18,9 +18,9 @@ const folder = dirname(manifest);
  * differs with the folder that it is built in, so that growth is seen here and not by those who load it. Who needs more
  * raises it, and says so in the README.
  */
-const BUDGETS = { memory: 133_000, redis: 205_000, consul: 248_000 };
+const BUDGETS = { memory: 133_000, redis: 205_000, consul: 248_000, etcd: 200_000 };
 /** The JavaScript of all kinds together. */
-const SCRIPTS = 41_000;
+const SCRIPTS = 49_000;
 
 test('every error code has its class, and no other class is there', () => {
   const { errors } = JSON.parse(readFileSync(process.env.POLYLATCH_ERRORS_JSON, 'utf8'));

@@ -24,9 +24,9 @@ use crate::wakeups::Wakeups;
 
 #[cfg(feature = "consul")]
 pub(crate) mod consul;
-#[cfg(all(any(feature = "etcd", feature = "zookeeper"), not(target_family = "wasm")))]
+#[cfg(any(feature = "etcd", all(feature = "zookeeper", not(target_family = "wasm"))))]
 pub(crate) mod contenders;
-#[cfg(all(feature = "etcd", not(target_family = "wasm")))]
+#[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 #[cfg(feature = "http")]
 pub(crate) mod http;

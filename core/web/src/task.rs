@@ -51,6 +51,11 @@ impl<T> JoinHandle<T> {
         self.abort.abort();
     }
 
+    /// Says whether the task is done.
+    pub fn is_finished(&self) -> bool {
+        !self.told.is_empty()
+    }
+
     /// Returns what can end the task.
     pub fn abort_handle(&self) -> AbortHandle {
         self.abort.clone()

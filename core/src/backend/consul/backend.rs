@@ -15,12 +15,8 @@ use super::protocol::keys::Keys;
 use super::push::Inbox;
 use super::sessions::Sessions;
 use super::transport::api::{self, Api};
-use super::transport::{errors, hosted};
-use crate::backend::http::Port;
-#[cfg(not(target_family = "wasm"))]
-use crate::backend::http::Server;
-#[cfg(not(target_family = "wasm"))]
-use crate::backend::http::native::NativePort;
+use super::transport::errors;
+use crate::backend::http::{Server, port_to};
 use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
     RenewItem, Renewal, Reply,
@@ -39,9 +35,13 @@ use crate::token::ClientId;
 use crate::wakeups::Wakeups;
 
 /// What messages of the connections call an agent.
-#[cfg(not(target_family = "wasm"))]
-static CONSUL: Server =
-    Server { name: "Consul", process: "an agent", plain_scheme: "consul", tls_scheme: "consul+https" };
+static CONSUL: Server = Server {
+    name: "Consul",
+    process: "an agent",
+    plain_scheme: "consul",
+    tls_scheme: "consul+https",
+    lets_pages_ask: "http_config.response_headers with Access-Control-Allow-Origin",
+};
 
 /// One client's view of one Consul datacenter.
 pub(crate) struct ConsulBackend {
@@ -74,7 +74,7 @@ pub(crate) async fn open(
     purpose: Purpose,
     hosted: Option<Arc<dyn HttpClient>>,
 ) -> Result<Arc<dyn Backend>> {
-    let port = port_to(&config, hosted)?;
+    let port = port_to(&CONSUL, &config.address, hosted.as_ref())?;
     let api = Arc::new(Api::new(port, config.token.clone(), config.scope.clone(), config.timeout));
     let backend = ConsulBackend::new(config, context, api);
     let first = backend.verb(|inner| async move { inner.first_question().await }).await;
@@ -86,20 +86,6 @@ pub(crate) async fn open(
         }
         Err(error) => Err(error),
         Ok(()) => Ok(Arc::new(backend)),
-    }
-}
-
-/// Connections of our own, or what the program brings along.
-fn port_to(config: &ConsulConfig, hosted: Option<Arc<dyn HttpClient>>) -> Result<Box<dyn Port>> {
-    match hosted {
-        Some(client) => Ok(Box::new(hosted::HostedPort::new(client, &config.address)?)),
-        #[cfg(not(target_family = "wasm"))]
-        None => Ok(Box::new(NativePort::new(&CONSUL, &config.address)?)),
-        #[cfg(target_family = "wasm")]
-        None => Err(crate::error::Error::new(
-            ErrorKind::InvalidConfig,
-            "there is no `fetch` here; give one as `fetch`",
-        )),
     }
 }
 

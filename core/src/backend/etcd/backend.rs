@@ -13,13 +13,17 @@ use crate::caller_driven::CallerSteps;
 use crate::client_info::ClientInfo;
 use crate::clock::Instant;
 use crate::error::{Error, ErrorKind, Result};
+use crate::host::HttpClient;
 use crate::limits::{MAX_LEASE, MIN_LEASE};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
-use crate::snapshot::{BreakOutcome, BreakRequest, Examination, Query, Snapshot};
+#[cfg(not(target_family = "wasm"))]
+use crate::snapshot::Examination;
+use crate::snapshot::{BreakOutcome, BreakRequest, Query, Snapshot};
 use crate::wakeups::Wakeups;
 
 use super::config::EtcdConfig;
+#[cfg(not(target_family = "wasm"))]
 use super::doctor;
 use super::inspect::Announced;
 use super::protocol::keys::Keys;
@@ -50,9 +54,10 @@ pub(crate) async fn open(
     config: EtcdConfig,
     context: OpenContext,
     purpose: Purpose,
+    hosted: Option<Arc<dyn HttpClient>>,
 ) -> Result<Arc<dyn Backend>> {
     let inner = Inner {
-        api: Arc::new(Api::new(&config)?),
+        api: Arc::new(Api::new(&config, hosted.as_ref())?),
         keys: config.keys.clone(),
         sessions: Sessions::default(),
         announced: Mutex::default(),
@@ -98,9 +103,14 @@ impl EtcdBackend {
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let inner = Arc::clone(&self.inner);
-        let work: Reply<T> = Box::pin(verb(Arc::clone(&inner)));
-        Box::pin(async move { inner.steps.run(&inner.runtime, work).await })
+        let work = Box::pin(verb(Arc::clone(&inner)));
+        carried_out(inner, work)
     }
+}
+
+/// Generic by what comes of the work and not by the work, of which there are many more kinds.
+fn carried_out<T: Send + 'static>(inner: Arc<Inner>, work: Reply<T>) -> Reply<T> {
+    Box::pin(async move { inner.steps.run(&inner.runtime, work).await })
 }
 
 impl Inner {
@@ -173,6 +183,7 @@ impl Backend for EtcdBackend {
         self.verb(|inner| inner.break_lease(request.clone()))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn examine(&self) -> Reply<Examination> {
         self.verb(|inner| async move { doctor::examine(&inner).await })
     }

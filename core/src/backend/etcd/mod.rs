@@ -11,6 +11,7 @@
 mod acquire;
 mod backend;
 mod config;
+#[cfg(not(target_family = "wasm"))]
 mod doctor;
 mod inspect;
 mod protocol;

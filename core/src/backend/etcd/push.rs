@@ -24,7 +24,7 @@ impl Inner {
                 Err(error) => tracing::debug!(%error, "a watch ended; the waiter polls"),
             }
         });
-        if let Some((_, before)) = state.watch.replace((key.to_owned(), task.abort_handle())) {
+        if let Some((_, before)) = state.watch.replace((key.to_owned(), task)) {
             before.abort();
         }
     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 use crate::clock::{BootInstant, Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
@@ -48,7 +48,7 @@ pub(crate) struct State {
     /// It was cancelled or released: nothing is sent for it any more.
     pub ended: bool,
     /// The key before its own, and the task that waits for the end of that key.
-    pub watch: Option<(String, AbortHandle)>,
+    pub watch: Option<(String, JoinHandle<()>)>,
 }
 
 #[derive(Debug, Default)]

@@ -2,5 +2,4 @@
 
 pub(crate) mod api;
 pub(crate) mod errors;
-pub(crate) mod hosted;
 pub(crate) mod pace;

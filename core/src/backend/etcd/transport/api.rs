@@ -1,17 +1,18 @@
 //! Requests to the members in turn: one that fails is asked again last.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::address::Secret;
-use crate::backend::http::native::NativePort;
-use crate::backend::http::{Port, Request, Response, Server};
+use crate::backend::http::{Port, Request, Response, Server, port_to};
 use crate::clock::Instant;
 use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::host::HttpClient;
 use crate::wakeups::unpoisoned;
 
 use super::super::config::{EtcdConfig, Login};
@@ -22,17 +23,28 @@ use super::super::protocol::requests;
 use super::errors::{self, Refused};
 
 /// What messages of the connections call a member.
-static ETCD: Server =
-    Server { name: "etcd", process: "a member", plain_scheme: "etcd", tls_scheme: "etcd+https" };
+static ETCD: Server = Server {
+    name: "etcd",
+    process: "a member",
+    plain_scheme: "etcd",
+    tls_scheme: "etcd+https",
+    lets_pages_ask: "--cors",
+};
 
 /// How long one request waits for the end of a key. Then another one begins.
 const WATCH_LIMIT: Duration = Duration::from_secs(600);
+
+/// How many watches a client has over a program's own connections. A browser opens six to a server, for all its pages
+/// together, and a renewal must never wait for one.
+const HOSTED_WATCHES: usize = 2;
 
 /// The members of one etcd.
 pub(crate) struct Api {
     ports: Vec<Box<dyn Port>>,
     /// Which member is asked first.
     current: AtomicUsize,
+    /// Room for watches; without end where the connections are our own.
+    watches: Option<Semaphore>,
     login: Option<Login>,
     token: Mutex<Option<Secret>>,
     prefix: String,
@@ -48,14 +60,12 @@ enum Repeat {
 }
 
 impl Api {
-    pub(crate) fn new(config: &EtcdConfig) -> Result<Self> {
-        let ports = config
-            .members
-            .iter()
-            .map(|member| NativePort::new(&ETCD, member).map(|port| -> Box<dyn Port> { Box::new(port) }));
+    pub(crate) fn new(config: &EtcdConfig, hosted: Option<&Arc<dyn HttpClient>>) -> Result<Self> {
+        let ports = config.members.iter().map(|member| port_to(&ETCD, member, hosted));
         Ok(Self {
             ports: ports.collect::<Result<_>>()?,
             current: AtomicUsize::new(0),
+            watches: hosted.map(|_| Semaphore::new(HOSTED_WATCHES)),
             login: config.login.clone(),
             token: Mutex::default(),
             prefix: config.keys.all(),
@@ -124,9 +134,20 @@ impl Api {
 
     /// Waits until a key is deleted, for ten minutes at most.
     pub(crate) async fn watch_end(&self, key: &str, revision: u64) -> Result<()> {
+        let room = self.watches.as_ref().map(Semaphore::try_acquire).transpose();
+        let _room = room.map_err(|_| {
+            Error::new(ErrorKind::BackendUnavailable, "other waiters of this client have all of its watches")
+        })?;
         let body = requests::watch_end(key, revision).to_string().into_bytes();
         let at = self.at();
-        let response = self.send_to(at, "/v3/watch", &body, WATCH_LIMIT, Some(has_news)).await?;
+        let response = match self.send_to(at, "/v3/watch", &body, WATCH_LIMIT, Some(has_news)).await {
+            // A host that cannot read an answer in parts could not read that of the next watch.
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                tokio::time::sleep(WATCH_LIMIT).await;
+                return Err(error);
+            }
+            answer => answer?,
+        };
         match response.status {
             200 if is_deleted(&response.body) => Ok(()),
             // Such as one from a revision that was compacted.

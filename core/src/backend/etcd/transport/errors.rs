@@ -51,13 +51,16 @@ pub(crate) fn error(response: &Response, prefix: &str, place: &str) -> Error {
         return rejected(format!("etcd at {place} speaks TLS; write etcd+https:// instead of etcd://"));
     }
     if has("user name is empty") {
-        return rejected(format!(
-            "etcd at {place} requires a user; write etcd://USER@HOST?password_env=VARIABLE, or user= and password_file="
-        ));
+        // A JavaScript host has no files, and not everywhere an environment.
+        let way = match cfg!(target_family = "wasm") {
+            true => "etcd://USER:PASSWORD@HOST",
+            false => "etcd://USER@HOST?password_env=VARIABLE, or user= and password_file=",
+        };
+        return rejected(format!("etcd at {place} requires a user; write {way}"));
     }
     if has("authentication failed") {
         return rejected(format!(
-            "etcd at {place} refuses this user or password; check user= and password_env="
+            "etcd at {place} refuses this user or password; check user= and password_env=, or those of the URL"
         ));
     }
     if has("authentication is not enabled") {

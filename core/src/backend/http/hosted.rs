@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::Reply;
-use crate::backend::http::{Address, Port, Request, Response};
+use crate::backend::http::{Address, Port, Request, Response, Server};
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::host::{Failure, HttpClient, HttpRequest};
 
-/// A port over somebody else's connections.
+/// A port over host-provided connections.
 pub(crate) struct HostedPort {
+    server: &'static Server,
     client: Arc<dyn HttpClient>,
     /// Such as `https://consul.example:8501`.
     origin: String,
@@ -19,7 +20,11 @@ pub(crate) struct HostedPort {
 
 impl HostedPort {
     /// Errors: `invalid_config` for what only the core's own connections can do.
-    pub(crate) fn new(client: Arc<dyn HttpClient>, address: &Address) -> Result<Self> {
+    pub(crate) fn new(
+        server: &'static Server,
+        client: Arc<dyn HttpClient>,
+        address: &Address,
+    ) -> Result<Self> {
         let scheme = match address {
             Address::Tcp { .. } => "http",
             Address::Tls { files, .. } if *files == Default::default() => "https",
@@ -32,12 +37,21 @@ impl HostedPort {
             Address::Unix(_) => {
                 return Err(Error::new(
                     ErrorKind::InvalidConfig,
-                    "HTTP over a unix socket needs a connection that Polylatch opens; write consul://HOST:PORT",
+                    format!(
+                        "HTTP over a unix socket needs a connection that Polylatch opens; write {}://HOST:PORT",
+                        server.plain_scheme
+                    ),
                 ));
             }
         };
         let place = address.place();
-        Ok(Self { client, origin: format!("{scheme}://{place}"), place, closed: AtomicBool::new(false) })
+        Ok(Self {
+            server,
+            client,
+            origin: format!("{scheme}://{place}"),
+            place,
+            closed: AtomicBool::new(false),
+        })
     }
 }
 
@@ -47,7 +61,7 @@ impl Port for HostedPort {
             let error = Error::new(ErrorKind::Canceled, "this client was closed");
             return Box::pin(std::future::ready(Err(error)));
         }
-        let place = self.place.clone();
+        let (server, place) = (self.server, self.place.clone());
         let limit = request.limit;
         let mut headers: Vec<_> = request.headers.into_iter().map(|(name, value)| (name, value.0)).collect();
         if !request.body.is_empty() {
@@ -59,6 +73,7 @@ impl Port for HostedPort {
             headers,
             body: request.body,
             limit,
+            enough: request.enough,
         });
         Box::pin(async move {
             match tokio::time::timeout(limit, answer).await {
@@ -67,10 +82,10 @@ impl Port for HostedPort {
                     index: response.consul_index.and_then(|text| text.parse().ok()),
                     body: response.body,
                 }),
-                Ok(Err(failure)) => Err(failed(failure, &place)),
+                Ok(Err(failure)) => Err(failed(failure, server, &place)),
                 Err(_) => Err(Error::new(
                     ErrorKind::BackendUnavailable,
-                    format!("Consul at {place} did not answer within {limit:?}"),
+                    format!("{} at {place} did not answer within {limit:?}", server.name),
                 )
                 .with_effect(Effect::Maybe)),
             }
@@ -86,25 +101,26 @@ impl Port for HostedPort {
     }
 }
 
-fn failed(failure: Failure, place: &str) -> Error {
+fn failed(failure: Failure, server: &Server, place: &str) -> Error {
+    let name = server.name;
     let (kind, effect, message) = match &failure {
         Failure::Broken(_) => (
             ErrorKind::BackendUnavailable,
             Effect::Maybe,
             format!(
-                "no answer from Consul at {place}; is an agent there, and does it let this page ask \
-                 (http_config.response_headers with Access-Control-Allow-Origin)?"
+                "no answer from {name} at {place}; is {} there, and does it let this page ask ({})?",
+                server.process, server.lets_pages_ask
             ),
         ),
         Failure::Nonsense(what) => (
             ErrorKind::BackendRejected,
             Effect::Maybe,
-            format!("the program's way to send HTTP requests to Consul at {place} answered with {what}"),
+            format!("the program's way to send HTTP requests to {name} at {place} answered with {what}"),
         ),
         Failure::Unsupported => (
             ErrorKind::Unsupported,
             Effect::None,
-            format!("the program's way to send HTTP requests cannot ask Consul at {place}"),
+            format!("the program's way to send HTTP requests cannot ask {name} at {place}"),
         ),
     };
     let error = Error::new(kind, message).with_effect(effect);
@@ -118,6 +134,14 @@ fn failed(failure: Failure, place: &str) -> Error {
 mod tests {
     use super::*;
 
+    static ANY: Server = Server {
+        name: "Consul",
+        process: "an agent",
+        plain_scheme: "consul",
+        tls_scheme: "consul+https",
+        lets_pages_ask: "http_config",
+    };
+
     #[test]
     fn only_what_was_sent_may_have_happened() {
         for (failure, kind, effect) in [
@@ -125,7 +149,7 @@ mod tests {
             (Failure::Nonsense("an object".into()), ErrorKind::BackendRejected, Effect::Maybe),
             (Failure::Unsupported, ErrorKind::Unsupported, Effect::None),
         ] {
-            let error = failed(failure, "[::1]:8500");
+            let error = failed(failure, &ANY, "[::1]:8500");
             assert_eq!((error.kind(), error.effect()), (kind, effect));
             assert!(error.to_string().contains("[::1]:8500"), "{error}");
         }
