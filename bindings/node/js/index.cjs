@@ -3,6 +3,7 @@
 const { connect } = require('./connect.cjs');
 const { Guard, GuardSet } = require('./guard.js');
 const { Acquirable, Lock, LockAll, RwLock, Semaphore } = require('./lock.js');
+const { idempotencyPlugin } = require('./fastify.cjs');
 const { TokenGate } = require('./gate.js');
 const { idempotencyHandler } = require('./http.cjs');
 const { Claim, Idempotency } = require('./idempotency.js');
@@ -36,6 +37,7 @@ module.exports = {
   Claim,
   Idempotency,
   idempotencyHandler,
+  idempotencyPlugin,
   observeWithOpenTelemetry,
   registerWithPromClient,
   ...errors,

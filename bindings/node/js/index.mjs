@@ -21,6 +21,7 @@ export const {
   Claim,
   Idempotency,
   idempotencyHandler,
+  idempotencyPlugin,
   observeWithOpenTelemetry,
   registerWithPromClient,
   PolylatchError,
