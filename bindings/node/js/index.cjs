@@ -17,6 +17,13 @@ const {
 const { observeWithOpenTelemetry, registerWithPromClient } = require('./metrics.cjs');
 const { Client } = require('./recording_client.js');
 const { ConditionalUpdate, FencedUpdate, TransactionLock, VersionedUpdate } = require('./sql.cjs');
+const {
+  StepsAttempt,
+  TransactionAttempt,
+  TransactionClaim,
+  TransactionRuns,
+  TransactionSteps,
+} = require('./transactions.cjs');
 const { errorOf: _, wrongType: __, canceled: ___, addKinds: ____, ...errors } = require('./errors.js');
 
 module.exports = {
@@ -33,6 +40,11 @@ module.exports = {
   FencedUpdate,
   TransactionLock,
   VersionedUpdate,
+  StepsAttempt,
+  TransactionAttempt,
+  TransactionClaim,
+  TransactionRuns,
+  TransactionSteps,
   TokenGate,
   Claim,
   Idempotency,

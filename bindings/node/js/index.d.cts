@@ -42,6 +42,7 @@ export {
 } from './idempotency_errors.js';
 export { Acquirable, Lock, LockAll, type NamedNotAcquired, RwLock, Semaphore } from './lock.js';
 export { Client } from './recording_client.js';
+export * from './transaction_types.cjs';
 export type * from './types.js';
 
 /**
