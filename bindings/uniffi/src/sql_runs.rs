@@ -101,22 +101,12 @@ impl NativeRuns {
     }
 
     /// Names work that is one transaction.
-    pub fn whole(
-        &self,
-        scope: String,
-        key: String,
-        with: SqlRunWith,
-    ) -> Result<Arc<NativeRun>, NativeError> {
+    pub fn whole(&self, scope: String, key: String, with: SqlRunWith) -> Result<Arc<NativeRun>, NativeError> {
         at_once(|| Ok(Arc::new(NativeRun(self.0.run(&scope, &key, &with.checked()?)?))))
     }
 
     /// Names work in several transactions.
-    pub fn steps(
-        &self,
-        scope: String,
-        key: String,
-        with: SqlRunWith,
-    ) -> Result<Arc<NativeRun>, NativeError> {
+    pub fn steps(&self, scope: String, key: String, with: SqlRunWith) -> Result<Arc<NativeRun>, NativeError> {
         at_once(|| Ok(Arc::new(NativeRun(self.0.steps(&scope, &key, &with.checked()?)?))))
     }
 
