@@ -237,7 +237,7 @@ need_fonts() {
   [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
 }
 
-# need_java: a Java 11 or newer that compiles, and Maven.
+# need_java: a Java that compiles, and Maven. The jar is for Java 11; the tests need 17, as the servlet container does.
 need_java() {
   local packages=()
   have javac || packages+=(openjdk-17-jdk-headless)
@@ -245,7 +245,7 @@ need_java() {
   [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
 }
 
-# need_ruby: Ruby 3.0 or newer with its foreign function interface, and what its tests are written with.
+# need_ruby: Ruby 3.0 or newer with its foreign function interface, what its tests are written with, and the drivers of databases.
 need_ruby() {
   local packages=()
   have gem || packages+=(ruby)

@@ -10,10 +10,10 @@ const tools = join(here, '../node');
 const compiler = join(tools, 'node_modules/typescript/bin/tsc');
 
 /** Modules that only the others use. */
-const WITHOUT_TYPES = ['fields', 'options'];
+const WITHOUT_TYPES = ['fields', 'idempotency_values', 'options'];
 
 /** What a host needs that reaches stores with records of idempotent work; a page does not. */
-const WITH_RECORDS = ['idempotency', 'idempotency_errors', 'recording_client'];
+const WITH_RECORDS = ['idempotency', 'idempotency_errors', 'idempotency_values', 'recording_client'];
 
 function compile(out, ...options) {
   const given = ['--project', here, '--noEmit', 'false', '--outDir', out, ...options];
@@ -33,7 +33,7 @@ export function build(out, format) {
   if (format !== 'commonjs') {
     for (const name of WITH_RECORDS) {
       rmSync(join(out, `${name}.js`));
-      rmSync(join(out, `${name}.d.ts`));
+      rmSync(join(out, `${name}.d.ts`), { force: true });
     }
   }
   // There are only types in it.

@@ -181,7 +181,7 @@ mod tests {
             (failure.code, failure.retry, failure.effect),
             ("backend_unavailable", "after_backoff", "maybe")
         );
-        assert_eq!(failure.message, "the store did not answer");
+        assert_eq!(failure.message, "the store did not answer (backend_unavailable)");
         assert!(failure.hint.ends_with('.'));
         assert!(Failure::invalid_argument("it is 0").hint.starts_with("Fix the argument"));
         assert!(Failure::invalid_config("it is 0").hint.starts_with("Fix the URL"));

@@ -15,7 +15,8 @@ fn libraries() -> &'static Path {
         // …/target/debug/deps/programs-…
         let debug = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
         let status = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "--quiet", "--package", "polylatch-c", "--target-dir"])
+            // Of the whole workspace, so that nothing of what the tests have built is built another time.
+            .args(["build", "--locked", "--quiet", "--workspace", "--lib", "--target-dir"])
             .arg(debug.parent().unwrap())
             .current_dir(top())
             .status()

@@ -1,8 +1,16 @@
 // Idempotent work: done once, answered every time. Only a host that reaches stores with records loads this.
 
-import { wrongType } from './errors.js';
 import { renamed } from './fields.js';
 import { type Fate, WorkFailedError } from './idempotency_errors.js';
+import {
+  checkedEncoding,
+  decode,
+  described,
+  encode,
+  failureBytes,
+  replayedFailure,
+  workOptions,
+} from './idempotency_values.js';
 import { mustBeFine } from './lock.js';
 import { mustBe, mustBeObject, mustBeSignal, mustBeText, onlyKnown } from './options.js';
 import type { ClientPort, Fault, Told } from './port.js';
@@ -171,10 +179,7 @@ export class Idempotency {
   static of(port: RecordsPort, scope: unknown, given: unknown): Idempotency {
     const options = given === undefined ? {} : mustBeObject('options', given);
     onlyKnown(options, ['encoding']);
-    const { encoding = 'json' } = options;
-    if (encoding !== 'json' && encoding !== 'bytes') {
-      throw wrongType(`encoding is ${JSON.stringify(encoding)}; it must be 'json' or 'bytes'`);
-    }
+    const encoding = checkedEncoding(options.encoding);
     return new Idempotency(port, mustBeText('the scope', scope), encoding);
   }
 
@@ -213,7 +218,7 @@ export class Idempotency {
     }
     const stored = await this.#encoded(run, value);
     await run.complete(stored);
-    return { value: this.#decoded(stored), replayed: false };
+    return { value: decode(this.#encoding, stored), replayed: false };
   }
 
   /** Deletes what is stored for a key, unless a client works on it. Its work is done again then. */
@@ -246,14 +251,8 @@ export class Idempotency {
 
   #replayed(run: RunPort, answer: Uint8Array): any {
     const fault = run.failure();
-    if (fault === null) return this.#decoded(answer);
-    let read: unknown = answer;
-    try {
-      read = this.#decoded(answer);
-    } catch {
-      // Stored by a program with another encoding.
-    }
-    throw new WorkFailedError(fault, { answer: read, replayed: true });
+    if (fault === null) return decode(this.#encoding, answer);
+    throw replayedFailure(this.#encoding, fault, answer);
   }
 
   /** Stores what was thrown. A failure that is not recorded does not replace it. */
@@ -263,7 +262,7 @@ export class Idempotency {
     try {
       if (thrown instanceof WorkFailedError) fate = thrown.onFailure;
       if (fate === undefined && typeof onFailure === 'function') fate = onFailure(thrown);
-      answer = thrown instanceof WorkFailedError ? encode(this.#encoding, thrown.answer) : described(thrown);
+      answer = failureBytes(this.#encoding, thrown);
     } catch (error) {
       run.abandon();
       throw error;
@@ -284,46 +283,6 @@ export class Idempotency {
       throw error;
     }
   }
-
-  #decoded(stored: Uint8Array): any {
-    return this.#encoding === 'json' ? JSON.parse(new TextDecoder().decode(stored)) : stored;
-  }
-}
-
-function encode(encoding: Encoding, value: unknown): Uint8Array {
-  if (encoding === 'json') return text(JSON.stringify(value === undefined ? null : value) ?? 'null');
-  if (value instanceof Uint8Array) return value;
-  throw wrongType(
-    `a result in the encoding 'bytes' must be a Uint8Array, not a value of type ${typeof value}`,
-  );
-}
-
-function text(value: string): Uint8Array {
-  return new TextEncoder().encode(value);
-}
-
-/** What repetitions get of an error that says nothing of them. */
-function described(thrown: unknown): Uint8Array {
-  const [error, message] =
-    thrown instanceof Error ? [thrown.name, thrown.message] : [typeof thrown, String(thrown)];
-  return text(JSON.stringify({ error, message }));
-}
-
-/** Equal payloads are equal bytes, whatever the order of their keys. */
-export function payloadBytes(payload: unknown): Uint8Array {
-  if (payload instanceof Uint8Array) return payload;
-  if (typeof payload === 'string') return text(payload);
-  return text(JSON.stringify(sorted(payload)) ?? 'null');
-}
-
-function sorted(value: any): any {
-  if (Array.isArray(value)) return value.map(sorted);
-  if (typeof value !== 'object' || value === null || typeof value.toJSON === 'function') return value;
-  return Object.fromEntries(
-    Object.keys(value)
-      .sort()
-      .map((key) => [key, sorted(value[key])]),
-  );
 }
 
 function runOptions(given: unknown): {
@@ -331,19 +290,8 @@ function runOptions(given: unknown): {
   signal: AbortSignal | undefined;
   onFailure: RunOptions['onFailure'];
 } {
-  const options = mustBeObject('options', given);
-  onlyKnown(options, [...Object.keys(RUN_OPTIONS), 'payload', 'onFailure', 'signal']);
-  const native: Record<string, any> = {};
-  for (const [name, type] of Object.entries(RUN_OPTIONS)) {
-    const value = options[name];
-    if (value === undefined) continue;
-    if (type === 'string') mustBeText(name, value);
-    else mustBe(name, value, type);
-    // The core waits without limit by default; infinity is no length of time.
-    if (name !== 'wait' || value !== Number.POSITIVE_INFINITY) native[name] = value;
-  }
-  const { payload, onFailure, signal } = options;
-  if (payload !== undefined) native.payload = payloadBytes(payload);
+  const { options, native } = workOptions(given, RUN_OPTIONS, ['onFailure', 'signal']);
+  const { onFailure, signal } = options;
   // A function is asked when the work has failed.
   if (onFailure !== undefined && typeof onFailure !== 'function') {
     native.onFailure = mustBe('onFailure', onFailure, 'string');

@@ -42,6 +42,7 @@ export {
 } from './idempotency_errors.js';
 export { Acquirable, Lock, LockAll, type NamedNotAcquired, RwLock, Semaphore } from './lock.js';
 export { Client } from './recording_client.js';
+export * from './transaction_types.cjs';
 export type * from './types.js';
 
 /**
@@ -205,7 +206,7 @@ export class TransactionLock {
   readonly fenceSql: string | undefined;
 }
 
-/** How a handler treats requests that have a key. All times are milliseconds. */
+/** How requests that have a key are treated. All times are milliseconds. */
 export interface IdempotencyHandlerOptions<Request = any> {
   /**
    * Who sent the request, by an identity that was checked before: two callers never get each other's responses. Nothing:
@@ -240,6 +241,23 @@ export function idempotencyHandler<Request = any>(
   client: Client,
   options: IdempotencyHandlerOptions<Request>,
 ): (request: any, response: any, next: (error?: any) => void) => void;
+
+/** What {@link idempotencyPlugin} is registered with. */
+export interface IdempotencyPluginOptions<Request = any> extends IdempotencyHandlerOptions<Request> {
+  client: Client;
+}
+
+/**
+ * The same for Fastify 5: `app.register(idempotencyPlugin, { client, caller })`. It applies to the routes of the instance that
+ * registers it. Requests are compared behind parsing and validation (`preHandler`), so one that is refused there has no
+ * record. A response is stored as this plugin's `onSend` gets it: hooks that were registered later run on a replay, too.
+ * Streams are read into memory. A reply that is hijacked keeps its key until the process ends.
+ * @throws {TypeError} when the server gets ready, for options that are not known or have the wrong type
+ */
+export function idempotencyPlugin<Request = any>(
+  instance: any,
+  options: IdempotencyPluginOptions<Request>,
+): Promise<void>;
 
 /**
  * Registers the numbers of these clients with a registry of `prom-client`; those of clients of one kind of store are

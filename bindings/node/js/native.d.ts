@@ -174,3 +174,49 @@ export function fencedAccepted(
 ): Fault | null | undefined;
 
 export function versionedUnchanged(there: boolean, kept: string | undefined): string | Fault;
+
+/** A value of a statement. */
+export type SqlValue = bigint | string | Buffer | null;
+
+/** A column of a row. A number is whole and exact; other whole numbers are decimal text. */
+export type SqlColumn = number | string | Buffer | null;
+
+/** The next statement, or what came of all. */
+export interface SqlTurn {
+  /** Missing at the end. */
+  sql?: string;
+  values: SqlValue[];
+  claim?: NativeSqlClaim;
+  answer?: Buffer;
+  failure?: Fault;
+  purged: number;
+}
+
+export class NativeSqlRuns {
+  schema(): string;
+  run(inSteps: boolean, scope: string, key: string, options: object): NativeSqlRun | Fault;
+  purge(most: number): NativeSqlTalk | Fault;
+  saysInProgress(code: string): boolean;
+}
+
+export class NativeSqlRun {
+  claim(): NativeSqlTalk;
+  inProgress(): Fault;
+}
+
+export class NativeSqlTalk {
+  next(rows: SqlColumn[][]): SqlTurn | Fault;
+}
+
+export class NativeSqlClaim {
+  token(): number;
+  runs(): number;
+  finished(): { name: string; value: Buffer }[];
+  step(name: string, value: Buffer): NativeSqlTalk | Fault;
+  renew(): NativeSqlTalk | Fault;
+  release(): NativeSqlTalk | Fault;
+  complete(result: Buffer): NativeSqlTalk | Fault;
+  fail(answer: Buffer): NativeSqlTalk | Fault;
+}
+
+export function sqlRuns(dialect: string, schema: string | undefined): NativeSqlRuns | Fault;

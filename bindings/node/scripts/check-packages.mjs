@@ -31,6 +31,7 @@ const MAIN = [
   'js/lock.d.ts',
   'js/port.d.ts',
   'js/recording_client.d.ts',
+  'js/transaction_types.d.cts',
   'js/types.d.ts',
   'package.json',
 ];

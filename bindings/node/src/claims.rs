@@ -25,7 +25,7 @@ pub struct RunWith {
 }
 
 impl RunWith {
-    fn checked(self) -> Result<RunOptions, Failure> {
+    pub(crate) fn checked(self) -> Result<RunOptions, Failure> {
         let retention = match self.retention {
             Some(f64::INFINITY) => Some(Retention::Forever),
             given => NUMBERS.length("retention", given)?.map(Retention::For),

@@ -18,5 +18,6 @@ mod guard;
 mod hub;
 mod options;
 mod sql;
+mod sql_runs;
 #[cfg(target_os = "linux")]
 mod watch;

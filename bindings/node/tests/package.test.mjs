@@ -12,6 +12,7 @@ import { promisify } from 'node:util';
 
 import * as imports from 'polylatch';
 
+import { startPostgres } from './databases.mjs';
 import { startRedis } from './stores.mjs';
 
 const require = createRequire(import.meta.url);
@@ -100,14 +101,15 @@ test('the code in the guide runs', async () => {
   const guide = process.env.POLYLATCH_GUIDE;
   assert.ok(guide, 'POLYLATCH_GUIDE names its folder');
   const folder = mkdtempSync(join(tmpdir(), 'polylatch-node-guide-'));
-  const redis = await startRedis(folder);
+  const [redis, postgres] = await Promise.all([startRedis(folder), startPostgres()]);
   const file = join(dirname(fileURLToPath(import.meta.url)), 'guide.mjs');
   let ran = 0;
   try {
     for (const page of readdirSync(guide, { recursive: true }).filter((name) => name.endsWith('.md'))) {
       const text = readFileSync(join(guide, page), 'utf8');
       for (const [, block] of text.matchAll(/^```js\n(.*?)^```/gms)) {
-        writeFileSync(file, block.replace('redis://localhost', redis.url));
+        const here = block.replace('redis://localhost', redis.url);
+        writeFileSync(file, here.replace('postgres://localhost/shop', postgres.url));
         const env = { ...process.env, POLYLATCH_URL: `sqlite:${join(folder, `${ran}.sqlite`)}` };
         const { stderr } = await promisify(execFile)(process.execPath, [file], { env, timeout: 60_000 });
         assert.equal(stderr, '', `${page}: ${block}`);
@@ -118,6 +120,7 @@ test('the code in the guide runs', async () => {
   } finally {
     rmSync(file, { force: true });
     redis.child.kill('SIGKILL');
+    await postgres.stop();
     rmSync(folder, { recursive: true, force: true });
   }
 });

@@ -12,7 +12,7 @@
 //!   word that there is more to poll is passed on by the callback thread of the bridge (`handed`).
 //! - **Events reach a host language on threads of their own**, so that a listener may itself call.
 //!
-//! How to read the code: `client` (what is connected to), `slot` (one acquisition and what it holds), `run` (one run of idempotent work),
+//! How to read the code: `client` (what is connected to), `slot` (one acquisition and what it holds), `run` (one run of idempotent work), `sql_runs` (the same in a transaction of the caller's),
 //! `direct` (the question that is asked most), `events`, `options` and `fault` (what goes in, what comes out wrong), `view` (who holds, who waits).
 #![allow(
     clippy::result_large_err,
@@ -31,6 +31,7 @@ mod ruby;
 mod run;
 mod slot;
 mod sql;
+mod sql_runs;
 mod stats;
 mod view;
 
@@ -45,6 +46,9 @@ pub use slot::{LossListener, Slot};
 pub use sql::{
     BoundText, ColumnSign, LockTexts, ProbedRow, WriteTexts, conditional_write, fenced_accepted,
     fenced_unchanged, fenced_write, transaction_lock_texts, versioned_unchanged, versioned_write,
+};
+pub use sql_runs::{
+    FinishedStep, NativeRun, NativeRunClaim, NativeRuns, NativeTalk, SqlCell, SqlRunWith, SqlText, TalkEnd,
 };
 pub use stats::{Histogram, Stats};
 pub use view::{BreakResult, ClientView, HolderView, LockView, Look, Snapshot, WaiterView};

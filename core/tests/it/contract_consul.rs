@@ -39,9 +39,9 @@ impl crate::contract::Store for Consul {
         millis(9_000)
     }
 
-    // Each session is renewed by a request of its own.
-    fn many(&self) -> u32 {
-        if self.options == PER_LOCK { 60 } else { 300 }
+    // Each session is made, renewed and destroyed by requests of its own, all of them to the one agent.
+    fn crowd(&self, of: usize) -> usize {
+        if self.options == PER_LOCK { of / 4 } else { of }
     }
 
     fn tells_renewals(&self) -> bool {

@@ -194,7 +194,9 @@ fn a_level_that_there_is_not_is_refused_with_those_that_there_are() {
         let mut options = ConnectOptions::default();
         let failure = options.set("level", OptionValue::Text(level.into())).unwrap_err();
         assert_eq!(failure.code, "invalid_config");
-        let rule = format!("the option level is {level:?}; it must be one of error, warn, info, debug");
+        let rule = format!(
+            "the option level is {level:?}; it must be one of error, warn, info, debug (invalid_config)"
+        );
         assert_eq!(failure.message, rule);
     }
     assert!(ConnectOptions::default().set("level", OptionValue::Number(3.0)).is_err());

@@ -373,18 +373,18 @@ pub fn live_permits_never_exceed_the_capacity_under_load(store: &impl Store) {
     }
 }
 
-/// 64 readers and 4 writers. However often the readers come, a writer that stands in line lets at most
+/// Many readers and 4 writers. However often the readers come, a writer that stands in line lets at most
 /// those in who came before it: one section of each reader.
 pub fn a_writer_waits_for_the_readers_before_it_and_no_others(store: &impl Store) {
-    const READERS: usize = 64;
     const WRITERS: usize = 4;
     const ROUNDS: usize = 3;
+    let crowd = store.crowd(64);
     let clients = [store.connect(), store.connect()];
     let inside = Arc::new(AtomicI64::new(0));
     let writing_goes_on = Arc::new(AtomicU32::new(WRITERS as u32));
     // How many acquisitions each reader has begun.
-    let begun: Arc<Vec<AtomicU32>> = Arc::new((0..READERS).map(|_| AtomicU32::new(0)).collect());
-    let readers: Vec<_> = (0..READERS)
+    let begun: Arc<Vec<AtomicU32>> = Arc::new((0..crowd).map(|_| AtomicU32::new(0)).collect());
+    let readers: Vec<_> = (0..crowd)
         .map(|number| {
             let (inside, begun) = (Arc::clone(&inside), Arc::clone(&begun));
             let (writing_goes_on, lock) =

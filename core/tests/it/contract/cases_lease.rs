@@ -59,7 +59,7 @@ pub fn work_that_stops_beating_loses_its_lock(store: &impl Store) {
 
 pub fn many_leases_are_renewed_together(store: &impl Store) {
     let client = store.connect();
-    let guards: Vec<_> = (0..store.many())
+    let guards: Vec<_> = (0..store.crowd(300))
         .map(|number| block_on(client.lock(format!("many/{number}")).lease(store.safe()).acquire()).unwrap())
         .collect();
     eventually_within("each was renewed twice", millis(60_000), || {

@@ -161,15 +161,15 @@ pub fn many_waiters_are_all_served(store: &impl Store) {
 
 /// More waiters fall silent than one step of a store drops, and a live one stands behind them.
 pub fn a_newcomer_does_not_overtake_a_live_waiter_behind_many_silent_ones(store: &impl Store) {
-    const SILENT: usize = 140;
+    let many = store.crowd(140);
     // They ask rarely enough that a loaded machine answers all of them before the first falls silent.
     let (holder, dead) = (store.connect(), store.connect_with("poll=400ms"));
     let held = block_on(holder.lock("a").acquire()).unwrap();
     let lock = dead.lock("a");
-    let mut silent: Vec<_> = (0..SILENT).map(|_| Box::pin(lock.acquire())).collect();
+    let mut silent: Vec<_> = (0..many).map(|_| Box::pin(lock.acquire())).collect();
     eventually_within("all wait in the queue", millis(30_000), || {
         silent.iter_mut().for_each(|one| assert!(poll_at_most(1, one.as_mut()).is_none()));
-        seen(&holder, "a").waiters.len() == SILENT
+        seen(&holder, "a").waiters.len() == many
     });
     // Nobody cancels them, and nobody gives a sign of life for them any more.
     silent.into_iter().for_each(std::mem::forget);
@@ -185,11 +185,11 @@ pub fn a_newcomer_does_not_overtake_a_live_waiter_behind_many_silent_ones(store:
     eventually_within("all but the last are silent", millis(15_000), || {
         let waiters = seen(&holder, "a").waiters;
         let silent = waiters.iter().filter(|waiter| waiter.silent).count();
-        waiters.len() == SILENT + 1 && silent == if store.waiters_fall_silent() { SILENT } else { 0 }
+        waiters.len() == many + 1 && silent == if store.waiters_fall_silent() { many } else { 0 }
     });
     if !store.waiters_fall_silent() {
         // Their places go with the client's session; closing ends that at once.
-        let all_wait = || seen(&holder, "a").waiters.len() == SILENT + 1;
+        let all_wait = || seen(&holder, "a").waiters.len() == many + 1;
         assert!(all_wait() && block_on(holder.lock("a").try_acquire()).unwrap().is_none());
         block_on(dead.close());
         eventually("the places go with the session", || seen(&holder, "a").waiters.len() == 1);

@@ -45,9 +45,9 @@ pub trait Store: Send + Sync {
         self.time(600).max(Duration::from_secs(3))
     }
 
-    /// How many leases of one client are many.
-    fn many(&self) -> u32 {
-        300
+    /// How many are a crowd, where so many are one on most stores.
+    fn crowd(&self, of: usize) -> usize {
+        of
     }
 
     /// Whether the store can say what is left of a lease and when it was renewed. Where it cannot,

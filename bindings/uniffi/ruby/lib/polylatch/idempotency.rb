@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require "json"
-
 module Polylatch
   # The answer to a run: +value+, and whether an earlier run did the work (+replayed+).
   Outcome = Struct.new(:value, :replayed)
@@ -53,11 +51,7 @@ module Polylatch
     def initialize(client, scope, encoding) # :nodoc:
       @client = client
       @scope = Words.text("scope", scope)
-      unless %i[json bytes].include?(encoding)
-        raise ArgumentError, "encoding is #{encoding.inspect}; it must be :json or :bytes"
-      end
-
-      @encoding = encoding
+      @results = Results.new(encoding)
     end
 
     # Yields a Claim and does the work of this key, unless it was done; returns an Outcome with the stored answer.
@@ -122,50 +116,28 @@ module Polylatch
         raise
       end
       begin
-        stored = encode(value)
+        stored = @results.encode(value)
       rescue StandardError => e
         # The work is done, so its key is not freed, whatever the options say.
-        Told.told { slot.fail(described(e), "store") }
+        Told.told { slot.fail(@results.described(e), "store") }
         raise
       end
       Told.told { slot.complete(stored) }
-      Outcome.new(decode(stored), false)
+      Outcome.new(@results.decode(stored), false)
     end
 
     def failed(slot, error, on_failure)
       fate = error.on_failure if error.is_a?(WorkFailed)
       fate ||= on_failure.call(error) if on_failure.respond_to?(:call)
-      answer = error.is_a?(WorkFailed) ? encode(error.answer) : described(error)
-      Told.told { slot.fail(answer, fate&.to_s) }
+      Told.told { slot.fail(@results.failure(error), fate&.to_s) }
     rescue Error => e
       warn "polylatch: a failure of idempotent work is not recorded: #{e.message}"
     end
 
     def replayed(entry)
-      return Outcome.new(decode(entry.answer), true) unless entry.failure
+      raise @results.replayed(entry.failure, entry.answer) if entry.failure
 
-      answer = begin
-        decode(entry.answer)
-      rescue JSON::ParserError
-        # Stored by a program with another encoding.
-        entry.answer
-      end
-      raise WorkFailed.replayed(entry.failure, answer)
-    end
-
-    def described(error)
-      JSON.generate({ error: error.class.name, message: error.message }).b
-    end
-
-    def encode(value)
-      return JSON.generate(value).b if @encoding == :json
-      raise TypeError, "a result in the encoding :bytes must be a String, not #{value.class}" unless value.is_a?(String)
-
-      value.b
-    end
-
-    def decode(stored)
-      @encoding == :json ? JSON.parse(stored.dup.force_encoding(Encoding::UTF_8)) : stored
+      Outcome.new(@results.decode(entry.answer), true)
     end
   end
 end

@@ -57,6 +57,16 @@ module Polylatch
       )
     end
 
+    # Options of work in transactions.
+    def self.sql_run_options(payload: nil, fingerprint: nil, retention: nil, lease: nil, no_wait: false)
+      PolylatchNative::SqlRunWith.new(
+        payload: payload.nil? ? nil : payload_bytes(payload),
+        fingerprint: fingerprint && text("fingerprint", fingerprint),
+        retention: retention && number("retention", retention), lease: lease && number("lease", lease),
+        no_wait: yes("no_wait", no_wait)
+      )
+    end
+
     # Equal payloads are equal bytes, whatever the order of their keys.
     def self.payload_bytes(payload)
       payload.is_a?(String) ? payload.b : JSON.generate(sorted(payload)).b

@@ -6,6 +6,7 @@ import polylatch.ffi.RunSlot
 import polylatch.ffi.RunWith
 import kotlin.time.Duration
 import kotlin.time.Duration.Companion.seconds
+import kotlin.time.toKotlinDuration
 
 /** What becomes of a key whose work has failed. */
 public enum class OnFailure(internal val word: String) {
@@ -19,7 +20,10 @@ public enum class OnFailure(internal val word: String) {
 /** The answer to a run: [value], and whether an earlier run did the work. */
 public class Outcome<T> internal constructor(public val value: T, public val replayed: Boolean)
 
-/** How to run the work of a key. What is missing is the client's, or the library's, to say. */
+/**
+ * How to run the work of a key. What is missing is the client's, or the library's, to say. In Java, begin with `new RunOptions()`:
+ * every method with an option returns other options.
+ */
 public class RunOptions(
     /** What the request consists of. The same key with another one is refused. */
     public val payload: ByteArray? = null,
@@ -34,6 +38,30 @@ public class RunOptions(
     /** What becomes of the key if the work throws; [WorkFailedException] may say otherwise. [OnFailure.STORE] by default. */
     public val onFailure: OnFailure? = null,
 ) {
+    private fun like(
+        payload: ByteArray? = this.payload,
+        fingerprint: String? = this.fingerprint,
+        retention: Duration? = this.retention,
+        lease: Duration? = this.lease,
+        wait: Duration? = this.wait,
+        onFailure: OnFailure? = this.onFailure,
+    ) = RunOptions(payload, fingerprint, retention, lease, wait, onFailure)
+
+    public fun payload(payload: ByteArray): RunOptions = like(payload = payload)
+
+    public fun fingerprint(fingerprint: String): RunOptions = like(fingerprint = fingerprint)
+
+    public fun retention(retention: java.time.Duration): RunOptions = like(retention = retention.toKotlinDuration())
+
+    /** Keeps the answer for ever. */
+    public fun keepForever(): RunOptions = like(retention = Duration.INFINITE)
+
+    public fun lease(lease: java.time.Duration): RunOptions = like(lease = lease.toKotlinDuration())
+
+    public fun waitAtMost(wait: java.time.Duration): RunOptions = like(wait = wait.toKotlinDuration())
+
+    public fun onFailure(onFailure: OnFailure): RunOptions = like(onFailure = onFailure)
+
     internal fun native() = RunWith(
         payload,
         fingerprint,
@@ -126,10 +154,8 @@ public class Idempotency internal constructor(private val client: Client, public
     }
 
     private suspend fun failed(slot: RunSlot, error: Exception) {
-        val own = error as? WorkFailedException
-        val answer = own?.answer ?: "${error.javaClass.name}: ${error.message}".encodeToByteArray()
         try {
-            finishing { slot.fail(answer, own?.onFailure?.word) }
+            finishing { slot.fail(answerOf(error), (error as? WorkFailedException)?.onFailure?.word) }
         } catch (unrecorded: PolylatchException) {
             error.addSuppressed(unrecorded)
         }
@@ -144,3 +170,7 @@ public class Idempotency internal constructor(private val client: Client, public
     /** Consumes a token: `first`, `duplicate` or `unknown`. However many calls do so at once, one is the first. */
     public suspend fun consume(token: String): String = dispatched { client.native.consumeToken(scope, token) }
 }
+
+/** What repetitions get of work that threw. */
+internal fun answerOf(error: Exception): ByteArray =
+    (error as? WorkFailedException)?.answer ?: "${error.javaClass.name}: ${error.message}".encodeToByteArray()

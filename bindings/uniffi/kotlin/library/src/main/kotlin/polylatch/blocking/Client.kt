@@ -16,7 +16,7 @@ import kotlin.time.toJavaDuration
 import kotlin.time.toKotlinDuration
 
 /** One client of one store of locks; see [polylatch.Client]. Closing it releases what it holds. */
-public class Client private constructor(private val client: polylatch.Client) : AutoCloseable {
+public class Client private constructor(internal val client: polylatch.Client) : AutoCloseable {
     public companion object {
         /** Connects; see [polylatch.Client.connect]. [onEvent] is called with the events of this client from the option `level` on. */
         @JvmStatic
