@@ -249,8 +249,8 @@ need_java() {
 need_ruby() {
   local packages=()
   have gem || packages+=(ruby)
-  [ ${#packages[@]} -eq 0 ] && ruby -e '%w[ffi minitest rack puma].each { |name| require name }' 2>/dev/null ||
-    packages+=(ruby-ffi ruby-minitest ruby-rack puma)
+  [ ${#packages[@]} -eq 0 ] && ruby -e '%w[ffi minitest rack puma pg mysql2 sqlite3].each { |name| require name }' 2>/dev/null ||
+    packages+=(ruby-ffi ruby-minitest ruby-rack puma ruby-pg ruby-mysql2 ruby-sqlite3)
   [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
 }
 
