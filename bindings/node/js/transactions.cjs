@@ -142,18 +142,13 @@ function isReplayed() {
   return errorOf({ code: 'invalid_argument', retry: 'never', effect: 'none', message, hint });
 }
 
-/** The work of one key in the caller's transaction. */
-class TransactionAttempt {
+/** What callers see of an attempt, of either kind. */
+class BegunWork {
   #attempt;
-  #execute;
 
-  /**
-   * @param {Attempt} attempt
-   * @param {Execute} execute
-   */
-  constructor(attempt, execute) {
+  /** @param {Attempt} attempt */
+  constructor(attempt) {
     this.#attempt = attempt;
-    this.#execute = execute;
   }
 
   get replayed() {
@@ -166,6 +161,22 @@ class TransactionAttempt {
 
   get claim() {
     return this.#attempt.claim;
+  }
+}
+
+/** The work of one key in the caller's transaction. */
+class TransactionAttempt extends BegunWork {
+  #attempt;
+  #execute;
+
+  /**
+   * @param {Attempt} attempt
+   * @param {Execute} execute
+   */
+  constructor(attempt, execute) {
+    super(attempt);
+    this.#attempt = attempt;
+    this.#execute = execute;
   }
 
   /** @param {unknown} value */
@@ -180,7 +191,7 @@ class TransactionAttempt {
 }
 
 /** The work of one key in several transactions, as it was when the last call about it was committed. */
-class StepsAttempt {
+class StepsAttempt extends BegunWork {
   #attempt;
   #dialect;
   #finished;
@@ -190,22 +201,11 @@ class StepsAttempt {
    * @param {string} dialect
    */
   constructor(attempt, dialect) {
+    super(attempt);
     this.#attempt = attempt;
     this.#dialect = dialect;
     const found = attempt.replayed ? [] : attempt.native.finished();
     this.#finished = new Map(found.map(({ name, value }) => [name, decode(attempt.encoding, value)]));
-  }
-
-  get replayed() {
-    return this.#attempt.replayed;
-  }
-
-  get value() {
-    return this.#attempt.value;
-  }
-
-  get claim() {
-    return this.#attempt.claim;
   }
 
   get finished() {

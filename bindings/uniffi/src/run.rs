@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use polylatch::idempotency::Retention;
 use polylatch_bridge::{
@@ -31,21 +32,28 @@ pub struct RunWith {
 
 impl RunWith {
     fn checked(self) -> Result<RunOptions, Failure> {
-        let length =
-            |option: &str, value: Option<f64>| value.map(|value| units::seconds(option, value)).transpose();
-        let retention = match self.retention {
-            Some(f64::INFINITY) => Some(Retention::Forever),
-            given => length("retention", given)?.map(Retention::For),
-        };
         Ok(RunOptions {
             payload: self.payload,
             fingerprint: self.fingerprint,
-            retention,
+            retention: retention(self.retention)?,
             lease: length("lease", self.lease)?,
             wait: length("wait", self.wait)?,
             on_failure: self.on_failure.as_deref().map(idempotency::on_failure).transpose()?,
         })
     }
+}
+
+/// A length of time in seconds, if one was given.
+pub(crate) fn length(option: &str, seconds: Option<f64>) -> Result<Option<Duration>, Failure> {
+    seconds.map(|seconds| units::seconds(option, seconds)).transpose()
+}
+
+/// How long an answer is kept; infinity is for ever.
+pub(crate) fn retention(seconds: Option<f64>) -> Result<Option<Retention>, Failure> {
+    Ok(match seconds {
+        Some(f64::INFINITY) => Some(Retention::Forever),
+        given => length("retention", given)?.map(Retention::For),
+    })
 }
 
 /// How a run has begun.

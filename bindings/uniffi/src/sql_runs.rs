@@ -4,14 +4,14 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use polylatch::idempotency::Retention;
 use polylatch::resource::{SqlRow, SqlValue};
+use polylatch_bridge::Failure;
 use polylatch_bridge::sql_runs::{End, Next, SqlClaim, SqlRun, SqlRunOptions, SqlRuns, Talk};
-use polylatch_bridge::{Failure, units};
 
 use crate::fault::{Fault, NativeError};
 use crate::handed::at_once;
 use crate::options::count;
+use crate::run::{length, retention};
 use crate::view::whole;
 
 /// A value of a parameter or of a column: one of these, or none for `NULL`.
@@ -67,16 +67,10 @@ pub struct SqlRunWith {
 
 impl SqlRunWith {
     fn checked(self) -> Result<SqlRunOptions, Failure> {
-        let length =
-            |option: &str, value: Option<f64>| value.map(|value| units::seconds(option, value)).transpose();
-        let retention = match self.retention {
-            Some(f64::INFINITY) => Some(Retention::Forever),
-            given => length("retention", given)?.map(Retention::For),
-        };
         Ok(SqlRunOptions {
             payload: self.payload,
             fingerprint: self.fingerprint,
-            retention,
+            retention: retention(self.retention)?,
             lease: length("lease", self.lease)?,
             no_wait: self.no_wait,
         })

@@ -373,7 +373,7 @@ pub fn live_permits_never_exceed_the_capacity_under_load(store: &impl Store) {
     }
 }
 
-/// Many readers and 4 writers. However often the readers come, a writer that stands in line lets at most
+/// Many readers and 4 writers. However often the readers come, a writer in the queue lets at most
 /// those in who came before it: one section of each reader.
 pub fn a_writer_waits_for_the_readers_before_it_and_no_others(store: &impl Store) {
     const WRITERS: usize = 4;

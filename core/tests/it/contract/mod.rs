@@ -45,7 +45,7 @@ pub trait Store: Send + Sync {
         self.time(600).max(Duration::from_secs(3))
     }
 
-    /// How many are a crowd, where so many are one on most stores.
+    /// How many waiters, readers or leases a case has that has `of` on most stores.
     fn crowd(&self, of: usize) -> usize {
         of
     }
