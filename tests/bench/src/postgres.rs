@@ -108,6 +108,8 @@ fn handoff(server: &PostgresServer, what: &str) {
         let ((one, _), (two, mut hears)) = (connect(server).await, connect(server).await);
         two.batch_execute("LISTEN floor").await.expect("it listens");
         for _ in 0..HAND_OFFS {
+            // As long as a lock is held: whoever has slept is slower.
+            tokio::time::sleep(HELD).await;
             let sent = Instant::now();
             // One message, as cheap as a transaction with a notification can be.
             one.batch_execute("BEGIN; UPDATE floor SET n = n + 1; NOTIFY floor; COMMIT")

@@ -117,6 +117,10 @@ impl Server for Postgres {
         self.schema.release_alone(contender, fence)
     }
 
+    fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Option<Statement> {
+        Some(self.schema.hand_over(contender, fence))
+    }
+
     fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, timeout_ms: i64) -> Option<Asked> {
         let beat = self.schema.heartbeat(contender, near_ms, far_ms);
         Some(Asked { statements: vec![begin(), limits(timeout_ms), relaxed(), beat, commit()], at: 3 })

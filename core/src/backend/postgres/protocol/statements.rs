@@ -170,6 +170,42 @@ impl Schema {
         )
     }
 
+    /// Releases a mutex and grants it to the first waiter; returns client, owner and fence of the new holder, or no row.
+    ///
+    /// Only where a step would do the same: the first waiter wants a mutex and lives, and so does the one behind it, which
+    /// a step would drop otherwise. What stands beside the row is seen as it was when the statement began. Who queues
+    /// draws a number from the row, so if that has the same counter once it is locked, nobody has come; and if the first
+    /// waiter has gone, there is nothing to delete.
+    pub(crate) fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Statement {
+        self.with(
+            concat!(
+                "WITH mine AS MATERIALIZED (SELECT counter, ends_ms FROM {s}.locks WHERE name = $1 AND owner = $2 \
+                 AND fence = $3 AND mode = 'mutex' FOR UPDATE), \
+                 n AS MATERIALIZED (SELECT ",
+                clock_us!(),
+                " AS us, counter, ends_ms FROM mine), \
+                 line AS MATERIALIZED (SELECT ticket, mode, silent_ms, owner FROM {s}.waiters WHERE name = $1 \
+                 ORDER BY ticket LIMIT 2), \
+                 gone AS (DELETE FROM {s}.waiters w USING n, line f WHERE w.name = $1 AND w.ticket = f.ticket \
+                 AND f.ticket = (SELECT min(ticket) FROM line) AND f.mode = 'mutex' AND f.owner ~ '^[0-9a-f]{32}$' \
+                 AND w.silent_ms > n.us / 1000 AND n.ends_ms > n.us / 1000 \
+                 AND n.counter = (SELECT counter FROM {s}.locks WHERE name = $1) \
+                 AND NOT EXISTS (SELECT FROM line WHERE silent_ms <= n.us / 1000) RETURNING w.*) \
+                 UPDATE {s}.locks l SET counter = greatest(n.counter + 1, n.us), fence = greatest(n.counter + 1, n.us), \
+                 owner = g.owner, client = g.client, label = g.label, permits = g.permits, capacity = g.capacity, \
+                 lease_ms = g.lease_ms, first_ms = g.first_ms, acquired_ms = n.us / 1000, \
+                 ends_ms = (n.us + 999) / 1000 + g.first_ms, renewals = 0, renewed_ms = NULL, \
+                 is_shared = (SELECT count(*) > 1 FROM line) OR EXISTS (SELECT FROM {s}.leases b WHERE b.name = $1) \
+                 FROM gone g, n WHERE l.name = $1 RETURNING l.client, l.owner, l.fence"
+            ),
+            vec![
+                contender.name.as_str().into(),
+                contender.owner.to_hex().into(),
+                signed(fence.get()).into(),
+            ],
+        )
+    }
+
     /// Makes the rows of these names where there are none, in their order.
     pub(crate) fn ensure(&self, names: &[String]) -> Statement {
         self.with(

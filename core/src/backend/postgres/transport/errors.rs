@@ -41,6 +41,10 @@ pub(crate) fn failure(error: &tokio_postgres::Error, place: &str, sent: bool) ->
             ErrorKind::BackendUnavailable,
             format!("other transactions at PostgreSQL at {place} were in the way several times: {told}"),
         )),
+        _ if is_of_a_plan(error) => Failure::Collision(Error::new(
+            ErrorKind::BackendUnavailable,
+            format!("a pooler before PostgreSQL at {place} moved this client several times: {told}"),
+        )),
         "55P03" | "57014" => refused(
             ErrorKind::BackendUnavailable,
             "another transaction holds the rows for longer than the time limit; end it (pg_stat_activity names \
@@ -74,6 +78,12 @@ pub(crate) fn failure(error: &tokio_postgres::Error, place: &str, sent: bool) ->
         "42703" | "42P07" => rejected("the tables are not those of this version of Polylatch"),
         _ => rejected("the server's log may say more"),
     }
+}
+
+/// Whether a prepared statement cannot be used: the connection does not know it, or knows another of its name, because a
+/// pooler is in between; or the tables were changed meanwhile. Nothing was carried out.
+pub(crate) fn is_of_a_plan(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| ["26000", "42P05", "0A000"].contains(&code.code()))
 }
 
 /// An error of the client library with its causes, which its own text leaves out.

@@ -1,7 +1,9 @@
 //! One connection.
 
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
@@ -24,13 +26,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::tls::{self, Tls};
 use crate::wakeups::unpoisoned;
 
-use super::errors::{failure, with_causes};
+use super::errors::{failure, is_of_a_plan, with_causes};
 use super::tls::Connector;
 
 /// Opens connections.
 pub(crate) struct Opener {
     pub config: PostgresConfig,
     tls: Option<Tls>,
+    /// Whether the server keeps statements prepared for a connection. Not behind a pooler: there the next transaction may
+    /// have another connection to the server.
+    prepares: Arc<AtomicBool>,
 }
 
 /// A message that a session listened for.
@@ -50,9 +55,29 @@ pub(crate) struct Session {
     place: String,
     /// What is set for each commit.
     commits: Option<&'static str>,
+    prepares: Arc<AtomicBool>,
+    /// By their texts.
+    prepared: Mutex<HashMap<String, Preparing>>,
     /// A pipeline goes out as a whole.
     sending: Mutex<()>,
 }
+
+/// A statement of which the server may keep the plan.
+#[derive(Clone)]
+enum Preparing {
+    /// It was sent so often as it is.
+    Sent(u32),
+    Prepared(tokio_postgres::Statement),
+    /// It cannot be prepared: it begins or ends a transaction.
+    Never,
+}
+
+/// The server plans a statement anew each time, which takes longer than to carry it out. One that was sent so often is
+/// prepared; others are not worth a round trip.
+const SENT_BEFORE: u32 = 2;
+
+/// How many statements a connection keeps prepared; there are about as many.
+const MOST_PREPARED: usize = 64;
 
 impl Drop for Session {
     fn drop(&mut self) {
@@ -69,7 +94,7 @@ impl Opener {
             SslMode::Disable => None,
             SslMode::Prefer | SslMode::Require => Some(Tls::new(&config.host, &config.files)?),
         };
-        Ok(Self { config, tls })
+        Ok(Self { config, tls, prepares: Arc::new(AtomicBool::new(true)) })
     }
 
     pub(crate) fn place(&self) -> String {
@@ -113,6 +138,7 @@ impl Opener {
             TcpStream::connect((self.config.host.as_str(), self.config.port)).await.map_err(refused)?;
         // Locks are small messages with a caller waiting for each.
         stream.set_nodelay(true).map_err(refused)?;
+        let port = stream.local_addr().map_err(refused)?.port();
         notice_loss(&stream);
         let mut config = Config::new();
         config.user(&self.config.user).dbname(&self.config.database).application_name("polylatch");
@@ -141,8 +167,20 @@ impl Opener {
                 (client, tokio::spawn(drive(connection, heard, ends)).abort_handle())
             }
         };
-        let commits = self.config.durability.setting();
-        Ok(Session { client, driver, ended, place, commits, sending: Mutex::new(()) })
+        let session = Session {
+            client,
+            driver,
+            ended,
+            place,
+            commits: self.config.durability.setting(),
+            prepares: Arc::clone(&self.prepares),
+            prepared: Mutex::default(),
+            sending: Mutex::new(()),
+        };
+        if self.prepares.load(Ordering::Relaxed) && !session.is_direct(port).await? {
+            self.prepares.store(false, Ordering::Relaxed);
+        }
+        Ok(session)
     }
 
     fn not_opened(&self, error: &tokio_postgres::Error) -> Failure {
@@ -252,7 +290,12 @@ impl Session {
         statements: &[Statement],
         changes: bool,
     ) -> std::result::Result<Vec<Vec<Cells>>, Failure> {
-        let mut asked: Vec<Answer<'_>> = statements.iter().map(|statement| self.request(statement)).collect();
+        let mut plans = Vec::with_capacity(statements.len());
+        for statement in statements {
+            plans.push(self.plan(statement).await);
+        }
+        let mut asked: Vec<Answer<'_>> =
+            statements.iter().zip(plans).map(|(statement, plan)| self.request(statement, plan)).collect();
         let mut answers: Vec<Option<Result<Vec<Row>, tokio_postgres::Error>>> =
             statements.iter().map(|_| None).collect();
         let mut first = true;
@@ -277,31 +320,86 @@ impl Session {
             .flatten()
             .map(|answer| match answer {
                 Ok(rows) => Ok(rows.iter().map(cells).collect()),
-                Err(error) => Err(failure(&error, &self.place, changes)),
+                Err(error) => {
+                    if is_of_a_plan(&error) {
+                        self.prepares.store(false, Ordering::Relaxed);
+                    }
+                    Err(failure(&error, &self.place, changes))
+                }
             })
             .collect()
     }
 
-    fn request<'a>(&'a self, statement: &'a Statement) -> Answer<'a> {
-        Box::pin(async move {
-            let params: Vec<(&(dyn ToSql + Sync), Type)> = statement
-                .params
-                .iter()
-                .map(|param| -> (&(dyn ToSql + Sync), Type) {
-                    match param {
-                        Param::Text(text) => (text, Type::TEXT),
-                        Param::OptionalText(text) => (text, Type::TEXT),
-                        Param::Int(value) => (value, Type::INT8),
-                        Param::OptionalInt(value) => (value, Type::INT8),
-                        Param::Texts(texts) => (texts, Type::TEXT_ARRAY),
-                        Param::Ints(values) => (values, Type::INT8_ARRAY),
-                        Param::Bytes(bytes) => (bytes, Type::BYTEA),
+    /// Whether the server sees this very connection. A pooler, or another kind of proxy, has one of its own to the server.
+    async fn is_direct(&self, port: u16) -> std::result::Result<bool, Failure> {
+        let asked = self.client.query_typed("SELECT inet_client_port()::bigint", &[]).await;
+        let rows = asked.map_err(|error| failure(&error, &self.place, false))?;
+        let seen: Option<i64> = rows.first().and_then(|row| row.get(0));
+        Ok(seen == Some(i64::from(port)))
+    }
+
+    /// The prepared form of a statement that is sent often. Nothing is prepared while a pipeline goes out.
+    async fn plan(&self, statement: &Statement) -> Option<tokio_postgres::Statement> {
+        if !self.prepares.load(Ordering::Relaxed) {
+            return None;
+        }
+        {
+            let mut prepared = unpoisoned(&self.prepared);
+            match prepared.get_mut(&statement.sql) {
+                Some(Preparing::Prepared(plan)) => return Some(plan.clone()),
+                Some(Preparing::Never) => return None,
+                Some(Preparing::Sent(times)) if *times < SENT_BEFORE => {
+                    *times += 1;
+                    return None;
+                }
+                // Only one of several requests prepares it.
+                Some(other) => *other = Preparing::Never,
+                None => {
+                    if prepared.len() < MOST_PREPARED {
+                        let word = statement.sql.split(' ').next().unwrap_or_default();
+                        let plans = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"].contains(&word);
+                        let begun = if plans { Preparing::Sent(1) } else { Preparing::Never };
+                        prepared.insert(statement.sql.clone(), begun);
                     }
-                })
-                .collect();
-            // Without a name: a pooler may give the next transaction another server connection.
-            self.client.query_typed(&statement.sql, &params).await
+                    return None;
+                }
+            }
+        }
+        let types: Vec<Type> = statement.params.iter().map(|param| typed(param).1).collect();
+        // A refusal will be told by the statement itself.
+        let plan = self.client.prepare_typed(&statement.sql, &types).await.ok()?;
+        unpoisoned(&self.prepared).insert(statement.sql.clone(), Preparing::Prepared(plan.clone()));
+        Some(plan)
+    }
+
+    fn request<'a>(
+        &'a self,
+        statement: &'a Statement,
+        plan: Option<tokio_postgres::Statement>,
+    ) -> Answer<'a> {
+        Box::pin(async move {
+            let params: Vec<(&(dyn ToSql + Sync), Type)> = statement.params.iter().map(typed).collect();
+            match plan {
+                Some(plan) => {
+                    let params: Vec<_> = params.into_iter().map(|(param, _)| param).collect();
+                    self.client.query(&plan, &params).await
+                }
+                // Without a name.
+                None => self.client.query_typed(&statement.sql, &params).await,
+            }
         })
+    }
+}
+
+fn typed(param: &Param) -> (&(dyn ToSql + Sync), Type) {
+    match param {
+        Param::Text(text) => (text, Type::TEXT),
+        Param::OptionalText(text) => (text, Type::TEXT),
+        Param::Int(value) => (value, Type::INT8),
+        Param::OptionalInt(value) => (value, Type::INT8),
+        Param::Texts(texts) => (texts, Type::TEXT_ARRAY),
+        Param::Ints(values) => (values, Type::INT8_ARRAY),
+        Param::Bytes(bytes) => (bytes, Type::BYTEA),
     }
 }
 

@@ -48,6 +48,7 @@ impl<S: Server> Store<S> {
                     .and_then(|position| self.server().poll_within(contender.owner, position, holder));
                 answer.poll_within = [answer.poll_within, within].into_iter().flatten().min();
                 self.remember(contender.owner);
+                self.note_wanted(contender.name.as_str(), true);
             }
             _ => self.forget(contender.owner),
         }

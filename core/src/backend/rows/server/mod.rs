@@ -126,6 +126,13 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
     /// Releases a lock that no other client holds or waits for; answers with a row if it did.
     fn release_alone(&self, contender: &Contender, fence: FencingToken) -> Statement;
 
+    /// Releases a mutex and grants it to the first waiter, where a step would do this and no more; answers with client, owner
+    /// and fence of the new holder, or no row. `None`: a step is as fast.
+    fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Option<Statement> {
+        let _ = (contender, fence);
+        None
+    }
+
     /// Records the heartbeat of a waiter where a step would do no more, if that is cheaper than a step.
     fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, timeout_ms: i64) -> Option<Asked>;
 

@@ -1,36 +1,79 @@
 //! Releasing, converting, cancelling and breaking.
 
-use crate::backend::rows::Steps;
+use crate::backend::rows::{Push, Steps, unsigned};
 use crate::backend::{Contender, Conversion, Released};
 use crate::error::Result;
 use crate::mode::Mode;
 use crate::policy::fencing::FencingToken;
 use crate::snapshot::{BreakOutcome, BreakRequest};
+use crate::token::OwnerToken;
 
 use super::Server;
 use super::failure::Failure;
 use super::link::Tries;
-use super::store::{Concerned, Store, fence as fence_of};
+use super::store::{Concerned, Store};
+use super::value::{Cells, Statement};
 use super::window::Window;
 
 impl<S: Server> Store<S> {
-    /// One statement for a lock that no other client holds or waits for, a step for any other.
+    /// One statement for a lock that no other client holds or waits for, one and a notification where the first waiter gets
+    /// it, and a step for any other.
     pub(crate) async fn release(&self, contender: &Contender, fence: FencingToken) -> Result<Released> {
         self.forget(contender.owner);
-        let statement = [self.server().release_alone(contender, fence)];
-        let mut tries = Tries::default();
-        loop {
-            match self.link.ask(&statement, true).await {
-                Ok(answers) => match fence_of(&answers) {
-                    Some(_) => return Ok(Released::Released),
-                    None => break,
-                },
-                Err(Failure::Collision(_)) => break,
-                Err(failure) => tries.again(failure, false)?,
-            }
+        let name = contender.name.as_str();
+        // Which of them is tried first is only a matter of time.
+        let was_wanted = self.is_wanted(name);
+        if was_wanted && self.hand_over(contender, fence).await? {
+            return Ok(Released::Released);
+        }
+        let alone = self.server().release_alone(contender, fence);
+        if self.one_row(alone).await?.is_some() {
+            self.note_wanted(name, false);
+            return Ok(Released::Released);
+        }
+        if !was_wanted && self.hand_over(contender, fence).await? {
+            self.note_wanted(name, true);
+            return Ok(Released::Released);
         }
         let concerned = Concerned::contender(contender, false, false);
         self.step(&concerned, |window: &mut Window| window.release(contender, fence)).await
+    }
+
+    /// Whether the first waiter got the lock in one statement.
+    async fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Result<bool> {
+        if contender.mode != Mode::Mutex {
+            return Ok(false);
+        }
+        let Some(statement) = self.server().hand_over(contender, fence) else { return Ok(false) };
+        let Some(row) = self.one_row(statement).await? else { return Ok(false) };
+        let (client, fence) = (row.text(0), unsigned(row.int(2)));
+        let Some(owner) = OwnerToken::from_hex(&row.text(1)) else { return Ok(true) };
+        let push = Push::Granted { owner, fence };
+        // In a transaction of its own: one that notifies keeps all others of the server that notify waiting, and
+        // this one does not wait for the disk. A waiter that is not notified finds its grant by its next poll.
+        if client != self.client.as_str()
+            && let Some(notify) = self.server().notify(&client, push)
+            && let Err(failure) = self.link.ask(&[notify], false).await
+        {
+            let error = failure.into_error();
+            tracing::debug!(%error, "a waiter could not be notified of its grant; it finds it by its next poll");
+        }
+        self.deliver(&[(client, push)]);
+        Ok(true)
+    }
+
+    /// The row that a statement answers with, which is a step of its own. Where it meets another transaction, a step
+    /// decides.
+    async fn one_row(&self, statement: Statement) -> Result<Option<Cells>> {
+        let statement = [statement];
+        let mut tries = Tries::default();
+        loop {
+            match self.link.ask(&statement, true).await {
+                Ok(mut answers) => return Ok(answers.pop().and_then(|mut rows| rows.pop())),
+                Err(Failure::Collision(_)) => return Ok(None),
+                Err(failure) => tries.again(failure, false)?,
+            }
+        }
     }
 
     pub(crate) async fn convert(

@@ -35,6 +35,8 @@ pub(crate) struct Store<S: Server> {
     pub sessions: Option<Sessions<S>>,
     /// Acquisitions that were told to wait; only a hint which statement to try first.
     queued: Mutex<HashSet<OwnerToken>>,
+    /// Locks that clients waited for when this one had to do with them last; only a hint, too.
+    wanted: Mutex<HashSet<String>>,
 }
 
 /// The locks that a step is about.
@@ -48,13 +50,16 @@ pub(crate) struct Concerned {
     pub repeats: bool,
 }
 
+/// More names than these are forgotten all at once.
+const MOST_WANTED: usize = 1_000;
+
 /// Of more than these some waited for leases that were lost; they are forgotten all at once.
 const MOST_QUEUED: usize = 20_000;
 
 impl<S: Server> Store<S> {
     pub(crate) fn new(link: Arc<Link<S>>, client: ClientId, wakeups: Arc<Wakeups>) -> Self {
         let sessions = link.server.session_mode().is_some().then(Sessions::default);
-        Self { link, client, wakeups, sessions, queued: Mutex::default() }
+        Self { link, client, wakeups, sessions, queued: Mutex::default(), wanted: Mutex::default() }
     }
 
     pub(crate) fn server(&self) -> &S {
@@ -80,6 +85,22 @@ impl<S: Server> Store<S> {
 
     pub(crate) fn forget(&self, owner: OwnerToken) {
         self.queued().remove(&owner);
+    }
+
+    pub(crate) fn is_wanted(&self, name: &str) -> bool {
+        unpoisoned(&self.wanted).contains(name)
+    }
+
+    pub(crate) fn note_wanted(&self, name: &str, is_wanted: bool) {
+        let mut wanted = unpoisoned(&self.wanted);
+        if !is_wanted {
+            wanted.remove(name);
+        } else if !wanted.contains(name) {
+            if wanted.len() >= MOST_WANTED {
+                wanted.clear();
+            }
+            wanted.insert(name.to_owned());
+        }
     }
 
     /// Carries out one step: locks and reads the rows of these locks, decides, writes, commits. A step that
