@@ -12,6 +12,7 @@ use crate::database_tables::refused;
 use polylatch::{ErrorKind, Polylatch};
 use polylatch_test_services::netns;
 use polylatch_test_services::pgbouncer::PgBouncer;
+use polylatch_test_services::postgres::PostgresServer;
 
 static POOLER: LazyLock<Option<PgBouncer>> = LazyLock::new(|| {
     let pooler = PgBouncer::start(&SERVER);
@@ -68,6 +69,21 @@ fn readers_never_meet_a_writer_under_load() {
 #[test]
 fn a_broken_lease_goes_to_the_next_and_its_holder_is_notified() {
     both(cases_inspect::a_broken_lease_goes_to_the_next_and_its_holder_is_notified);
+}
+
+/// The next transaction may have another connection to the server, which knows nothing of what was prepared.
+#[test]
+fn no_statement_is_prepared() {
+    let server = PostgresServer::with(&["log_statement=all", "log_destination=stderr"]);
+    let Some(pooler) = PgBouncer::start(&server) else { return };
+    let client = block_on(Polylatch::connect(&pooler.url())).unwrap();
+    for _ in 0..6 {
+        block_on(block_on(client.lock("a").acquire()).unwrap().release()).unwrap();
+    }
+    let log = server.log();
+    let executed: Vec<_> = log.lines().filter(|line| line.contains("execute ")).collect();
+    assert!(executed.len() >= 12, "{executed:#?}");
+    assert!(executed.iter().all(|line| line.contains("<unnamed>")), "{executed:#?}");
 }
 
 /// A session lock would be another client's with the next transaction.

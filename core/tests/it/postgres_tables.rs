@@ -3,6 +3,8 @@
 
 #![cfg(all(feature = "postgres", unix))]
 
+use std::time::Duration;
+
 use crate::contract::{Store, block_on};
 use crate::contract_postgres::{SERVER, fresh};
 use crate::database_tables::{self as tables, break_of, refused};
@@ -261,6 +263,42 @@ fn an_uncontended_lock_costs_one_statement_each_way_and_no_notification() {
     let log = server.log().split_off(before);
     let executed: Vec<_> = log.lines().filter(|line| line.contains("execute ")).collect();
     assert_eq!(executed.len(), 2, "{executed:#?}");
-    assert!(executed.iter().all(|line| line.contains("<unnamed>")), "nothing is prepared: {executed:#?}");
     assert!(!log.contains("pg_notify"), "{log}");
+    // What is sent often is planned once.
+    pair();
+    let before = server.log().len();
+    pair();
+    let log = server.log().split_off(before);
+    let executed: Vec<_> = log.lines().filter(|line| line.contains("execute ")).collect();
+    assert_eq!(executed.len(), 2, "{executed:#?}");
+    assert!(!executed.iter().any(|line| line.contains("<unnamed>")), "both are prepared: {executed:#?}");
+}
+
+#[test]
+fn a_release_with_a_waiter_costs_one_statement_and_a_notification() {
+    let server = PostgresServer::with(&["log_statement=all", "log_destination=stderr"]);
+    let connect = || {
+        block_on(Polylatch::connect(&format!("{}?poll=10s&provisional=30s&lease=60s", server.url()))).unwrap()
+    };
+    let clients = [connect(), connect()];
+    let mut holder = block_on(clients[0].lock("a").acquire()).unwrap();
+    for turn in 1..=6 {
+        let lock = clients[turn % 2].lock("a").wait(Duration::from_secs(20));
+        let mut waiting = Box::pin(lock.acquire());
+        crate::contract::stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
+        let before = server.log().len();
+        block_on(holder.release()).unwrap();
+        let log = server.log().split_off(before);
+        holder = block_on(waiting).unwrap();
+        // The one who released first did not know of a waiter.
+        if turn > 2 {
+            let of_release = |line: &&str| line.contains("execute ") && line.contains("gone AS");
+            assert_eq!(log.lines().filter(of_release).count(), 1, "{log}");
+            assert_eq!(log.matches("SELECT pg_notify").count(), 1, "{log}");
+            assert!(!log.contains("SET owner = NULL"), "{log}");
+        }
+    }
+    block_on(holder.release()).unwrap();
+    assert_eq!(server.sql("SELECT count(*) FROM polylatch.waiters"), "0");
+    assert_eq!(server.sql("SELECT is_shared FROM polylatch.locks WHERE name = 'a'"), "f");
 }
