@@ -298,7 +298,17 @@ fn a_release_with_a_waiter_costs_one_statement_and_a_notification() {
             assert!(!log.contains("SET owner = NULL"), "{log}");
         }
     }
+    // The row says whether there are more, so that nobody overtakes them.
+    let is_shared = || server.sql("SELECT is_shared FROM polylatch.locks WHERE name = 'a'");
+    let locks = [&clients[0], &clients[1]].map(|client| client.lock("a").wait(Duration::from_secs(20)));
+    let [mut first, mut second] = [&locks[0], &locks[1]].map(|lock| Box::pin(lock.acquire()));
+    crate::contract::stands_in_line(first.as_mut(), &clients[0], "a", 1);
+    crate::contract::stands_in_line(second.as_mut(), &clients[0], "a", 2);
+    assert_eq!(is_shared(), "t");
     block_on(holder.release()).unwrap();
+    assert_eq!(is_shared(), "t");
+    block_on(block_on(first).unwrap().release()).unwrap();
+    assert_eq!(is_shared(), "f");
+    block_on(block_on(second).unwrap().release()).unwrap();
     assert_eq!(server.sql("SELECT count(*) FROM polylatch.waiters"), "0");
-    assert_eq!(server.sql("SELECT is_shared FROM polylatch.locks WHERE name = 'a'"), "f");
 }

@@ -86,15 +86,23 @@ pub(crate) fn run<S: Server>(tables: &Tables<S>, seed: u64) {
     let (clients, contenders) = contenders();
     let mut fences = vec![1_u64; contenders.len()];
     let mut now_ms: i64 = 1_700_000_000_000;
+    // The mutex, and who got it last: that a holder releases while others wait is rare among so many.
+    let mutex: Vec<_> = (0..contenders.len()).filter(|at| contenders[*at].name.as_str() == "a").collect();
+    let mut holder = mutex[0];
     for step in 0..150 {
         // More in each step than it gives out numbers.
         now_ms += 1 + dice.below(700) as i64 * i64::from(dice.below(3) > 0);
         let now = spec_now(now_ms);
-        let at = dice.below(contenders.len() as u64) as usize;
+        let verb = dice.below(17);
+        let at = match dice.below(3) {
+            0 if matches!(verb, 9 | 10) => holder,
+            0 => mutex[dice.below(mutex.len() as u64) as usize],
+            _ => dice.below(contenders.len() as u64) as usize,
+        };
         let who = &contenders[at];
         let fence = FencingToken::new(fences[at]);
         let told = format!("seed {seed}, step {step}");
-        match dice.below(17) {
+        match verb {
             0..=6 => {
                 let ask = dice.ask();
                 let ours = tables.at(now_ms, store.poll(who, ask));
@@ -102,6 +110,9 @@ pub(crate) fn run<S: Server>(tables: &Tables<S>, seed: u64) {
                 assert_eq!(without_counter(ours.clone()), without_counter(theirs), "{told}: poll {who:?}");
                 if let Answer::Held { fence } = ours {
                     fences[at] = fence.get();
+                    if mutex.contains(&at) {
+                        holder = at;
+                    }
                 }
             }
             7 | 8 => {
