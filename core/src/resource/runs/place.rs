@@ -73,13 +73,9 @@ impl Place {
     /// Writes a new record; leaves one that is there as it is.
     pub(super) fn insert(&self, id: &RecordId, write: Write, no_wait: bool) -> SqlStatement {
         let statement = match self {
-            Self::Sqlite => sqlite::insert(
-                &id.scope,
-                &id.key,
-                &write.record,
-                write.lease.map_or(0, ms),
-                write.keep.map(ms),
-            ),
+            Self::Sqlite => {
+                sqlite::insert(&id.scope, &id.key, &write.record, lease_ms(write.lease), write.keep.map(ms))
+            }
             #[cfg(feature = "postgres")]
             Self::Postgres(schema) => of_server(schema.swap_record(id, None, &write.put())),
             #[cfg(feature = "mysql")]
@@ -109,7 +105,7 @@ impl Place {
                 (&id.scope, &id.key),
                 i64::try_from(version).unwrap_or(i64::MAX),
                 &write.record,
-                write.lease.map_or(0, ms),
+                lease_ms(write.lease),
                 write.keep.map(ms),
             ),
             #[cfg(feature = "postgres")]
@@ -180,6 +176,15 @@ fn number_of(schema: &str, id: &RecordId) -> i64 {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
     i64::from_ne_bytes(hash.to_ne_bytes())
+}
+
+/// For how long from now on a claim lives. The time is rounded up to a whole millisecond; a claim that ends now is over at
+/// once, not after that.
+fn lease_ms(lease: Option<Duration>) -> i64 {
+    match lease {
+        Some(Duration::ZERO) => -1,
+        lease => lease.map_or(0, ms),
+    }
 }
 
 /// Whole milliseconds, a begun one counted.
