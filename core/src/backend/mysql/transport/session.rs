@@ -4,8 +4,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable;
-use mysql_async::{ClientIdentity, Conn, OptsBuilder, Params, Row, SslOpts, Value};
+use mysql_async::{ClientIdentity, Column, Conn, OptsBuilder, Params, Row, SslOpts, Value};
 use tokio::sync::{Mutex, Semaphore};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 
@@ -167,6 +168,16 @@ impl crate::backend::rows::server::Session for Session {
             *slot = None;
         }
         let Some(mut conn) = slot.take() else { return Err(self.gone(false)) };
+        if let Some(text) = together(statements) {
+            return match self.until_the_end(carry_out_all(&mut conn, &text, statements)).await {
+                None => Err(self.gone(changes)),
+                Some(Ok(answers)) => {
+                    *slot = Some(conn);
+                    Ok(answers)
+                }
+                Some(Err(error)) => Err(self.failed(&mut slot, conn, error, changes).await),
+            };
+        }
         let mut answers = Vec::with_capacity(statements.len());
         // Before it is committed, a transaction has done nothing.
         let is_transaction = statements.last().is_some_and(|statement| statement.sql == "COMMIT");
@@ -175,19 +186,7 @@ impl crate::backend::rows::server::Session for Session {
             match self.until_the_end(carry_out(&mut conn, statement)).await {
                 None => return Err(self.gone(sent)),
                 Some(Ok(rows)) => answers.push(rows),
-                Some(Err(error)) => {
-                    let failed = failure(error, &self.place, sent);
-                    if matches!(failed, Failure::Lost { .. }) {
-                        self.ended.close();
-                        return Err(failed);
-                    }
-                    // What the server has refused may be one of several statements of a transaction.
-                    match self.until_the_end(conn.query_drop("ROLLBACK")).await {
-                        Some(Ok(())) => *slot = Some(conn),
-                        _ => self.ended.close(),
-                    }
-                    return Err(failed);
-                }
+                Some(Err(error)) => return Err(self.failed(&mut slot, conn, error, sent).await),
             }
         }
         *slot = Some(conn);
@@ -205,6 +204,27 @@ impl Session {
         }
     }
 
+    /// Puts the connection back, unless it was lost.
+    async fn failed(
+        &self,
+        slot: &mut Option<Conn>,
+        mut conn: Conn,
+        error: mysql_async::Error,
+        sent: bool,
+    ) -> Failure {
+        let failed = failure(error, &self.place, sent);
+        if matches!(failed, Failure::Lost { .. }) {
+            self.ended.close();
+            return failed;
+        }
+        // What the server has refused may be one of several statements of a transaction.
+        match self.until_the_end(conn.query_drop("ROLLBACK")).await {
+            Some(Ok(())) => *slot = Some(conn),
+            _ => self.ended.close(),
+        }
+        failed
+    }
+
     fn gone(&self, sent: bool) -> Failure {
         let effect = if sent { Effect::Maybe } else { Effect::None };
         let error = Error::new(
@@ -215,11 +235,104 @@ impl Session {
     }
 }
 
+/// Several statements as one request, if they are short: the answer to one is not waited for before the next is sent.
+/// After one that fails, the server carries none of the later ones out.
+fn together(statements: &[Statement]) -> Option<String> {
+    if statements.len() < 2 {
+        return None;
+    }
+    let mut text = String::with_capacity(1024);
+    for statement in statements {
+        if !text.is_empty() {
+            text.push_str("; ");
+        }
+        let mut params = statement.params.iter();
+        for (at, part) in statement.sql.split('?').enumerate() {
+            if at > 0 {
+                literal(&mut text, params.next()?);
+            }
+            text.push_str(part);
+        }
+        if text.len() > MOST_TOGETHER {
+            return None;
+        }
+    }
+    Some(text)
+}
+
+/// The smallest limit of a request that a server has is 1 MiB (`max_allowed_packet`).
+const MOST_TOGETHER: usize = 64 * 1024;
+
+/// A value as it stands in a statement: a text by its bytes, so that nothing in it is read as anything else.
+fn literal(text: &mut String, param: &Param) {
+    use std::fmt::Write as _;
+    let mut hex = |before: &str, bytes: &[u8]| {
+        text.push_str(before);
+        text.push_str("X'");
+        for byte in bytes {
+            // Writing to a text does not fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text.push('\'');
+    };
+    match param {
+        Param::Text(value) => hex("_utf8mb4 ", value.as_bytes()),
+        Param::OptionalText(Some(value)) => hex("_utf8mb4 ", value.as_bytes()),
+        Param::Bytes(bytes) => hex("", bytes),
+        Param::Int(number) | Param::OptionalInt(Some(number)) => {
+            let _ = write!(text, "{number}");
+        }
+        // These servers have no lists; the statements name each value.
+        Param::OptionalText(None) | Param::OptionalInt(None) | Param::Texts(_) | Param::Ints(_) => {
+            text.push_str("NULL");
+        }
+    }
+}
+
+/// Sends statements as one request, and reads the rows of each as [`carry_out`] does.
+async fn carry_out_all(
+    conn: &mut Conn,
+    text: &str,
+    statements: &[Statement],
+) -> mysql_async::Result<Vec<Vec<Cells>>> {
+    let mut result = conn.query_iter(text).await?;
+    let mut answers = Vec::with_capacity(statements.len());
+    for statement in statements {
+        // What is told of a statement without rows is replaced by the next one's as soon as that is read.
+        let done = result.columns_ref().is_empty().then(|| (result.affected_rows(), result.last_insert_id()));
+        let rows: Vec<Row> = result.collect().await?;
+        let number = done.map_or(0, |(changed, number)| answer_of(statement, changed, number));
+        answers.push(if number > 0 {
+            vec![one_number(number)]
+        } else {
+            rows.into_iter().map(cells).collect()
+        });
+    }
+    result.drop_result().await?;
+    Ok(answers)
+}
+
+/// The number with which a statement answers that has no rows, or 0: see [`carry_out`].
+fn answer_of(statement: &Statement, changed: u64, number: Option<u64>) -> u64 {
+    match first_word(statement) {
+        "UPDATE" | "INSERT" if changed > 0 => number.unwrap_or(0),
+        "DELETE" => changed,
+        _ => 0,
+    }
+}
+
+fn first_word(statement: &Statement) -> &str {
+    statement.sql.split(' ').next().unwrap_or_default()
+}
+
+fn one_number(number: u64) -> Cells {
+    Cells(vec![Cell::Int(i64::try_from(number).unwrap_or(i64::MAX))])
+}
+
 /// Sends one statement and reads its rows. One that wrote a row and gave a number above 0 to `LAST_INSERT_ID` answers with
 /// that number as its only row, and one that deleted rows with how many.
 async fn carry_out(conn: &mut Conn, statement: &Statement) -> mysql_async::Result<Vec<Cells>> {
-    let word = statement.sql.split(' ').next().unwrap_or_default();
-    if ["START", "SET", "COMMIT", "ROLLBACK", "CREATE"].contains(&word) {
+    if ["START", "SET", "COMMIT", "ROLLBACK", "CREATE"].contains(&first_word(statement)) {
         conn.query_drop(statement.sql.as_str()).await?;
         return Ok(Vec::new());
     }
@@ -229,13 +342,9 @@ async fn carry_out(conn: &mut Conn, statement: &Statement) -> mysql_async::Resul
     let mut result = conn.exec_iter(&prepared, values).await?;
     let rows: Vec<Row> = result.collect().await?;
     drop(result);
-    let number = match word {
-        "UPDATE" | "INSERT" if conn.affected_rows() > 0 => conn.last_insert_id().unwrap_or(0),
-        "DELETE" => conn.affected_rows(),
-        _ => 0,
-    };
+    let number = answer_of(statement, conn.affected_rows(), conn.last_insert_id());
     if number > 0 {
-        return Ok(vec![Cells(vec![Cell::Int(i64::try_from(number).unwrap_or(i64::MAX))])]);
+        return Ok(vec![one_number(number)]);
     }
     Ok(rows.into_iter().map(cells).collect())
 }
@@ -253,14 +362,27 @@ fn value(param: &Param) -> Value {
 }
 
 fn cells(row: Row) -> Cells {
-    let cell = |value| match value {
+    let columns = row.columns();
+    let cell = |(value, column): (Value, &Column)| match value {
         Value::Int(number) => Cell::Int(number),
         Value::UInt(number) => Cell::Int(i64::try_from(number).unwrap_or(i64::MAX)),
+        // Of several statements in one request the numbers come as texts, too.
+        Value::Bytes(bytes) if is_whole(column) => {
+            std::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok()).map_or(Cell::Null, Cell::Int)
+        }
         // These servers do not tell our texts from bytes.
         Value::Bytes(bytes) => {
             String::from_utf8(bytes).map_or_else(|other| Cell::Bytes(other.into_bytes()), Cell::Text)
         }
         _ => Cell::Null,
     };
-    Cells(row.unwrap().into_iter().map(cell).collect())
+    Cells(row.unwrap().into_iter().zip(&*columns).map(cell).collect())
+}
+
+fn is_whole(column: &Column) -> bool {
+    use ColumnType::{
+        MYSQL_TYPE_INT24, MYSQL_TYPE_LONG, MYSQL_TYPE_LONGLONG, MYSQL_TYPE_SHORT, MYSQL_TYPE_TINY,
+    };
+    [MYSQL_TYPE_TINY, MYSQL_TYPE_SHORT, MYSQL_TYPE_INT24, MYSQL_TYPE_LONG, MYSQL_TYPE_LONGLONG]
+        .contains(&column.column_type())
 }
