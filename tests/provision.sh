@@ -166,6 +166,16 @@ need_go_neighbour() {
     die 'the program core/tests/it/neighbours/etcd_concurrency cannot be built'
 }
 
+# need_actionlint: what checks workflows, in the tests' cache, in a version that Go 1.18 builds. Leaves it on PATH.
+need_actionlint() {
+  local home="${XDG_CACHE_HOME:-${HOME:?}/.cache}/polylatch-tests/actionlint-1.7.7"
+  # It has shell scripts within workflows checked by shellcheck.
+  need_commands go=golang-go shellcheck=shellcheck
+  [ -x "$home/actionlint" ] || GOTOOLCHAIN=local GOBIN=$home go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 ||
+    die 'go could not install actionlint'
+  PATH="$home:$PATH"
+}
+
 # need_servers: other servers that speak as Redis does, Redis 8 and Valkey 8 of Debian 13, unpacked (not installed) into the
 # tests' cache with the libraries that they need. Sets OTHER_SERVERS to their programs; returns 1 where they cannot be
 # fetched, with the reason in OTHER_SERVERS_MISSING.

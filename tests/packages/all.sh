@@ -5,6 +5,17 @@
 tried=()
 untried=()
 
+# npm_versions NAME...: the packages, in the versions that the tests of the package for browsers use.
+npm_versions() {
+  "$PYTHON" - "$@" <<'END'
+import json, sys
+
+with open("bindings/wasm/tests/runtimes/package.json", encoding="utf-8") as file:
+    wanted = json.load(file)["dependencies"]
+print(*(f"{name}@{wanted[name]}" for name in sys.argv[1:]), sep="\n")
+END
+}
+
 # try WHAT COMMAND...: the command has to succeed.
 try() {
   local what=$1
@@ -49,9 +60,57 @@ unpacked() {
   touch "$root/is-ready"
 }
 
+# What the window loads when it starts.
+window_needs="libc6 (>= $OLDEST_GLIBC), libgcc-s1, libgl1, libegl1, libxkbcommon0, libxkbcommon-x11-0, libx11-6, libx11-xcb1, libxcursor1, libxi6"
 targets=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
 declare -A node_name=([x86_64-unknown-linux-gnu]=linux-x64-gnu [aarch64-unknown-linux-gnu]=linux-arm64-gnu
   [x86_64-unknown-linux-musl]=linux-x64-musl [aarch64-unknown-linux-musl]=linux-arm64-musl)
+declare -A gem_name=([x86_64-unknown-linux-gnu]=x86_64-linux-gnu [aarch64-unknown-linux-gnu]=aarch64-linux-gnu
+  [x86_64-unknown-linux-musl]=x86_64-linux-musl [aarch64-unknown-linux-musl]=aarch64-linux-musl)
+# As JNA calls them. It has one name for both C libraries, and runs on glibc only.
+declare -A jna_name=([x86_64-unknown-linux-gnu]=linux-x86-64 [aarch64-unknown-linux-gnu]=linux-aarch64)
+declare -A debian_name=([x86_64]=amd64 [aarch64]=arm64)
+
+# archive NAME CRATE TARGET FILE...: packs the files, given as PATH or PATH=NAME within, with the licences and the bill of materials
+# of what the crate is compiled from. Leaves the folder in $scratch/NAME.
+archive() {
+  local name=$1 crate=$2 target=$3 file folder=$scratch/$1
+  shift 3
+  mkdir -p "$folder"
+  for file; do install -D -m "$([ -x "${file%%=*}" ] && echo 755 || echo 644)" "${file%%=*}" "$folder/$(basename_of "$file")"; done
+  cp LICENSE "$folder/"
+  bindings/notices "$crate" >"$folder/THIRD-PARTY-NOTICES.txt"
+  bindings/notices --sbom "$target" "$crate" >"$folder/sbom.cdx.json"
+  tar -C "$scratch" --sort=name --owner=0 --group=0 --mtime=@0 -c "$name" | gzip -n >"$out/$name.tar.gz"
+}
+basename_of() { case $1 in *=*) echo "${1#*=}" ;; *) echo "${1##*/}" ;; esac; }
+
+# debian_package NAME MACHINE DEPENDS SUMMARY FOLDER: packs a folder of the `archive` of a program for Debian and what comes from it.
+debian_package() {
+  local name=$1 machine=$2 depends=$3 summary=$4 folder=$5
+  local root=$scratch/$name-$machine.root file=$out/${name}_${version}_$machine.deb
+  install -D "$folder/$name" "$root/usr/bin/$name"
+  install -D -m 644 "$folder/README.md" "$root/usr/share/doc/$name/README.md"
+  install -m 644 "$folder/sbom.cdx.json" "$root/usr/share/doc/$name/"
+  cat LICENSE "$folder/THIRD-PARTY-NOTICES.txt" >"$root/usr/share/doc/$name/copyright"
+  if [ "$name" = polylatch-inspector ]; then
+    install -D -m 644 inspector/window/polylatch-inspector.desktop -t "$root/usr/share/applications"
+  fi
+  mkdir "$root/DEBIAN"
+  printf '%s\n' "Package: $name" "Version: $version" "Architecture: $machine" 'Section: admin' 'Priority: optional' \
+    'Maintainer: The Polylatch developers' "Installed-Size: $(du -sk "$root/usr" | cut -f 1)" ${depends:+"Depends: $depends"} \
+    "Description: $summary" >"$root/DEBIAN/control"
+  find "$root" -exec touch -h -d @0 {} +
+  SOURCE_DATE_EPOCH=0 dpkg-deb --build --root-owner-group "$root" "$file" >/dev/null
+}
+
+title 'the generated halves of the jar and the gems'
+need_java
+need_ruby
+[ -n "${POLYLATCH_UNIFFI_BUILT:-}" ] || bindings/uniffi/build
+jvm=$scratch/jvm
+mkdir -p "$jvm"
+cp -r bindings/uniffi/.work/jvm/META-INF "$jvm/"
 
 natives=()
 for target in "${targets[@]}"; do
@@ -62,18 +121,34 @@ for target in "${targets[@]}"; do
   else
     wheel_build "$maturin" "$target" --out "$out" --interpreter "$PYTHON"
   fi
-  release_build "$target" library -p polylatch-node -p polylatch-c
+  release_build "$target" library -p polylatch-node -p polylatch-c -p polylatch-uniffi
   folder=$(release_folder "$target")
-  tests/packages/natives "$folder/libpolylatch_node.so" "$folder/libpolylatch_c.so"
+  tests/packages/natives "$folder"/libpolylatch_{node,c,uniffi}.so
   natives+=("${node_name[$target]}=$folder/libpolylatch_node.so")
-  c=polylatch-c-$version-$target
-  mkdir -p "$scratch/$c/lib" "$scratch/$c/include"
-  cp bindings/c/include/polylatch.h "$scratch/$c/include/"
-  cp LICENSE bindings/c/README.md "$scratch/$c/"
-  bindings/notices polylatch-c >"$scratch/$c/THIRD-PARTY-NOTICES.txt"
-  cp "$folder"/libpolylatch_c.{so,a} "$scratch/$c/lib/"
-  tar -C "$scratch" --sort=name --owner=0 --group=0 --mtime=@0 -czf "$out/$c.tar.gz" "$c"
+  archive "polylatch-c-$version-$target" polylatch-c "$target" bindings/c/README.md \
+    bindings/c/include/polylatch.h=include/polylatch.h "$folder"/libpolylatch_c.so=lib/libpolylatch_c.so \
+    "$folder"/libpolylatch_c.a=lib/libpolylatch_c.a
+  bindings/uniffi/ruby/pack "$out/polylatch-$version-${gem_name[$target]}.gem" "${gem_name[$target]}" "$folder/libpolylatch_uniffi.so"
+  [ -z "${jna_name[$target]:-}" ] || install -D -m 644 "$folder/libpolylatch_uniffi.so" -t "$jvm/${jna_name[$target]}"
+  for crate in python node uniffi; do
+    bindings/notices --sbom "$target" "polylatch-$crate" >"$out/polylatch-$crate-$version-$target.cdx.json"
+  done
 done
+
+title 'the jar, with the libraries for x86-64 and arm64, and the source gem'
+mvn -B -ntp -q -f bindings/uniffi/kotlin/pom.xml -pl library -am "-Dpolylatch.native=$jvm" package
+cp "bindings/uniffi/kotlin/library/target/polylatch-$version.jar" "$out/"
+bindings/uniffi/ruby/pack "$out/polylatch-$version.gem" --source "$(echo "$scratch"/sdist/*)"
+
+title 'the Swift package'
+bindings/uniffi/swift/pack "$scratch/polylatch-swift-$version"
+cp LICENSE bindings/uniffi/.work/THIRD-PARTY-NOTICES.txt "$scratch/polylatch-swift-$version/"
+tar -C "$scratch" --sort=name --owner=0 --group=0 --mtime=@0 -c "polylatch-swift-$version" | gzip -n >"$out/polylatch-swift-$version.tar.gz"
+
+title 'the npm package for browsers and edge workers'
+bindings/wasm/install "$scratch/wasm"
+cp "$scratch"/wasm/packages/*.tgz "$out/"
+bindings/notices --sbom wasm32-unknown-unknown polylatch-wasm >"$out/polylatch-wasm-$version.cdx.json"
 
 title 'the npm package, with all of them inside'
 node bindings/node/scripts/pack.mjs "$scratch/npm" "${natives[@]}"
@@ -87,10 +162,18 @@ for machine in x86_64 aarch64; do
   program=$(release_folder "$target")/polylatch
   tests/packages/natives "$program"
   cli=polylatch-$version-$machine-linux
-  mkdir "$scratch/$cli"
-  cp "$program" LICENSE inspector/cli/README.md "$scratch/$cli/"
-  bindings/notices polylatch-cli >"$scratch/$cli/THIRD-PARTY-NOTICES.txt"
-  tar -C "$scratch" --sort=name --owner=0 --group=0 --mtime=@0 -czf "$out/$cli.tar.gz" "$cli"
+  archive "$cli" polylatch-cli "$target" "$program" inspector/cli/README.md
+  debian_package polylatch "${debian_name[$machine]}" '' 'distributed locks: run commands under one, see who holds it and who waits' \
+    "$scratch/$cli"
+
+  title "the window for $machine"
+  target=$machine-unknown-linux-gnu
+  release_build "$target" program -p polylatch-inspector
+  program=$(release_folder "$target")/polylatch-inspector
+  tests/packages/natives "$program"
+  window=polylatch-inspector-$version-$machine-linux
+  archive "$window" polylatch-inspector "$target" "$program" inspector/window/README.md inspector/window/polylatch-inspector.desktop
+  debian_package polylatch-inspector "${debian_name[$machine]}" "$window_needs" 'a window on distributed locks' "$scratch/$window"
 done
 
 title 'tried as a user has them'
@@ -150,6 +233,45 @@ for major in 20 22 24; do
     "$scratch/node/01_first_lock.mjs"
 done
 
+mapfile -t runtimes < <(npm_versions bun deno)
+npm install --prefix "$scratch/runtimes" --no-audit --no-fund --loglevel=error "${runtimes[@]}"
+try 'npm package on Bun' first_lock "$scratch/runtimes/node_modules/.bin/bun" "$scratch/node/01_first_lock.mjs"
+try 'npm package on Deno' first_lock "$scratch/runtimes/node_modules/.bin/deno" run -A "$scratch/node/01_first_lock.mjs"
+for machine in x64 arm64; do
+  not_tried "npm package for $machine with musl" 'no registry here has a Node for musl'
+done
+
+# The jar, with what it needs in a folder of its own.
+mvn -B -ntp -q -f bindings/uniffi/kotlin/pom.xml -pl library -am dependency:copy-dependencies -DincludeScope=runtime \
+  "-DoutputDirectory=$scratch/jars"
+cp "$out/polylatch-$version.jar" "$scratch/jars/"
+mkdir "$scratch/java"
+javac --release 11 -cp "$scratch/jars/*" -d "$scratch/java" examples/java/src/main/java/FirstLock.java
+if unpacked bullseye amd64 openjdk-11-jre-headless; then
+  try 'jar on JVM 11' first_lock "$root/usr/lib/jvm/java-11-openjdk-amd64/bin/java" -cp "$scratch/java:$scratch/jars/*" FirstLock
+else
+  not_tried 'jar on JVM 11' "it could not be fetched from Debian's archive"
+fi
+mapfile -t javas < <(realpath /usr/lib/jvm/*/bin/java | sort -u)
+for java in "${javas[@]}"; do
+  try "jar on JVM $("$java" -version 2>&1 | sed -n '1s/.*"\([0-9]*\).*/\1/p')" first_lock "$java" -cp "$scratch/java:$scratch/jars/*" FirstLock
+done
+not_tried 'jar on arm64' 'no registry here has a JVM for it that the emulator runs'
+
+for gem in "$out/polylatch-$version-x86_64-linux-gnu.gem" "$out/polylatch-$version.gem"; do
+  GEM_HOME=$(mktemp -d "$scratch/gems.XXXXXX")
+  export GEM_HOME
+  CARGO_PROFILE_DIST_LTO=off CARGO_PROFILE_DIST_CODEGEN_UNITS=16 gem install --silent --local --no-document "$gem" ||
+    die "RubyGems cannot install ${gem##*/}"
+  try "${gem##*/} on Ruby $(ruby -e 'print RUBY_VERSION')" first_lock ruby "$PWD/examples/ruby/01_first_lock.rb"
+done
+unset GEM_HOME
+not_tried 'gems for arm64 and for musl' 'no registry here has a Ruby for them'
+
+c=$scratch/polylatch-c-$version-$(release_target)
+g++ -std=c++17 -o "$scratch/first_lock" examples/cpp/first_lock.cpp "-I$c/include" "-L$c/lib" -lpolylatch_c "-Wl,-rpath,$c/lib"
+try 'C library, from C++' first_lock "$scratch/first_lock"
+
 for machine in x86_64 aarch64; do
   what="command line for $machine"
   run=()
@@ -161,6 +283,31 @@ for machine in x86_64 aarch64; do
   try "$what" first_lock "${run[@]}" "$scratch/polylatch-$version-$machine-linux/polylatch" run packages -- \
     sh -c 'echo "with token $POLYLATCH_FENCING_TOKEN"'
 done
+
+for name in polylatch polylatch-inspector; do
+  dpkg-deb -x "$out/${name}_${version}_amd64.deb" "$scratch/debian"
+done
+# shellcheck disable=SC2016 # the program expands it
+try 'the Debian package of the command line' first_lock "$scratch/debian/usr/bin/polylatch" run packages -- \
+  sh -c 'echo "with token $POLYLATCH_FENCING_TOKEN"'
+need_window
+# window_opens PROGRAM ARGUMENTS...: whether the program shows a window within half a minute.
+window_opens() {
+  local screen status=0 program
+  mkfifo "$scratch/display"
+  Xvfb -displayfd 3 -screen 0 1280x800x24 3>"$scratch/display" 2>/dev/null &
+  screen=$!
+  read -r DISPLAY <"$scratch/display"
+  export DISPLAY=:$DISPLAY
+  "$@" &
+  program=$!
+  timeout 30 xdotool search --sync --onlyvisible --name Polylatch >/dev/null || status=1
+  kill "$program" "$screen" 2>/dev/null
+  wait "$program" "$screen" 2>/dev/null || true
+  return "$status"
+}
+try 'the Debian package of the window' window_opens "$scratch/debian/usr/bin/polylatch-inspector" --url "$redis_url"
+not_tried 'the window for arm64' 'the emulator has no screen'
 
 title 'what was tried'
 printf 'works: %s\n' "${tried[@]}"
