@@ -7,6 +7,7 @@ use crate::policy::fencing::FenceQuality;
 
 /// What a backend can do; shown by inspection and in the matrix of `core/docs/stores.md`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct Capability {
     /// Kind of store, such as `redis`.
     pub backend: &'static str,

@@ -142,6 +142,7 @@ impl Effect {
 
 /// Where an error happened. Unknown parts are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ErrorContext {
     /// Kind of store, such as `redis`.
     pub backend: Option<&'static str>,

@@ -32,6 +32,7 @@ impl fmt::Display for FencingToken {
 /// How far the order of fencing tokens can be relied on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum FenceQuality {
     /// There is no token.
     None,

@@ -5,6 +5,7 @@ use serde::Serialize;
 /// What came of looking at a store as a careful operator would. Made by
 /// [`Inspector::examine`](crate::inspect::Inspector::examine).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Examination {
     /// Kind of store, such as `redis`.
     pub backend: &'static str,

@@ -193,6 +193,7 @@ pub struct VoteView {
 ///
 /// The text comes from the store and may be hostile; secrets are taken out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Detail {
     /// What it is, in a few words: `key`, `value`, `session`, `lock-delay`, `node 2`.
     pub name: Cow<'static, str>,
@@ -352,6 +353,7 @@ pub enum BreakOutcome {
 /// A change between two readings of one store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum EventKind {
     /// A contender is queued.
     Waiting {

@@ -36,6 +36,8 @@ fn told(kind: &EventKind) -> (&'static str, String) {
         EventKind::Broken { by, reason } => {
             ("broken", format!("by {}: \"{}\"", harmless(by), harmless(reason)))
         }
+        // A kind that is newer than this program.
+        _ => ("changed", String::new()),
     }
 }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::sqlite;
-use super::statement::{Columns, SqlRow, SqlStatement, SqlValue};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use super::statement::SqlValue;
+use super::statement::{Columns, SqlRow, SqlStatement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::policy::idempotency::{Record, RecordId, Seen, State};
 use crate::token::{ClientId, OwnerToken};

@@ -1,5 +1,6 @@
 //! Records whose retention is over are deleted in bounded batches.
 
+#[cfg(feature = "mysql")]
 use std::collections::VecDeque;
 
 use super::place::Place;

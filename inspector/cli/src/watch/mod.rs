@@ -78,6 +78,6 @@ pub(super) fn colour_of_event(kind: &EventKind) -> &'static str {
         EventKind::Waiting { .. } => "36",
         EventKind::Endangered { .. } => "33",
         EventKind::Expired | EventKind::Broken { .. } => "1;33",
-        EventKind::Released | EventKind::Renewed { .. } | EventKind::StoppedWaiting => "2",
+        _ => "2",
     }
 }
