@@ -28,6 +28,15 @@ try() {
 # not_tried WHAT WHY: names what could not be run here.
 not_tried() { untried+=("$1: $2"); }
 
+# is_built WHAT FILE...: whether the files are there; one that was not asked for is named as not tried.
+is_built() {
+  local what=$1 file
+  shift
+  for file; do
+    [ -e "$file" ] || { not_tried "$what" 'its target was not asked for'; return 1; }
+  done
+}
+
 start_redis "$scratch"
 stop_all() {
   kill "$redis" 2>/dev/null || true
@@ -62,7 +71,12 @@ unpacked() {
 
 # What the window loads when it starts.
 window_needs="libc6 (>= $OLDEST_GLIBC), libgcc-s1, libgl1, libegl1, libxkbcommon0, libxkbcommon-x11-0, libx11-6, libx11-xcb1, libxcursor1, libxi6"
-targets=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
+# Most of what is tried here needs this machine's.
+if [ ${#targets[@]} -gt 0 ]; then
+  [[ " ${targets[*]} " = *" $host "* ]] || targets=("$host" "${targets[@]}")
+else
+  targets=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
+fi
 declare -A node_name=([x86_64-unknown-linux-gnu]=linux-x64-gnu [aarch64-unknown-linux-gnu]=linux-arm64-gnu
   [x86_64-unknown-linux-musl]=linux-x64-musl [aarch64-unknown-linux-musl]=linux-arm64-musl)
 declare -A gem_name=([x86_64-unknown-linux-gnu]=x86_64-linux-gnu [aarch64-unknown-linux-gnu]=aarch64-linux-gnu
@@ -135,6 +149,28 @@ for target in "${targets[@]}"; do
   done
 done
 
+for target in "${targets[@]}"; do
+  machine=${target%%-*}
+  case $target in
+    *-musl)
+      title "the command line, without any library, for $machine"
+      program=polylatch crate=polylatch-cli needs='' readme=inspector/cli/README.md more=()
+      summary='distributed locks: run commands under one, see who holds it and who waits'
+      ;;
+    *)
+      title "the window for $machine"
+      program=polylatch-inspector crate=polylatch-inspector needs=$window_needs readme=inspector/window/README.md
+      more=(inspector/window/polylatch-inspector.desktop)
+      summary='a window on distributed locks'
+      ;;
+  esac
+  release_build "$target" program -p "$crate"
+  tests/packages/natives "$(release_folder "$target")/$program"
+  name=$program-$version-$machine-linux
+  archive "$name" "$crate" "$target" "$(release_folder "$target")/$program" "$readme" "${more[@]}"
+  debian_package "$program" "${debian_name[$machine]}" "$needs" "$summary" "$scratch/$name"
+done
+
 title 'the jar, with the libraries for x86-64 and arm64, and the source gem'
 mvn -B -ntp -q -f bindings/uniffi/kotlin/pom.xml -pl library -am "-Dpolylatch.native=$jvm" package
 cp "bindings/uniffi/kotlin/library/target/polylatch-$version.jar" "$out/"
@@ -155,27 +191,6 @@ node bindings/node/scripts/pack.mjs "$scratch/npm" "${natives[@]}"
 node bindings/node/scripts/check-packages.mjs "$scratch/npm"
 cp "$scratch"/npm/*.tgz "$out/"
 
-for machine in x86_64 aarch64; do
-  title "the command line, without any library, for $machine"
-  target=$machine-unknown-linux-musl
-  release_build "$target" program -p polylatch-cli
-  program=$(release_folder "$target")/polylatch
-  tests/packages/natives "$program"
-  cli=polylatch-$version-$machine-linux
-  archive "$cli" polylatch-cli "$target" "$program" inspector/cli/README.md
-  debian_package polylatch "${debian_name[$machine]}" '' 'distributed locks: run commands under one, see who holds it and who waits' \
-    "$scratch/$cli"
-
-  title "the window for $machine"
-  target=$machine-unknown-linux-gnu
-  release_build "$target" program -p polylatch-inspector
-  program=$(release_folder "$target")/polylatch-inspector
-  tests/packages/natives "$program"
-  window=polylatch-inspector-$version-$machine-linux
-  archive "$window" polylatch-inspector "$target" "$program" inspector/window/README.md inspector/window/polylatch-inspector.desktop
-  debian_package polylatch-inspector "${debian_name[$machine]}" "$window_needs" 'a window on distributed locks' "$scratch/$window"
-done
-
 title 'tried as a user has them'
 # first_lock COMMAND...: the example in Python, on SQLite and on Redis.
 first_lock() {
@@ -183,6 +198,7 @@ first_lock() {
 }
 wheel=$(echo "$out"/*manylinux*x86_64.whl)
 for minor in 9 10 11 12 13 14; do
+  is_built "wheel on CPython 3.$minor" "$wheel" || continue
   interpreter=$(command -v "python3.$minor" || ls -d "$HOME"/.pyenv/versions/3."$minor".*/bin/python3 2>/dev/null | head -n 1) || true
   if [ -z "$interpreter" ]; then
     not_tried "wheel on CPython 3.$minor" 'it is not on this machine'
@@ -207,6 +223,7 @@ for machine in amd64 arm64; do
     arm64) run=("${arm[@]}") wheel=$(echo "$out"/*manylinux*aarch64.whl) ;;
   esac
   what="wheel for $machine on the C library of Debian 11"
+  is_built "$what" "$wheel" || continue
   if [ "$machine" = arm64 ] && [ ${#arm[@]} -eq 0 ]; then
     not_tried "$what" 'there is no emulator'
     continue
@@ -259,6 +276,7 @@ done
 not_tried 'jar on arm64' 'no registry here has a JVM for it that the emulator runs'
 
 for gem in "$out/polylatch-$version-x86_64-linux-gnu.gem" "$out/polylatch-$version.gem"; do
+  is_built "${gem##*/}" "$gem" || continue
   GEM_HOME=$(mktemp -d "$scratch/gems.XXXXXX")
   export GEM_HOME
   CARGO_PROFILE_DIST_LTO=off CARGO_PROFILE_DIST_CODEGEN_UNITS=16 gem install --silent --local --no-document "$gem" ||
@@ -269,11 +287,14 @@ unset GEM_HOME
 not_tried 'gems for arm64 and for musl' 'no registry here has a Ruby for them'
 
 c=$scratch/polylatch-c-$version-$(release_target)
-g++ -std=c++17 -o "$scratch/first_lock" examples/cpp/first_lock.cpp "-I$c/include" "-L$c/lib" -lpolylatch_c "-Wl,-rpath,$c/lib"
-try 'C library, from C++' first_lock "$scratch/first_lock"
+if is_built 'C library, from C++' "$c"; then
+  g++ -std=c++17 -o "$scratch/first_lock" examples/cpp/first_lock.cpp "-I$c/include" "-L$c/lib" -lpolylatch_c "-Wl,-rpath,$c/lib"
+  try 'C library, from C++' first_lock "$scratch/first_lock"
+fi
 
 for machine in x86_64 aarch64; do
   what="command line for $machine"
+  is_built "$what" "$scratch/polylatch-$version-$machine-linux" || continue
   run=()
   if [ "$machine" != "$(uname -m)" ]; then
     [ ${#arm[@]} -gt 0 ] || { not_tried "$what" 'there is no emulator'; continue; }
@@ -284,13 +305,13 @@ for machine in x86_64 aarch64; do
     sh -c 'echo "with token $POLYLATCH_FENCING_TOKEN"'
 done
 
-for name in polylatch polylatch-inspector; do
-  dpkg-deb -x "$out/${name}_${version}_amd64.deb" "$scratch/debian"
-done
-# shellcheck disable=SC2016 # the program expands it
-try 'the Debian package of the command line' first_lock "$scratch/debian/usr/bin/polylatch" run packages -- \
-  sh -c 'echo "with token $POLYLATCH_FENCING_TOKEN"'
-need_window
+debian=$out/polylatch_${version}_amd64.deb
+if is_built 'the Debian package of the command line' "$debian"; then
+  dpkg-deb -x "$debian" "$scratch/debian"
+  # shellcheck disable=SC2016 # the program expands it
+  try 'the Debian package of the command line' first_lock "$scratch/debian/usr/bin/polylatch" run packages -- \
+    sh -c 'echo "with token $POLYLATCH_FENCING_TOKEN"'
+fi
 # window_opens PROGRAM ARGUMENTS...: whether the program shows a window within half a minute.
 window_opens() {
   local screen status=0 program
@@ -301,12 +322,17 @@ window_opens() {
   export DISPLAY=:$DISPLAY
   "$@" &
   program=$!
-  timeout 30 xdotool search --sync --onlyvisible --name Polylatch >/dev/null || status=1
+  timeout 30 xdotool search --sync --onlyvisible --name 'Polylatch inspector' >/dev/null || status=1
   kill "$program" "$screen" 2>/dev/null
   wait "$program" "$screen" 2>/dev/null || true
   return "$status"
 }
-try 'the Debian package of the window' window_opens "$scratch/debian/usr/bin/polylatch-inspector" --url "$redis_url"
+debian=$out/polylatch-inspector_${version}_amd64.deb
+if is_built 'the Debian package of the window' "$debian"; then
+  need_window
+  dpkg-deb -x "$debian" "$scratch/debian"
+  try 'the Debian package of the window' window_opens "$scratch/debian/usr/bin/polylatch-inspector" --url "$redis_url"
+fi
 not_tried 'the window for arm64' 'the emulator has no screen'
 
 title 'what was tried'
