@@ -40,6 +40,31 @@
 #define PL_DEFAULT -1
 
 /**
+ * Kind of a PlSqlValue: NULL.
+ */
+#define PL_VALUE_NULL 0
+
+/**
+ * Kind of a PlSqlValue: a whole number.
+ */
+#define PL_VALUE_INT 1
+
+/**
+ * Kind of a PlSqlValue: UTF-8 text.
+ */
+#define PL_VALUE_TEXT 2
+
+/**
+ * Kind of a PlSqlValue: bytes.
+ */
+#define PL_VALUE_BYTES 3
+
+/**
+ * A retention without an end.
+ */
+#define PL_FOREVER -2
+
+/**
  * Part of a PlSql: the write.
  */
 #define PL_SQL_WRITE 0
@@ -92,6 +117,11 @@ typedef enum PlStatus {
 typedef struct PlCancel PlCancel;
 
 /**
+ * The claim on a key under which the work of a transaction runs, or of several.
+ */
+typedef struct PlClaim PlClaim;
+
+/**
  * One client of one store: a connection, and a thread that renews leases. One per process is enough.
  */
 typedef struct PlClient PlClient;
@@ -113,6 +143,20 @@ typedef struct PlGuard PlGuard;
 typedef struct PlGuardSet PlGuardSet;
 
 /**
+ * The work of one key: in one transaction, or in steps.
+ */
+typedef struct PlRun PlRun;
+
+/**
+ * Idempotent work in one database, whose record is committed by a transaction of yours: both, or neither.
+ *
+ * Nothing is sent: you execute statements on your connection and hand their rows back, until a PlTalk is over. You begin the
+ * transaction (SQLite: BEGIN IMMEDIATE), commit and roll back. Roll back after every error. Without a transaction (autocommit)
+ * nothing of this holds.
+ */
+typedef struct PlRuns PlRuns;
+
+/**
  * Statements for tables and transactions of your own. Nothing is sent: you execute a text with its parameters.
  *
  * A dialect is the database and the sign of its driver for a value: "sqlite ?1", "sqlite ?", "postgres $1", "postgres ?",
@@ -120,6 +164,11 @@ typedef struct PlGuardSet PlGuardSet;
  * digit first. A list of columns ends with NULL.
  */
 typedef struct PlSql PlSql;
+
+/**
+ * Statements for your connection, one after the other. One thread at a time uses it.
+ */
+typedef struct PlTalk PlTalk;
 
 /**
  * A function that is called with an event: the pointer that was given for it, the event's stable name, such as
@@ -193,6 +242,62 @@ typedef struct PlLockOptions {
    */
   const char *owner;
 } PlLockOptions;
+
+/**
+ * How to do idempotent work. Fill it with pl_run_options_init first, then change what you need.
+ */
+typedef struct PlRunOptions {
+  /**
+   * sizeof(PlRunOptions), as it was given to pl_run_options_init: lets later versions add fields.
+   */
+  size_t size;
+  /**
+   * What the request consists of; the same key with another one is refused. NULL: not compared.
+   */
+  const uint8_t *payload;
+  /**
+   * How many bytes `payload` has.
+   */
+  size_t payload_length;
+  /**
+   * What the payload is recognized by instead, such as its SHA-256: 1 to 128 bytes. NULL: nothing.
+   */
+  const char *fingerprint;
+  /**
+   * How long the answer is kept, milliseconds, or PL_FOREVER. Default: 24 h.
+   */
+  int64_t retention_ms;
+  /**
+   * Lease of work in steps, milliseconds: 100 to a day. Default: 15 s. Only with pl_runs_steps.
+   */
+  int64_t lease_ms;
+  /**
+   * 1: do not wait for another transaction with the same key (PostgreSQL, MariaDB). Default: 0. Only with pl_runs_run.
+   */
+  int32_t no_wait;
+} PlRunOptions;
+
+/**
+ * A value of a statement, or a column of a row.
+ */
+typedef struct PlSqlValue {
+  /**
+   * PL_VALUE_NULL, PL_VALUE_INT, PL_VALUE_TEXT or PL_VALUE_BYTES.
+   */
+  uint32_t kind;
+  /**
+   * Of PL_VALUE_INT.
+   */
+  int64_t number;
+  /**
+   * Of PL_VALUE_TEXT and PL_VALUE_BYTES. A text of this library has a NUL byte behind it.
+   */
+  const uint8_t *data;
+  /**
+   * How many bytes `data` has; a NUL byte behind a text is not counted.
+   */
+  size_t length;
+} PlSqlValue;
 
 #ifdef __cplusplus
 extern "C" {
@@ -519,6 +624,214 @@ enum PlStatus pl_try_acquire(const struct PlClient *client,
                              const struct PlCancel *cancel,
                              struct PlGuard **guard,
                              struct PlError **error);
+
+/**
+ * Names a database: "sqlite ?1", "sqlite ?", "postgres $1", "postgres ?", "postgres %s", "mysql ?" or "mysql %s" (MariaDB too),
+ * which is the database and the sign of its driver for a value. `schema` is that of the store on PostgreSQL, or NULL.
+ *
+ * On PostgreSQL, MySQL and MariaDB the record is the one that the store in that database keeps for idempotent work in other
+ * languages. On SQLite it is in a table of its own. pl_runs_schema makes the tables. Free it with pl_runs_free.
+ *
+ * Errors: "invalid_argument", "invalid_config" for an impossible schema.
+ */
+enum PlStatus pl_runs_new(const char *dialect,
+                          const char *schema,
+                          struct PlRuns **runs,
+                          struct PlError **error);
+
+/**
+ * Returns the script that makes the tables; run again, it changes nothing. Free it with pl_text_free. NULL for NULL.
+ */
+char *pl_runs_schema(const struct PlRuns *runs);
+
+/**
+ * Whether an error of the database, by its code, says of a claim with `no_wait` that another transaction has the key: "1205" of
+ * MySQL and MariaDB. Roll back, and answer as for "in_progress".
+ */
+bool pl_runs_says_in_progress(const struct PlRuns *runs,
+                              const char *code);
+
+/**
+ * Frees what names a database; its work can be used on.
+ */
+void pl_runs_free(struct PlRuns *runs);
+
+/**
+ * Fills options with the defaults. `size` is sizeof(PlRunOptions). Does nothing for NULL, and for a size that this library does
+ * not know: the options are refused by the call that gets them.
+ */
+void pl_run_options_init(struct PlRunOptions *options,
+                         size_t size);
+
+/**
+ * Names work that is one transaction. `scope` is the operation and the caller it is done for, 1 to 256 bytes; `key` what is unique
+ * to one request, 1 to 255 bytes, made by its client. `options` may be NULL. Nothing is sent. Free it with pl_run_free.
+ *
+ * Errors: "invalid_argument".
+ */
+enum PlStatus pl_runs_run(const struct PlRuns *runs,
+                          const char *scope,
+                          const char *key,
+                          const struct PlRunOptions *options,
+                          struct PlRun **run,
+                          struct PlError **error);
+
+/**
+ * Names work in several transactions: a repetition goes on after the last step that was committed. Otherwise as pl_runs_run.
+ */
+enum PlStatus pl_runs_steps(const struct PlRuns *runs,
+                            const char *scope,
+                            const char *key,
+                            const struct PlRunOptions *options,
+                            struct PlRun **run,
+                            struct PlError **error);
+
+/**
+ * Deletes records whose retention is over, at most so many: 1 to 100 000. Commit it; pl_talk_deleted says how many it were.
+ *
+ * Errors: "invalid_argument".
+ */
+enum PlStatus pl_runs_purge(const struct PlRuns *runs,
+                            uint32_t most,
+                            struct PlTalk **talk,
+                            struct PlError **error);
+
+/**
+ * Claims the key, or finds its answer: the first statements of the transaction. Commit a claim of work in steps at once. When the
+ * talk is over, pl_talk_claimed has the claim, or pl_talk_answer the answer of an earlier run. After a rollback claim again with
+ * the same PlRun. Free the talk with pl_talk_free.
+ *
+ * A claim of one transaction waits at the database for another transaction with the key.
+ *
+ * Errors: "invalid_argument". Those of its pl_talk_next: "in_progress", "payload_mismatch", "result_too_large", and "failed" if
+ * an earlier run failed; pl_talk_answer has what it stored.
+ */
+enum PlStatus pl_run_claim(const struct PlRun *run,
+                           struct PlTalk **talk,
+                           struct PlError **error);
+
+/**
+ * Frees work that was named; its claims can be used on.
+ */
+void pl_run_free(struct PlRun *run);
+
+/**
+ * Stores the next statement in `sql`, or NULL if the talk is over. Execute it with the values of pl_talk_value, and hand its rows to
+ * the next call: `columns` has `rows` times `width` values, row after row; `rows` is 0 for the first call and for a statement
+ * that returns none. What was stored lives until the next call with this talk.
+ *
+ * Errors: those of the call that made the talk; "stale_token" if another client has taken the work over; "backend_rejected" for
+ * rows in an unknown form; "invalid_argument" after the end. Roll back after each.
+ */
+enum PlStatus pl_talk_next(struct PlTalk *talk,
+                           const struct PlSqlValue *columns,
+                           size_t rows,
+                           size_t width,
+                           const char **sql,
+                           struct PlError **error);
+
+/**
+ * Stores a value of the present statement, from 0; false behind the last one.
+ */
+bool pl_talk_value(const struct PlTalk *talk, size_t index, struct PlSqlValue *value);
+
+/**
+ * Returns the claim that came of a talk that is over; NULL if none did. Each call returns another one, to be freed with
+ * pl_claim_free.
+ */
+struct PlClaim *pl_talk_claimed(const struct PlTalk *talk);
+
+/**
+ * Returns the answer of an earlier run, with its length in bytes, or what an earlier run that failed has stored; NULL if no earlier
+ * run has ended. It lives as long as the talk.
+ */
+const uint8_t *pl_talk_answer(const struct PlTalk *talk,
+                              size_t *length);
+
+/**
+ * Returns how many records a purge that is over has deleted.
+ */
+uint64_t pl_talk_deleted(const struct PlTalk *talk);
+
+/**
+ * Frees a talk.
+ */
+void pl_talk_free(struct PlTalk *talk);
+
+/**
+ * Returns the number of a claim, larger than that of every claim on the same key before; 0 for NULL.
+ */
+uint64_t pl_claim_fencing_token(const struct PlClaim *claim);
+
+/**
+ * Returns how many runs of this key began, this one counted; of work in steps, how many clients worked on it. 0 for NULL.
+ */
+uint32_t pl_claim_runs(const struct PlClaim *claim);
+
+/**
+ * Returns the name of a finished step, from 0 in their order, with its value; NULL behind the last one. They live as long as the
+ * claim.
+ */
+const char *pl_claim_finished(const struct PlClaim *claim,
+                              size_t index,
+                              const uint8_t **value,
+                              size_t *length);
+
+/**
+ * Records that a step is finished, with a value, and renews the lease: the last statements before the step's commit. `name` has 1 to
+ * 100 bytes. The talk ends with the next claim, which records the step after this one.
+ *
+ * Errors: "invalid_argument" for a step that is finished already, and for values of more than 1 MiB in all. Of its pl_talk_next:
+ * "stale_token" if another client has taken the work over; roll back: the step was not done by this one.
+ */
+enum PlStatus pl_claim_step(const struct PlClaim *claim,
+                            const char *name,
+                            const uint8_t *value,
+                            size_t length,
+                            struct PlTalk **talk,
+                            struct PlError **error);
+
+/**
+ * Renews the lease of work in steps; commit it. The talk ends with the next claim.
+ */
+enum PlStatus pl_claim_renew(const struct PlClaim *claim,
+                             struct PlTalk **talk,
+                             struct PlError **error);
+
+/**
+ * Ends a claim of work in steps without an answer, so that another client goes on at once; commit it.
+ */
+enum PlStatus pl_claim_release(const struct PlClaim *claim,
+                               struct PlTalk **talk,
+                               struct PlError **error);
+
+/**
+ * Records the result: the last statements before the (last) commit.
+ *
+ * Errors: "invalid_argument" for a result of more than 1 MiB. Of its pl_talk_next: "stale_token". Roll back after each: nothing is
+ * done then.
+ */
+enum PlStatus pl_claim_complete(const struct PlClaim *claim,
+                                const uint8_t *result,
+                                size_t length,
+                                struct PlTalk **talk,
+                                struct PlError **error);
+
+/**
+ * Records a failure: every repetition gets "failed" with this answer. What the transaction changed is committed with it.
+ *
+ * Errors: as pl_claim_complete.
+ */
+enum PlStatus pl_claim_fail(const struct PlClaim *claim,
+                            const uint8_t *answer,
+                            size_t length,
+                            struct PlTalk **talk,
+                            struct PlError **error);
+
+/**
+ * Frees a claim. What it has written remains.
+ */
+void pl_claim_free(struct PlClaim *claim);
 
 /**
  * Acquires several locks, all of them or none, in the order of their names, so that two that want the same

@@ -17,6 +17,7 @@ mod events;
 mod guard;
 mod inspect;
 mod lock;
+mod runs;
 mod set;
 mod sql;
 
@@ -27,5 +28,6 @@ pub use events::{PlDrop, PlOnEvent};
 pub use guard::*;
 pub use inspect::*;
 pub use lock::*;
+pub use runs::*;
 pub use set::*;
 pub use sql::*;

@@ -150,15 +150,7 @@ unsafe fn acquire(
 /// The texts are null or end with a NUL byte.
 pub(crate) unsafe fn read_options(options: Option<&PlLockOptions>) -> Result<(Way, LockOptions), Failure> {
     let Some(given) = options else { return Ok((Way::Mutex, LockOptions::default())) };
-    if given.size != size_of::<PlLockOptions>() {
-        return Err(Failure::invalid_argument(format!(
-            "options.size is {}; it must be {}: call pl_lock_options_init with sizeof(PlLockOptions), and \
-             build with the header of this version, {}",
-            given.size,
-            size_of::<PlLockOptions>(),
-            env!("CARGO_PKG_VERSION")
-        )));
-    }
+    sized::<PlLockOptions>("pl_lock_options_init", "PlLockOptions", given.size)?;
     let way = match given.mode {
         PL_MUTEX => Way::Mutex,
         PL_READ => Way::Read,
@@ -193,6 +185,19 @@ pub(crate) unsafe fn read_options(options: Option<&PlLockOptions>) -> Result<(Wa
     Ok((way, options))
 }
 
+/// Checks that options of the type `T` were made for this version. Errors: `invalid_argument`.
+pub(crate) fn sized<T>(init: &str, name: &str, size: usize) -> Result<(), Failure> {
+    if size == size_of::<T>() {
+        return Ok(());
+    }
+    Err(Failure::invalid_argument(format!(
+        "options.size is {size}; it must be {}: call {init} with sizeof({name}), and build with the header of this \
+         version, {}",
+        size_of::<T>(),
+        env!("CARGO_PKG_VERSION")
+    )))
+}
+
 /// Reads milliseconds; -1 stands for the default.
 pub(crate) fn millis(option: &str, value: i64) -> Result<Option<Duration>, Failure> {
     if value == i64::from(PL_DEFAULT) {
@@ -202,7 +207,7 @@ pub(crate) fn millis(option: &str, value: i64) -> Result<Option<Duration>, Failu
     units::millis(option, value as f64).map(Some)
 }
 
-fn choice(option: &str, value: i32) -> Result<Option<bool>, Failure> {
+pub(crate) fn choice(option: &str, value: i32) -> Result<Option<bool>, Failure> {
     match value {
         PL_DEFAULT => Ok(None),
         0 => Ok(Some(false)),

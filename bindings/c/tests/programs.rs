@@ -62,7 +62,7 @@ fn cpp(source: &Path) -> (TempDir, PathBuf) {
         .arg(&program)
         .arg("-L")
         .arg(libraries())
-        .arg("-lpolylatch_c"));
+        .args(["-lpolylatch_c", "-ldl"]));
     (dir, program)
 }
 
@@ -136,6 +136,12 @@ fn the_statements_are_those_of_every_language() {
         assert_eq!(printed, wanted);
     }
     assert_eq!(printed.lines().count(), wanted.len());
+}
+
+#[test]
+fn work_in_a_transaction_is_done_once() {
+    let (dir, program) = cpp(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs.cpp"));
+    assert_eq!(run(Command::new(program).arg(dir.path().join("app.db"))), "ok\n");
 }
 
 #[test]

@@ -1,3 +1,4 @@
+import Foundation
 import PolylatchNative
 
 /// What went wrong.
@@ -19,8 +20,10 @@ public struct PolylatchError: Error, Equatable, CustomStringConvertible {
     public let lock: String?
     public let attempt: Int64?
     public let elapsed: Duration?
+    /// What an earlier run that failed has stored; only with `failed`.
+    public let answer: Data?
 
-    init(_ fault: Fault) {
+    init(_ fault: Fault, answer: Data? = nil) {
         code = fault.code
         retry = fault.again
         effect = fault.effect
@@ -32,6 +35,7 @@ public struct PolylatchError: Error, Equatable, CustomStringConvertible {
         lock = fault.lock
         attempt = fault.attempt
         elapsed = fault.elapsed.map { .seconds($0) }
+        self.answer = answer
     }
 }
 

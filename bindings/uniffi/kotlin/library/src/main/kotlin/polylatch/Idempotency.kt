@@ -38,6 +38,9 @@ public class RunOptions(
     /** What becomes of the key if the work throws; [WorkFailedException] may say otherwise. [OnFailure.STORE] by default. */
     public val onFailure: OnFailure? = null,
 ) {
+    /** In Java, where the other constructor cannot be called. */
+    public constructor() : this(payload = null)
+
     private fun like(
         payload: ByteArray? = this.payload,
         fingerprint: String? = this.fingerprint,
