@@ -74,7 +74,7 @@ class TransactionKillTest {
     }
 
     private fun Connection.done(scope: String): Map<String, Int> = transaction {
-        strings("SELECT work FROM effects WHERE work LIKE '$scope %'").groupingBy { it }.eachCount()
+        strings("SELECT work FROM effects WHERE work LIKE '$scope k%'").groupingBy { it }.eachCount()
     }
 
     /** Has a worker work, and kills it at a random moment. */
@@ -87,7 +87,7 @@ class TransactionKillTest {
         ).redirectError(ProcessBuilder.Redirect.INHERIT).start()
         try {
             assertEquals("ready", worker.inputStream.bufferedReader().readLine())
-            Thread.sleep(Random.nextLong(120))
+            Thread.sleep(Random.nextLong(250))
             assertTrue(worker.isAlive)
         } finally {
             worker.destroyForcibly().waitFor()

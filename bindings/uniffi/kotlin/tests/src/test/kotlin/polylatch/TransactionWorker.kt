@@ -8,6 +8,7 @@ import polylatch.TransactionStepsOptions
 import java.sql.Connection
 import java.sql.DriverManager
 import java.sql.SQLException
+import java.util.UUID
 import kotlin.random.Random
 import kotlin.time.Duration.Companion.milliseconds
 
@@ -61,6 +62,8 @@ fun main(given: Array<String>) {
     val (dialect, url, scope, first, count) = given
     val runs = TransactionRuns(dialect)
     val connection = DriverManager.getConnection(url)
+    // What is loaded once is loaded before it counts.
+    repeat(2) { KeyedWork(runs, connection, "$scope ${UUID.randomUUID()}", it).finish() }
     println("ready")
     while (true) {
         try {
