@@ -54,15 +54,16 @@ pub struct PlRunOptions {
     pub retention_ms: i64,
     /// Lease of work in steps, milliseconds: 100 to a day. Default: 15 s. Only with pl_runs_steps.
     pub lease_ms: i64,
-    /// 1: do not wait for another transaction with the same key (PostgreSQL, MariaDB). Default: 0. Only with pl_runs_run.
+    /// 1: do not wait for another transaction with the same key (PostgreSQL, MariaDB). Default: 0. Only with
+    /// pl_runs_run.
     pub no_wait: i32,
 }
 
 /// Idempotent work in one database, whose record is committed by a transaction of yours: both, or neither.
 ///
-/// Nothing is sent: you execute statements on your connection and hand their rows back, until a PlTalk is over. You begin the
-/// transaction (SQLite: BEGIN IMMEDIATE), commit and roll back. Roll back after every error. Without a transaction (autocommit)
-/// nothing of this holds.
+/// Nothing is sent: you execute statements on your connection and hand their rows back, until a PlTalk is over. You
+/// begin the transaction (SQLite: BEGIN IMMEDIATE), commit and roll back. Roll back after every error. Without a
+/// transaction (autocommit) nothing of this holds.
 #[derive(Debug)]
 pub struct PlRuns(SqlRuns);
 
@@ -154,11 +155,13 @@ impl PlClaim {
     }
 }
 
-/// Names a database: "sqlite ?1", "sqlite ?", "postgres $1", "postgres ?", "postgres %s", "mysql ?" or "mysql %s" (MariaDB too),
-/// which is the database and the sign of its driver for a value. `schema` is that of the store on PostgreSQL, or NULL.
+/// Names a database: "sqlite ?1", "sqlite ?", "postgres $1", "postgres ?", "postgres %s", "mysql ?" or "mysql %s"
+/// (MariaDB too), which is the database and the sign of its driver for a value. `schema` is that of the store on
+/// PostgreSQL, or NULL.
 ///
-/// On PostgreSQL, MySQL and MariaDB the record is the one that the store in that database keeps for idempotent work in other
-/// languages. On SQLite it is in a table of its own. pl_runs_schema makes the tables. Free it with pl_runs_free.
+/// On PostgreSQL, MySQL and MariaDB the record is the one that the store in that database keeps for idempotent work
+/// in other languages. On SQLite it is in a table of its own. pl_runs_schema makes the tables. Free it with
+/// pl_runs_free.
 ///
 /// Errors: "invalid_argument", "invalid_config" for an impossible schema.
 #[unsafe(no_mangle)]
@@ -186,8 +189,8 @@ pub unsafe extern "C" fn pl_runs_schema(runs: *const PlRuns) -> *mut c_char {
     })
 }
 
-/// Whether an error of the database, by its code, says of a claim with `no_wait` that another transaction has the key: "1205" of
-/// MySQL and MariaDB. Roll back, and answer as for "in_progress".
+/// Whether an error of the database, by its code, says of a claim with `no_wait` that another transaction has the
+/// key: "1205" of MySQL and MariaDB. Roll back, and answer as for "in_progress".
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_runs_says_in_progress(runs: *const PlRuns, code: *const c_char) -> bool {
     // SAFETY: the caller's promise for a pointer that is not null.
@@ -202,8 +205,8 @@ pub unsafe extern "C" fn pl_runs_free(runs: *mut PlRuns) {
     unsafe { free(runs) };
 }
 
-/// Fills options with the defaults. `size` is sizeof(PlRunOptions). Does nothing for NULL, and for a size that this library does
-/// not know: the options are refused by the call that gets them.
+/// Fills options with the defaults. `size` is sizeof(PlRunOptions). Does nothing for NULL, and for a size that this
+/// library does not know: the options are refused by the call that gets them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_run_options_init(options: *mut PlRunOptions, size: usize) {
     if options.is_null() || size != size_of::<PlRunOptions>() {
@@ -222,8 +225,9 @@ pub unsafe extern "C" fn pl_run_options_init(options: *mut PlRunOptions, size: u
     infallible((), || unsafe { options.write(defaults) });
 }
 
-/// Names work that is one transaction. `scope` is the operation and the caller it is done for, 1 to 256 bytes; `key` what is unique
-/// to one request, 1 to 255 bytes, made by its client. `options` may be NULL. Nothing is sent. Free it with pl_run_free.
+/// Names work that is one transaction. `scope` is the operation and the caller it is done for, 1 to 256 bytes; `key`
+/// what is unique to one request, 1 to 255 bytes, made by its client. `options` may be NULL. Nothing is sent. Free it
+/// with pl_run_free.
 ///
 /// Errors: "invalid_argument".
 #[unsafe(no_mangle)]
@@ -250,7 +254,8 @@ pub unsafe extern "C" fn pl_runs_run(
     }
 }
 
-/// Names work in several transactions: a repetition goes on after the last step that was committed. Otherwise as pl_runs_run.
+/// Names work in several transactions: a repetition goes on after the last step that was committed. Otherwise as
+/// pl_runs_run.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_runs_steps(
     runs: *const PlRuns,
@@ -275,7 +280,8 @@ pub unsafe extern "C" fn pl_runs_steps(
     }
 }
 
-/// Deletes records whose retention is over, at most so many: 1 to 100 000. Commit it; pl_talk_deleted says how many it were.
+/// Deletes records whose retention is over, at most so many: 1 to 100 000. Commit it; pl_talk_deleted says how many
+/// it were.
 ///
 /// Errors: "invalid_argument".
 #[unsafe(no_mangle)]
@@ -289,14 +295,14 @@ pub unsafe extern "C" fn pl_runs_purge(
     unsafe { talking(talk, error, || handle("runs", runs)?.0.purge(most)) }
 }
 
-/// Claims the key, or finds its answer: the first statements of the transaction. Commit a claim of work in steps at once. When the
-/// talk is over, pl_talk_claimed has the claim, or pl_talk_answer the answer of an earlier run. After a rollback claim again with
-/// the same PlRun. Free the talk with pl_talk_free.
+/// Claims the key, or finds its answer: the first statements of the transaction. Commit a claim of work in steps at
+/// once. When the talk is over, pl_talk_claimed has the claim, or pl_talk_answer the answer of an earlier run. After
+/// a rollback claim again with the same PlRun. Free the talk with pl_talk_free.
 ///
 /// A claim of one transaction waits at the database for another transaction with the key.
 ///
-/// Errors: "invalid_argument". Those of its pl_talk_next: "in_progress", "payload_mismatch", "result_too_large", and "failed" if
-/// an earlier run failed; pl_talk_answer has what it stored.
+/// Errors: "invalid_argument". Those of its pl_talk_next: "in_progress", "payload_mismatch", "result_too_large", and
+/// "failed" if an earlier run failed; pl_talk_answer has what it stored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_run_claim(
     run: *const PlRun,
@@ -314,12 +320,12 @@ pub unsafe extern "C" fn pl_run_free(run: *mut PlRun) {
     unsafe { free(run) };
 }
 
-/// Stores the next statement in `sql`, or NULL if the talk is over. Execute it with the values of pl_talk_value, and hand its rows to
-/// the next call: `columns` has `rows` times `width` values, row after row; `rows` is 0 for the first call and for a statement
-/// that returns none. What was stored lives until the next call with this talk.
+/// Stores the next statement in `sql`, or NULL if the talk is over. Execute it with the values of pl_talk_value, and
+/// hand its rows to the next call: `columns` has `rows` times `width` values, row after row; `rows` is 0 for the
+/// first call and for a statement that returns none. What was stored lives until the next call with this talk.
 ///
-/// Errors: those of the call that made the talk; "stale_token" if another client has taken the work over; "backend_rejected" for
-/// rows in an unknown form; "invalid_argument" after the end. Roll back after each.
+/// Errors: those of the call that made the talk; "stale_token" if another client has taken the work over;
+/// "backend_rejected" for rows in an unknown form; "invalid_argument" after the end. Roll back after each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_talk_next(
     talk: *mut PlTalk,
@@ -359,8 +365,8 @@ pub unsafe extern "C" fn pl_talk_value(talk: *const PlTalk, index: usize, value:
     })
 }
 
-/// Returns the claim that came of a talk that is over; NULL if none did. Each call returns another one, to be freed with
-/// pl_claim_free.
+/// Returns the claim that came of a talk that is over; NULL if none did. Each call returns another one, to be freed
+/// with pl_claim_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_talk_claimed(talk: *const PlTalk) -> *mut PlClaim {
     // SAFETY: the caller's promise for a pointer that is not null.
@@ -371,8 +377,8 @@ pub unsafe extern "C" fn pl_talk_claimed(talk: *const PlTalk) -> *mut PlClaim {
     })
 }
 
-/// Returns the answer of an earlier run, with its length in bytes, or what an earlier run that failed has stored; NULL if no earlier
-/// run has ended. It lives as long as the talk.
+/// Returns the answer of an earlier run, with its length in bytes, or what an earlier run that failed has stored;
+/// NULL if no earlier run has ended. It lives as long as the talk.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_talk_answer(talk: *const PlTalk, length: *mut usize) -> *const u8 {
     // SAFETY: the caller's promise for pointers that are not null.
@@ -408,15 +414,16 @@ pub unsafe extern "C" fn pl_claim_fencing_token(claim: *const PlClaim) -> u64 {
     unsafe { claim.as_ref() }.map_or(0, |claim| claim.claim.fencing_token())
 }
 
-/// Returns how many runs of this key began, this one counted; of work in steps, how many clients worked on it. 0 for NULL.
+/// Returns how many runs of this key began, this one counted; of work in steps, how many clients worked on it. 0 for
+/// NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_claim_runs(claim: *const PlClaim) -> u32 {
     // SAFETY: the caller's promise for a pointer that is not null.
     unsafe { claim.as_ref() }.map_or(0, |claim| claim.claim.runs())
 }
 
-/// Returns the name of a finished step, from 0 in their order, with its value; NULL behind the last one. They live as long as the
-/// claim.
+/// Returns the name of a finished step, from 0 in their order, with its value; NULL behind the last one. They live as
+/// long as the claim.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_claim_finished(
     claim: *const PlClaim,
@@ -434,11 +441,12 @@ pub unsafe extern "C" fn pl_claim_finished(
     name.as_ptr()
 }
 
-/// Records that a step is finished, with a value, and renews the lease: the last statements before the step's commit. `name` has 1 to
-/// 100 bytes. The talk ends with the next claim, which records the step after this one.
+/// Records that a step is finished, with a value, and renews the lease: the last statements before the step's commit.
+/// `name` has 1 to 100 bytes. The talk ends with the next claim, which records the step after this one.
 ///
-/// Errors: "invalid_argument" for a step that is finished already, and for values of more than 1 MiB in all. Of its pl_talk_next:
-/// "stale_token" if another client has taken the work over; roll back: the step was not done by this one.
+/// Errors: "invalid_argument" for a step that is finished already, and for values of more than 1 MiB in all. Of its
+/// pl_talk_next: "stale_token" if another client has taken the work over; roll back: the step was not done by this
+/// one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_claim_step(
     claim: *const PlClaim,
@@ -480,8 +488,8 @@ pub unsafe extern "C" fn pl_claim_release(
 
 /// Records the result: the last statements before the (last) commit.
 ///
-/// Errors: "invalid_argument" for a result of more than 1 MiB. Of its pl_talk_next: "stale_token". Roll back after each: nothing is
-/// done then.
+/// Errors: "invalid_argument" for a result of more than 1 MiB. Of its pl_talk_next: "stale_token". Roll back after
+/// each: nothing is done then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pl_claim_complete(
     claim: *const PlClaim,
@@ -491,10 +499,13 @@ pub unsafe extern "C" fn pl_claim_complete(
     error: *mut *mut PlError,
 ) -> PlStatus {
     // SAFETY: the caller's promise for every pointer.
-    unsafe { talking(talk, error, || handle("claim", claim)?.claim.complete(bytes("result", result, length)?)) }
+    unsafe {
+        talking(talk, error, || handle("claim", claim)?.claim.complete(bytes("result", result, length)?))
+    }
 }
 
-/// Records a failure: every repetition gets "failed" with this answer. What the transaction changed is committed with it.
+/// Records a failure: every repetition gets "failed" with this answer. What the transaction changed is committed with
+/// it.
 ///
 /// Errors: as pl_claim_complete.
 #[unsafe(no_mangle)]
@@ -606,7 +617,10 @@ unsafe fn read_rows(columns: *const PlSqlValue, rows: usize, width: usize) -> Re
     }
     // SAFETY: not null, and the caller's promise.
     let columns = unsafe { slice::from_raw_parts(columns, count) };
-    columns.chunks(width).map(|row| row.iter().map(|column| unsafe { read_column(column) }).collect()).collect()
+    columns
+        .chunks(width)
+        .map(|row| row.iter().map(|column| unsafe { read_column(column) }).collect())
+        .collect()
 }
 
 /// # Safety

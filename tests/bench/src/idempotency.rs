@@ -1,15 +1,20 @@
-//! Idempotent work on PostgreSQL and SQLite: a first run against a raw insert and update, a repetition against a raw read,
-//! and claims in a table with many records that are over, while these are deleted.
+//! Idempotent work on Redis, PostgreSQL, MariaDB and SQLite: a first run against a raw claim and completion, a repetition
+//! against a raw read, by the same driver where there is one. On PostgreSQL and SQLite also claims in a table with many
+//! records that are over, while these are deleted.
 //!
 //! `POLYLATCH_BENCH_RECORDS` is how many they are, 1 000 000 by default.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use mysql_async::Value;
+use mysql_async::prelude::Queryable;
 use polylatch::Polylatch;
 use polylatch::idempotency::{Begun, RunOptions};
 use polylatch_test_services::TempDir;
+use polylatch_test_services::mariadb::MariadbServer;
 use polylatch_test_services::postgres::PostgresServer;
+use polylatch_test_services::redis::RedisServer;
 use rusqlite::Connection;
 use tokio::runtime::Runtime;
 use tokio_postgres::NoTls;
@@ -17,6 +22,8 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::database::runtime;
 use crate::figures::{Samples, heading, row};
+use crate::mariadb;
+use crate::raw::Wire;
 
 const ROUNDS: usize = 10;
 const PER_ROUND: usize = 100;
@@ -29,8 +36,17 @@ const ROW: &str =
 pub fn run() {
     let records: u64 = std::env::var("POLYLATCH_BENCH_RECORDS")
         .map_or(1_000_000, |text| text.parse().expect("POLYLATCH_BENCH_RECORDS is a number of records"));
+    let server = RedisServer::start();
+    pairs("Redis", &server.url(), &mut redis_floor(&server));
+    drop(server);
+    for (what, settings) in mariadb::DURABLE {
+        let server = MariadbServer::with(settings);
+        pairs(&format!("MariaDB, {what}"), &server.url(), &mut mariadb_floor(&server));
+    }
+    let server = PostgresServer::with(&["synchronous_commit=off"]);
+    pairs("PostgreSQL, synchronous_commit=off", &server.url(), &mut postgres_floor(&server));
     let server = PostgresServer::start();
-    pairs("PostgreSQL", &server.url(), &mut postgres_floor(&server));
+    pairs("PostgreSQL, every commit on disk", &server.url(), &mut postgres_floor(&server));
     many("PostgreSQL", &server.url(), records, |from, to| {
         server.sql(&format!(
             "INSERT INTO polylatch.idempotency SELECT 'old', n::text, 'key', n, 'done', '00112233445566778899aabbccddeeff', \
@@ -83,11 +99,56 @@ fn pairs(store: &str, url: &str, floor: &mut Floor<'_>) {
         }
     }
     let [first_floor, first, read, replay] = &samples;
-    row("floor: an insert and an update", "µs", first_floor, &[]);
+    row("floor: a claim and a completion", "µs", first_floor, &[]);
     row("polylatch, a first run", "µs", first, &[("floor", first_floor.median())]);
     row("floor: a read", "µs", read, &[]);
     row("polylatch, a repetition", "µs", replay, &[("floor", read.median())]);
     runtime.block_on(client.close());
+}
+
+/// Two requests that set a key, or one that reads it.
+fn redis_floor(server: &RedisServer) -> impl FnMut(&str, bool) {
+    let mut wire = Wire::connect(server.address());
+    move |key, is_repeated| {
+        let key = format!("floor:{key}");
+        if is_repeated {
+            assert_eq!(wire.ask(&["GET", &key]), "$2");
+            assert_eq!(wire.line(), "ok");
+            return;
+        }
+        assert_eq!(wire.ask(&["SET", &key, "00112233445566778899aabbccddeeff", "NX", "PX", "15000"]), "+OK");
+        assert_eq!(wire.ask(&["SET", &key, "ok", "XX", "PX", "86400000"]), "+OK");
+    }
+}
+
+fn mariadb_floor(server: &MariadbServer) -> impl FnMut(&str, bool) {
+    let runtime = runtime();
+    // The library makes its tables when it connects.
+    let client = runtime.block_on(Polylatch::connect(&server.url())).expect("it connects");
+    runtime.block_on(client.close());
+    server.sql("CREATE TABLE locks.floor LIKE locks.polylatch_idempotency");
+    let mut raw = runtime.block_on(mariadb::connect(server));
+    move |key, is_repeated| {
+        let params: Vec<Value> = vec![key.into()];
+        runtime.block_on(async {
+            if is_repeated {
+                let sql = "SELECT state, fence, result FROM floor WHERE scope = 's' AND record_key = ? AND kind = 'key'";
+                let found: Vec<mysql_async::Row> = raw.exec(sql, params).await.expect("it is asked");
+                assert_eq!(found.len(), 1);
+                return;
+            }
+            let claim = format!(
+                "INSERT INTO floor (scope, record_key, kind, version, state, owner, fence, fingerprint, client, runs, \
+                 lease_ms, renewals, ends_ms, keep_until_ms, written_ms, result) VALUES ({}, 1, 1, 1, '')",
+                ROW.replace("$1", "?")
+            );
+            raw.exec_drop(claim, params.clone()).await.expect("it is inserted");
+            let done = "UPDATE floor SET version = version + 1, state = 'done', result = 'ok' WHERE scope = 's' AND \
+                        record_key = ? AND kind = 'key' AND version = 1";
+            raw.exec_drop(done, params).await.expect("it is updated");
+            assert_eq!(raw.affected_rows(), 1);
+        });
+    }
 }
 
 fn postgres_floor(server: &PostgresServer) -> impl FnMut(&str, bool) {

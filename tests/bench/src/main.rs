@@ -1,7 +1,7 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
 //! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
 //! `family`, `redlock`, `consul` (on a Consul agent), `postgres` and `mariadb` (on servers of those), `idempotency` (on
-//! PostgreSQL and SQLite), `etcd` and `zookeeper`.
+//! Redis, PostgreSQL, MariaDB and SQLite), `etcd` and `zookeeper`.
 //!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.

@@ -17,11 +17,14 @@ const HAND_OFFS: usize = 200;
 /// How long a lock is held before a hand-off: the other client certainly waits by then, and listens.
 const HELD: Duration = Duration::from_millis(150);
 
+/// How durable a commit is, and the settings for it.
+pub const DURABLE: [(&str, &[&str]); 2] = [
+    ("every commit on disk", &[]),
+    ("innodb_flush_log_at_trx_commit=2", &["innodb-flush-log-at-trx-commit=2"]),
+];
+
 pub fn run() {
-    for (what, settings) in [
-        ("every commit on disk", &[][..]),
-        ("innodb_flush_log_at_trx_commit=2", &["innodb-flush-log-at-trx-commit=2"]),
-    ] {
+    for (what, settings) in DURABLE {
         let server = MariadbServer::with(settings);
         uncontended(&server, what);
         handoff(&server, what);
@@ -29,7 +32,7 @@ pub fn run() {
 }
 
 /// A connection of the driver, set as the library sets its own.
-async fn connect(server: &MariadbServer) -> Conn {
+pub async fn connect(server: &MariadbServer) -> Conn {
     let options = OptsBuilder::from_opts(Opts::from_url(&server.url()).expect("a URL of ours"))
         .prefer_socket(false)
         .tcp_nodelay(true)

@@ -41,7 +41,8 @@ public struct SqlStatement: Sendable {
     }
 }
 
-/// Statements for the caller's connection, one after the other. What comes next depends on the rows of the one before.
+/// Statements for the caller's connection, one after the other. What comes next depends on the rows of the one
+/// before.
 ///
 /// If anything is thrown, roll the transaction back and drop the exchange.
 public struct SqlExchange<T> {
@@ -56,8 +57,8 @@ public struct SqlExchange<T> {
         case done(T)
     }
 
-    /// The next statement, or what came of all. `rows`: what the statement before returned, each as its columns in order; empty at
-    /// first, and for a statement without rows.
+    /// The next statement, or what came of all. `rows`: what the statement before returned, each as its columns in
+    /// order; empty at first, and for a statement without rows.
     ///
     /// Throws the errors of the call that made the exchange; `stale_token` if another client has taken the work over;
     /// `backend_rejected` for rows in an unknown form; `invalid_argument` after the end.
@@ -147,20 +148,21 @@ public struct TransactionClaim: Sendable {
 
     /// Records the result: the last exchange before the commit.
     ///
-    /// Throws `invalid_argument` for a result of more than 1 MiB, and its exchange `stale_token` if the claim is not the present
-    /// one. Roll back after each of them: nothing is done then.
+    /// Throws `invalid_argument` for a result of more than 1 MiB, and its exchange `stale_token` if the claim is not
+    /// the present one. Roll back after each of them: nothing is done then.
     public func complete(_ result: Data) throws -> SqlExchange<Void> {
         try exchange { try native.complete(result: result) }
     }
 
-    /// Records a failure: every repetition throws `failed` with this answer. What the transaction changed is committed with it.
+    /// Records a failure: every repetition throws `failed` with this answer. What the transaction changed is
+    /// committed with it.
     public func fail(answer: Data) throws -> SqlExchange<Void> {
         try exchange { try native.fail(answer: answer) }
     }
 }
 
-/// The claim on a key under which work in several transactions runs, as it was when the last exchange about it was committed.
-/// After a rollback go on with the one before.
+/// The claim on a key under which work in several transactions runs, as it was when the last exchange about it was
+/// committed. After a rollback go on with the one before.
 public struct StepsClaim: Sendable {
     let native: NativeRunClaim
 
@@ -178,10 +180,12 @@ public struct StepsClaim: Sendable {
         finished.first { $0.name == step }?.value
     }
 
-    /// Records that a step is finished, and renews the lease: the last exchange before the step's commit. `name`: 1 to 100 bytes.
+    /// Records that a step is finished, and renews the lease: the last exchange before the step's commit. `name`: 1
+    /// to 100 bytes.
     ///
-    /// Throws `invalid_argument` for a step that is finished already and for values of more than 1 MiB in all, and its exchange
-    /// `stale_token` if another client has taken the work over: roll back, the step was not done by this one.
+    /// Throws `invalid_argument` for a step that is finished already and for values of more than 1 MiB in all, and
+    /// its exchange `stale_token` if another client has taken the work over: roll back, the step was not done by this
+    /// one.
     public func step(_ name: String, value: Data = Data()) throws -> SqlExchange<StepsClaim> {
         try following { try native.step(name: name, value: value) }
     }
@@ -196,7 +200,8 @@ public struct StepsClaim: Sendable {
         try exchange { try native.release() }
     }
 
-    /// Records the result of all: the last exchange before the last commit. Throws as ``TransactionClaim/complete(_:)``.
+    /// Records the result of all: the last exchange before the last commit. Throws as
+    /// ``TransactionClaim/complete(_:)``.
     public func complete(_ result: Data) throws -> SqlExchange<Void> {
         try exchange { try native.complete(result: result) }
     }
@@ -215,10 +220,11 @@ public struct StepsClaim: Sendable {
 public struct TransactionSteps: Sendable {
     let native: NativeRun
 
-    /// Claims the work with its finished steps, or finds its answer. Commit it at once. If the answer to a commit is lost, claim
-    /// again with the same value: it says whether the step was committed.
+    /// Claims the work with its finished steps, or finds its answer. Commit it at once. If the answer to a commit is
+    /// lost, claim again with the same value: it says whether the step was committed.
     ///
-    /// Its exchange throws `in_progress` while another client works on it, `payload_mismatch`, `failed`, `result_too_large`.
+    /// Its exchange throws `in_progress` while another client works on it, `payload_mismatch`, `failed`,
+    /// `result_too_large`.
     public func claim() -> SqlExchange<Claimed<StepsClaim>> {
         claiming(native, StepsClaim.init)
     }
@@ -241,17 +247,17 @@ extension Outcome: Sendable where T: Sendable {}
 /// }
 /// ```
 ///
-/// Nothing is sent. `query` executes a statement on the connection that has the transaction, and returns its rows. The caller
-/// begins (SQLite: `BEGIN IMMEDIATE`), commits and rolls back, which is what to do after every error; without a transaction nothing
-/// of this holds.
+/// Nothing is sent. `query` executes a statement on the connection that has the transaction, and returns its rows.
+/// The caller begins (SQLite: `BEGIN IMMEDIATE`), commits and rolls back, which is what to do after every error;
+/// without a transaction nothing of this holds.
 ///
-/// On PostgreSQL, MySQL and MariaDB the record is the one that the store in that database keeps for idempotent work in other
-/// languages. On SQLite it is in a table of its own, which ``schemaSql`` makes.
+/// On PostgreSQL, MySQL and MariaDB the record is the one that the store in that database keeps for idempotent work
+/// in other languages. On SQLite it is in a table of its own, which ``schemaSql`` makes.
 public struct TransactionRuns: Sendable {
     let native: NativeRuns
 
-    /// `schema` is that of the store on PostgreSQL. Throws `invalid_argument` for another dialect, `invalid_config` for an impossible
-    /// schema.
+    /// `schema` is that of the store on PostgreSQL. Throws `invalid_argument` for another dialect, `invalid_config`
+    /// for an impossible schema.
     public init(_ dialect: Dialect, schema: String? = nil) throws {
         native = try told { try NativeRuns(dialect: dialect.rawValue, schema: schema) }
     }
@@ -259,14 +265,16 @@ public struct TransactionRuns: Sendable {
     /// The script that makes the tables. Run again, it changes nothing.
     public var schemaSql: String { native.schemaSql() }
 
-    /// Does the work of a key in the caller's transaction, unless it was done: then its stored answer is returned. The result has
-    /// at most 1 MiB. It waits for another transaction with the same key; `noWait`: see ``begin(scope:key:options:noWait:)``.
+    /// Does the work of a key in the caller's transaction, unless it was done: then its stored answer is returned.
+    /// The result has at most 1 MiB. It waits for another transaction with the same key; `noWait`: see
+    /// ``begin(scope:key:options:noWait:)``.
     ///
-    /// `scope`: the operation and the caller it is done for, 1 to 256 bytes. `key`: what is unique to one request, 1 to 255 bytes,
-    /// made by its client, such as a UUID. What `work` throws is thrown on: roll back, and nothing was done.
+    /// `scope`: the operation and the caller it is done for, 1 to 256 bytes. `key`: what is unique to one request, 1
+    /// to 255 bytes, made by its client, such as a UUID. What `work` throws is thrown on: roll back, and nothing was
+    /// done.
     ///
-    /// Throws `in_progress`, `payload_mismatch`, `failed`, `result_too_large`, those of ``TransactionClaim/complete(_:)``, and what
-    /// `query` throws.
+    /// Throws `in_progress`, `payload_mismatch`, `failed`, `result_too_large`, those of
+    /// ``TransactionClaim/complete(_:)``, and what `query` throws.
     public func run(
         scope: String, key: String, options: TransactionRunOptions = TransactionRunOptions(), noWait: Bool = false,
         query: (SqlStatement) throws -> [[SqlValue]], work: (TransactionClaim) throws -> Data
@@ -316,11 +324,12 @@ public struct TransactionRuns: Sendable {
         return Outcome(value: String(decoding: outcome.value, as: UTF8.self), replayed: outcome.replayed)
     }
 
-    /// Claims a key, or finds its answer: the first half of `run`, for work that is no closure. The first exchange of the transaction.
+    /// Claims a key, or finds its answer: the first half of `run`, for work that is no closure. The first exchange of
+    /// the transaction.
     ///
-    /// `noWait`: a repetition does not wait for another transaction with the same key. On PostgreSQL its exchange throws
-    /// `in_progress`; on MariaDB at once, on MySQL after `innodb_lock_wait_timeout` the driver throws an error whose code
-    /// ``saysInProgress(_:)`` knows.
+    /// `noWait`: a repetition does not wait for another transaction with the same key. On PostgreSQL its exchange
+    /// throws `in_progress`; on MariaDB at once, on MySQL after `innodb_lock_wait_timeout` the driver throws an error
+    /// whose code ``saysInProgress(_:)`` knows.
     public func begin(
         scope: String, key: String, options: TransactionRunOptions = TransactionRunOptions(), noWait: Bool = false
     ) throws -> SqlExchange<Claimed<TransactionClaim>> {
@@ -330,7 +339,8 @@ public struct TransactionRuns: Sendable {
 
     /// Names work in several transactions: a repetition goes on after the last step that was committed.
     ///
-    /// `lease`: 100 ms to a day, 15 s by default. Each step renews it; if the client dies, another one goes on when it ends.
+    /// `lease`: 100 ms to a day, 15 s by default. Each step renews it; if the client dies, another one goes on when
+    /// it ends.
     public func steps(
         scope: String, key: String, options: TransactionRunOptions = TransactionRunOptions(), lease: Duration? = nil
     ) throws -> TransactionSteps {
@@ -338,7 +348,8 @@ public struct TransactionRuns: Sendable {
         return TransactionSteps(native: try told { try native.steps(scope: scope, key: key, with: with) })
     }
 
-    /// Whether an error of the database, by its code, says that another transaction has the key: 1205 of MySQL and MariaDB.
+    /// Whether an error of the database, by its code, says that another transaction has the key: 1205 of MySQL and
+    /// MariaDB.
     public func saysInProgress(_ code: String) -> Bool {
         native.saysInProgress(code: code)
     }

@@ -27,8 +27,8 @@ public class TransactionRunOptions(
     /** How long the answer is kept: 1 s to 10 years, 24 h by default; [Duration.INFINITE] is for ever. */
     public val retention: Duration? = null,
     /**
-     * A repetition does not wait for another transaction with the same key: [InProgressException] at once on PostgreSQL and
-     * MariaDB. MySQL waits for `innodb_lock_wait_timeout`, SQLite for `busy_timeout`.
+     * A repetition does not wait for another transaction with the same key: [InProgressException] at once on
+     * PostgreSQL and MariaDB. MySQL waits for `innodb_lock_wait_timeout`, SQLite for `busy_timeout`.
      */
     public val noWait: Boolean = false,
 ) {
@@ -129,8 +129,8 @@ public class TransactionAttempt internal constructor(private val connection: Con
     /**
      * Records the result: the last call before the commit.
      *
-     * Throws [InvalidArgumentException] for a result of more than 1 MiB, [StaleTokenException] if the claim is not the present
-     * one. Roll back after each of them: nothing is done then.
+     * Throws [InvalidArgumentException] for a result of more than 1 MiB, [StaleTokenException] if the claim is not
+     * the present one. Roll back after each of them: nothing is done then.
      */
     @Throws(SQLException::class)
     public fun complete(result: ByteArray): Unit = record(connection, result)
@@ -140,16 +140,17 @@ public class TransactionAttempt internal constructor(private val connection: Con
     public fun complete(result: String): Unit = record(connection, result.encodeToByteArray())
 
     /**
-     * Records a failure that every repetition gets: the answer of a [WorkFailedException], or else the class and the message.
-     * What the transaction changed is committed with it.
+     * Records a failure that every repetition gets: the answer of a [WorkFailedException], or else the class and the
+     * message. What the transaction changed is committed with it.
      */
     @Throws(SQLException::class)
     public fun fail(error: Exception): Unit = recordFailure(connection, error)
 }
 
 /**
- * The work of one key in several transactions, as it was when the last call about it was committed; see [TransactionRuns.steps].
- * Each call that records something returns the next one. After a rollback go on with the one before.
+ * The work of one key in several transactions, as it was when the last call about it was committed; see
+ * [TransactionRuns.steps]. Each call that records something returns the next one. After a rollback go on with the one
+ * before.
  */
 public class StepsAttempt internal constructor(found: Found) : BegunWork(found.claim, found.answer) {
     /** Names and values of the finished steps, in their order. */
@@ -160,10 +161,12 @@ public class StepsAttempt internal constructor(found: Found) : BegunWork(found.c
     public fun text(step: String): String? = finished[step]?.decodeToString()
 
     /**
-     * Records that a step is finished, and renews the lease: the last call before the step's commit. [name]: 1 to 100 bytes.
+     * Records that a step is finished, and renews the lease: the last call before the step's commit. [name]: 1 to 100
+     * bytes.
      *
-     * Throws [StaleTokenException] if another client has taken the work over (roll back: the step was not done by this one),
-     * [InvalidArgumentException] for a step that is finished already and for values of more than 1 MiB in all.
+     * Throws [StaleTokenException] if another client has taken the work over (roll back: the step was not done by
+     * this one), [InvalidArgumentException] for a step that is finished already and for values of more than 1 MiB in
+     * all.
      */
     @JvmOverloads
     @Throws(SQLException::class)
@@ -202,11 +205,11 @@ public class StepsAttempt internal constructor(found: Found) : BegunWork(found.c
 /** Work in several transactions; see [TransactionRuns.steps]. */
 public class TransactionSteps internal constructor(private val native: NativeRun) {
     /**
-     * Claims the work with its finished steps, or finds its answer. Commit it at once. If the answer to a commit is lost, claim
-     * again with the same object: it says whether the step was committed.
+     * Claims the work with its finished steps, or finds its answer. Commit it at once. If the answer to a commit is
+     * lost, claim again with the same object: it says whether the step was committed.
      *
-     * Throws [InProgressException] while another client works on it, [PayloadMismatchException], [WorkFailedException],
-     * [ResultTooLargeException].
+     * Throws [InProgressException] while another client works on it, [PayloadMismatchException],
+     * [WorkFailedException], [ResultTooLargeException].
      */
     @Throws(SQLException::class)
     public fun claim(connection: Connection): StepsAttempt =
@@ -223,16 +226,18 @@ public class TransactionSteps internal constructor(private val native: NativeRun
  * connection.commit() // or rollback(), after whatever is thrown
  * ```
  *
- * Nothing is sent but the statements on the connection that is given, of any JDBC driver for PostgreSQL, MySQL, MariaDB or
- * SQLite. The caller begins, commits and rolls back; a connection in autocommit mode is refused. Calls block: in a coroutine,
- * make them within `withContext(Dispatchers.IO)`. What the driver throws is thrown on. The limits of the database end a wait
- * (`lock_timeout`, `innodb_lock_wait_timeout`, `busy_timeout`), and so does the end of the connection.
+ * Nothing is sent but the statements on the connection that is given, of any JDBC driver for PostgreSQL, MySQL,
+ * MariaDB or SQLite. The caller begins, commits and rolls back; a connection in autocommit mode is refused. Calls
+ * block: in a coroutine, make them within `withContext(Dispatchers.IO)`. What the driver throws is thrown on. The
+ * limits of the database end a wait (`lock_timeout`, `innodb_lock_wait_timeout`, `busy_timeout`), and so does the end
+ * of the connection.
  *
- * On PostgreSQL, MySQL and MariaDB the record is the one that [Client.idempotency] keeps in that database. On SQLite it is in a
- * table of its own, which [schemaSql] makes; begin there with `BEGIN IMMEDIATE` (`transaction_mode=IMMEDIATE` in the URL).
+ * On PostgreSQL, MySQL and MariaDB the record is the one that [Client.idempotency] keeps in that database. On SQLite
+ * it is in a table of its own, which [schemaSql] makes; begin there with `BEGIN IMMEDIATE`
+ * (`transaction_mode=IMMEDIATE` in the URL).
  *
- * [dialect]: a word of [Dialect]. [schema]: that of the store on PostgreSQL. Throws [InvalidArgumentException] for another
- * dialect, [InvalidConfigException] for an impossible schema.
+ * [dialect]: a word of [Dialect]. [schema]: that of the store on PostgreSQL. Throws [InvalidArgumentException] for
+ * another dialect, [InvalidConfigException] for an impossible schema.
  */
 public class TransactionRuns @JvmOverloads constructor(dialect: String, schema: String? = null) {
     private val native = told { NativeRuns(dialect, schema) }
@@ -241,14 +246,15 @@ public class TransactionRuns @JvmOverloads constructor(dialect: String, schema: 
     public val schemaSql: String get() = native.schemaSql()
 
     /**
-     * Does the [work] of a key in the caller's transaction, unless it was done: then its stored answer is returned. The result
-     * has at most 1 MiB. It waits for another transaction with the same key.
+     * Does the [work] of a key in the caller's transaction, unless it was done: then its stored answer is returned.
+     * The result has at most 1 MiB. It waits for another transaction with the same key.
      *
-     * [scope]: the operation and the caller it is done for, 1 to 256 bytes. [key]: what is unique to one request, 1 to 255
-     * bytes, made by its client, such as a UUID. What [work] throws is thrown on: roll back, and nothing was done.
+     * [scope]: the operation and the caller it is done for, 1 to 256 bytes. [key]: what is unique to one request, 1
+     * to 255 bytes, made by its client, such as a UUID. What [work] throws is thrown on: roll back, and nothing was
+     * done.
      *
-     * Throws [InProgressException], [PayloadMismatchException], [WorkFailedException], [ResultTooLargeException], those of
-     * [TransactionAttempt.complete], and what the driver throws. Roll back after each.
+     * Throws [InProgressException], [PayloadMismatchException], [WorkFailedException], [ResultTooLargeException],
+     * those of [TransactionAttempt.complete], and what the driver throws. Roll back after each.
      */
     @JvmOverloads
     @Throws(Exception::class)
