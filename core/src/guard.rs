@@ -13,7 +13,7 @@ use crate::policy::lease::LeaseState;
 use crate::resource::Sequencer;
 use crate::wakeups::unpoisoned;
 
-/// A held lock: proof of a lease, and the way to give it back.
+/// A held lock: proof of a lease, and the means to release it.
 ///
 /// The lease is renewed in the background until the guard is released or dropped, or the lease is
 /// lost. A loss is reported by this process's own clock, with or without any answer from the store.

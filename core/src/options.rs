@@ -201,9 +201,7 @@ fn check_steal(asked: &Asked) -> Result<()> {
     let Some(reason) = &asked.steal else { return Ok(()) };
     let invalid = |message: &'static str| Err(Error::new(ErrorKind::InvalidArgument, message));
     if !matches!(asked.mode, Mode::Mutex | Mode::Write) {
-        return invalid(
-            "only a lock that excludes all others can be stolen: a plain lock, or one for writing",
-        );
+        return invalid("only an exclusive lock can be stolen: a plain lock, or one for writing");
     }
     if asked.owner.is_some() {
         return invalid(

@@ -96,8 +96,8 @@ pub(crate) async fn open(
         "redis+cluster" | "rediss+cluster" if hosted.redis.is_some() || cfg!(target_family = "wasm") => {
             Err(Error::new(
                 ErrorKind::InvalidConfig,
-                "a cluster needs a connection to each of its masters, which Polylatch opens itself; where the program \
-                 brings its connection along, write redis:// with a server that belongs to no cluster",
+                "a cluster needs a connection to each of its primaries, which Polylatch opens; where the program \
+                 opens the connection, write redis:// with a server that belongs to no cluster",
             ))
         }
         #[cfg(all(feature = "redis", not(target_family = "wasm")))]

@@ -126,7 +126,7 @@ func run() error {
 	return client.WithLock(context.Background(), "orders/42", func(_ context.Context, token uint64) error {
 		fmt.Printf("held; write with token %d\n", token)
 
-		// Somebody else gives up when its context ends.
+		// Another client gives up when its context ends.
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		err := client.WithLock(ctx, "orders/42", func(context.Context, uint64) error { return nil })

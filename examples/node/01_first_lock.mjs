@@ -11,10 +11,10 @@ const client = await connect(process.env.POLYLATCH_URL ?? 'memory:first-lock');
 const first = await client.lock('orders/42', { label: 'charge the card' }).acquire();
 console.log(`first worker holds ${first.name} with token ${first.fencingToken}`);
 
-// Somebody who does not want to wait gets an answer at once.
+// A client that does not wait gets an answer at once.
 assert.equal(await client.lock('orders/42').tryAcquire(), null);
 
-// Somebody who waits stands in line and is woken by the release.
+// A client that waits is queued, and the release notifies it.
 const waiting = client.lock('orders/42', { label: 'send the receipt', wait: 10_000 }).acquire();
 await first.release();
 const second = await waiting;
@@ -22,7 +22,7 @@ console.log(`second worker holds ${second.name} with token ${second.fencingToken
 assert.ok(second.fencingToken > first.fencingToken);
 await second.release();
 
-// The usual form: the lock is given back whatever comes of the work. (From Node 24 on, and in
+// The usual form: the lock is released whatever comes of the work. (From Node 24 on, and in
 // TypeScript, there is also `await using guard = await client.lock('orders/42').acquire()`.)
 await client.withLock('orders/42', { wait: 10_000 }, async (guard) => {
   console.log(`third worker has ${Math.round(guard.remaining / 1000)} s, and is renewed`);

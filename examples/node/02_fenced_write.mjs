@@ -1,7 +1,7 @@
 // Why a lock alone is not enough, and what a fencing token does about it.
 //
 // The first holder is paused for longer than its lease, as by a suspended laptop. When it wakes up,
-// somebody else holds the lock; its late write is refused by the resource, because the resource has seen a
+// another client holds the lock; its late write is refused by the resource, because the resource has seen a
 // newer token.
 
 import assert from 'node:assert/strict';

@@ -32,7 +32,7 @@ try {
 
     $second = $polylatch->new('PlGuard *');
     $status = $polylatch->pl_try_acquire($client, 'orders/42', null, null, FFI::addr($second), FFI::addr($error));
-    echo $status === $polylatch->PL_BUSY ? "a second one is told at once that it is busy\n" : "unexpected: $status\n";
+    echo $status === $polylatch->PL_BUSY ? "a second one learns at once that it is busy\n" : "unexpected: $status\n";
 
     must($polylatch, $polylatch->pl_guard_release($guard, FFI::addr($error)), $error);
     echo "released\n";

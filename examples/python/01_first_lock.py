@@ -12,10 +12,10 @@ with polylatch.connect(os.environ.get("POLYLATCH_URL", "memory:")) as client:
     first = client.lock("orders/42", label="charge the card").acquire()
     print(f"first worker holds {first.name} with token {first.fencing_token}")
 
-    # Somebody who does not want to wait gets an answer at once.
+    # A client that does not wait gets an answer at once.
     assert client.lock("orders/42").try_acquire() is None
 
-    # Somebody who waits stands in line and is woken by the release.
+    # A client that waits is queued, and the release notifies it.
     tokens: "list[int]" = []
 
     @client.lock("orders/42", label="send the receipt", wait=10)

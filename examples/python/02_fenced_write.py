@@ -30,13 +30,13 @@ with polylatch.connect(os.environ.get("POLYLATCH_URL", "memory:")) as client:
         assert write(150, guard)
         print(f"the second holder writes with token {guard.fencing_token}")
 
-    # It goes on where it was, without asking. (Had it asked, `check` would have told it.)
+    # It goes on where it was, without asking. (`check` would have raised LeaseLost.)
     assert not write(90, paused)
     print(f"the first holder comes back with token {paused.fencing_token}: its write is refused")
     try:
         paused.check()
     except polylatch.LeaseLost as error:
-        print(f"and it is told: {error}")
+        print(f"and it learns: {error}")
 
 (balance,) = table.execute("SELECT balance FROM account").fetchone()
 assert balance == 150

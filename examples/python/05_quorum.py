@@ -19,7 +19,7 @@ with polylatch.connect(url) as client:
     with client.lock("ledger", lease=10, wait=10) as guard:
         # The lease counts from before the request left, so slow nodes make it shorter, never longer.
         print(f"held with token {guard.fencing_token}, for another {guard.remaining:.1f} s at least")
-        # To whoever else comes, it does not matter which nodes answer: more than half have to agree.
+        # To another client it does not matter which nodes answer: more than half have to agree.
         with polylatch.connect(url) as other:
             assert other.lock("ledger").try_acquire() is None
     with client.lock("ledger", wait=10) as again:

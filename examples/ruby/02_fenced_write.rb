@@ -18,5 +18,5 @@ Polylatch.connect(ENV.fetch("POLYLATCH_URL", "memory:")) do |client|
   rescue Polylatch::StaleToken
     puts "the first holder comes back with token #{paused.fencing_token}: refused"
   end
-  puts "and it is told: #{paused.lost_reason}"
+  puts "and it learns: #{paused.lost_reason}"
 end

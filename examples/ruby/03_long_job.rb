@@ -20,5 +20,5 @@ Polylatch.connect(ENV.fetch("POLYLATCH_URL", "memory:")) do |client|
 rescue Polylatch::LeaseLost => e
   raise unless e.reason == "no_progress"
 
-  puts "and the block's caller is told: #{e.reason}"
+  puts "and the block's caller learns: #{e.reason}"
 end

@@ -14,10 +14,10 @@ async fn main() -> polylatch::Result<()> {
     let first = client.lock("orders/42").label("charge the card").acquire().await?;
     println!("first worker holds {} with token {}", first.name(), first.fencing_token());
 
-    // Somebody who does not want to wait gets an answer at once.
+    // A client that does not wait gets an answer at once.
     assert!(client.lock("orders/42").try_acquire().await?.is_none());
 
-    // Somebody who waits stands in line and is woken by the release.
+    // A client that waits is queued, and the release notifies it.
     let waiting = client.lock("orders/42").label("send the receipt").wait(Duration::from_secs(10));
     let second = tokio::spawn(async move { waiting.acquire().await });
     first.release().await?;

@@ -94,7 +94,7 @@ async fn first_holder(url: &str, database: &Path) -> Fallible {
     let guard = client.lock("account/7").lease(Duration::from_millis(1500)).acquire().await?;
     println!("first holder has token {}", guard.fencing_token());
     std::io::stdin().read_line(&mut String::new())?;
-    // A careful program asks guard.check() here, and is told that the lease is lost. But the pause
+    // A careful program asks guard.check() here, which reports that the lease is lost. But the pause
     // might as well come right behind that check.
     let late = set_balance(database, 100, guard.fencing_token()).expect_err("a newer holder wrote");
     println!("first holder goes on; its write is refused: {late}");

@@ -1,6 +1,6 @@
 // Takes a lock in a page, shows it, and stops when it is lost.
 //
-// The store stands in the page's address: ?store=consul://HOST:PORT, ?redis=URL of an HTTP proxy, and the
+// The store is in the page's address: ?store=consul://HOST:PORT, ?redis=URL of an HTTP proxy, and the
 // memory of this page without either.
 
 import { connect, httpRedisConnection, LeaseLostError } from 'polylatch-wasm';
@@ -69,7 +69,7 @@ async function take(client) {
 async function give() {
   try {
     await guard.release();
-    show('free', 'given back');
+    show('free', 'released');
   } catch (error) {
     show('lost', error.message);
   }

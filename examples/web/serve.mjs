@@ -20,7 +20,7 @@ const TYPES = {
   '.wasm': 'application/wasm',
 };
 
-/** The file behind a path of a URL, if it is one that may be had. */
+/** The file behind a path of a URL, if it is one that may be served. */
 function fileOf(path) {
   const wanted = normalize(decodeURIComponent(path === '/' ? '/index.html' : path));
   if (wanted.includes('..')) return undefined;

@@ -214,7 +214,7 @@ fn a_database_that_the_server_does_not_have_is_refused() {
 fn a_replica_is_refused() {
     let master = RedisServer::start();
     let replica = RedisServer::builder().replica_of(master.address()).start();
-    refused_as(&replica.url(), ErrorKind::BackendRejected, "connect to the master");
+    refused_as(&replica.url(), ErrorKind::BackendRejected, "connect to the primary");
 }
 
 #[test]

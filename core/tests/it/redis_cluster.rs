@@ -242,7 +242,7 @@ fn a_connection_of_the_program_is_to_one_server() {
         let builder = Polylatch::builder().url(url).redis(Arc::new(Untouched));
         let error = block_on(builder.connect()).expect_err(url);
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-        assert!(error.to_string().contains("each of its masters"), "{error}");
+        assert!(error.to_string().contains("each of its primaries"), "{error}");
     }
 }
 
@@ -274,7 +274,7 @@ fn an_examination_looks_at_every_master() {
     let finding = good.finding("mode").expect("a finding about the cluster");
     assert_eq!(finding.severity, CheckSeverity::Ok, "{finding:?}");
     let finding = good.finding("cluster").expect("a finding about the cluster");
-    assert!(finding.detail.contains("3 masters"), "{finding:?}");
+    assert!(finding.detail.contains("3 primaries"), "{finding:?}");
     let odd = &cluster.nodes[2];
     assert!(odd.command(&["CONFIG", "SET", "maxmemory", "100mb"]).is_ok());
     assert!(odd.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).is_ok());

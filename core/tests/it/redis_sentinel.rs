@@ -181,7 +181,7 @@ fn what_is_wrong_with_a_url_is_reported_with_the_way_out() {
     refused(
         &url,
         ErrorKind::BackendUnavailable,
-        &["no Sentinel says who is master", &address.to_string(), "26379"],
+        &["no Sentinel names the primary", &address.to_string(), "26379"],
     );
 }
 

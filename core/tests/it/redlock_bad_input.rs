@@ -68,7 +68,7 @@ fn a_replica_is_no_node() {
     let (one, two) = (RedisServer::start(), RedisServer::start());
     let replica = RedisServer::builder().replica_of(one.address()).start();
     let error = refused(&url_of(&[&one, &two, &replica]));
-    expect(&error, ErrorKind::BackendRejected, &["is a replica", "name the master"]);
+    expect(&error, ErrorKind::BackendRejected, &["is a replica", "name the primary"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each with what is written instead.
-const REPLACED: [(&str, &str); 38] = [
+const REPLACED: &[(&str, &str)] = &[
     ("in line", "queued, in the queue"),
     ("stands in", "is in, is queued"),
     ("whoever", "the caller, the client that"),
@@ -44,6 +44,50 @@ const REPLACED: [(&str, &str); 38] = [
     ("be told", "be notified, receive, be distinguished"),
     ("for people", "for display"),
     ("errand", "caller-driven I/O"),
+    ("give it back", "release it"),
+    ("gives it back", "releases it"),
+    ("giving back", "releasing"),
+    ("giving it back", "releasing it"),
+    ("giving them back", "releasing them"),
+    ("sit out", "do not vote until"),
+    ("wait out", "do not vote until"),
+    ("waited out", "nothing is granted until"),
+    ("stepped down", "downgraded"),
+    ("stepped up", "upgraded"),
+    ("stepping down", "downgrading"),
+    ("stepping up", "upgrading"),
+    ("way in which", "mode"),
+    ("ways in which", "modes"),
+    ("letters from", "messages from"),
+    ("glances", "probes"),
+    ("mending", "fixing"),
+    ("errands", "caller-driven I/O"),
+    ("harmless", "sanitized, safe"),
+    ("a look", "a snapshot"),
+    ("at a glance", "in one view"),
+    ("picture", "snapshot, view"),
+    ("the reading", "the snapshot"),
+    ("each reading", "each snapshot"),
+    ("in sight", "visible"),
+    ("out of sight", "not visible"),
+    ("dear", "expensive"),
+    ("dearer", "more expensive"),
+    ("been told", "been notified"),
+    ("were told", "were notified"),
+    ("brings its connection", "host-provided connection"),
+    ("bring along", "host-provided"),
+    ("brought along", "host-provided"),
+    ("others changed", "other clients changed"),
+    ("others still", "other clients still"),
+    ("others will", "other clients will"),
+    ("others cannot", "other clients cannot"),
+    ("others can", "other clients can"),
+    ("by others", "by other clients"),
+    ("to others", "to other clients"),
+    ("a master", "a primary"),
+    ("the master", "the primary"),
+    ("its masters", "its primaries"),
+    ("is master", "is the primary"),
 ];
 
 /// The text literals of a source with their lines, without those of its tests. Good enough for sources that rustfmt has
@@ -90,8 +134,18 @@ fn end_of_text(here: &str, raw: bool, hash: bool) -> usize {
     bytes.len()
 }
 
+/// A text as it is searched: without ends of lines, in small letters.
+fn plain(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
+/// The words of a text that are replaced, each with what is written instead.
+fn replaced(text: &str) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let text = plain(text);
+    REPLACED.iter().filter(move |(word, _)| has_word(&text, word))
+}
+
 fn has_word(text: &str, word: &str) -> bool {
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     text.match_indices(word).any(|(at, _)| {
         let before = text[..at].chars().next_back();
         let after = text[at + word.len()..].chars().next();
@@ -121,7 +175,7 @@ fn look_at(folder: &Path, into: &mut Vec<String>, texts: &mut usize) {
             }
             for (line, text) in found {
                 *texts += 1;
-                for (word, instead) in REPLACED.iter().filter(|(word, _)| has_word(&text, word)) {
+                for (word, instead) in replaced(&text) {
                     into.push(format!("{}:{line}: {text:?} has {word:?}; write: {instead}", path.display()));
                 }
             }
@@ -188,6 +242,10 @@ enum Kind {
     Starred,
     /// Between triple quotes.
     Quoted,
+    /// What is quoted in a source of a language with `//` or `#` comments: its messages.
+    Strings,
+    /// All of it.
+    Whole,
 }
 
 /// The documentation in a source, with the rest as empty lines.
@@ -221,6 +279,8 @@ fn documentation(source: &str, kind: Kind) -> String {
         Kind::Hashes => lines(&["#"], source),
         Kind::Starred => between("/**", "*/"),
         Kind::Quoted => between("\"\"\"", "\"\"\""),
+        Kind::Strings => source.lines().map(|line| strings(line) + "\n").collect(),
+        Kind::Whole => source.to_owned(),
         Kind::Page => {
             let mut code = false;
             let kept = |line: &str| {
@@ -233,12 +293,29 @@ fn documentation(source: &str, kind: Kind) -> String {
     }
 }
 
+/// What a line has between quotes of one kind, without lines that are comments. A text over several lines is not seen.
+fn strings(line: &str) -> String {
+    let mut found = String::new();
+    let mut rest = line.trim_start();
+    if ["//", "#", "*", "/*"].iter().any(|comment| rest.starts_with(comment)) {
+        return found;
+    }
+    while let Some(begin) = rest.find(['"', '\'', '`']) {
+        let quote = &rest[begin..=begin];
+        let (text, after) = rest[begin + 1..].split_once(quote).unwrap_or((&rest[begin + 1..], ""));
+        found += text;
+        found.push(' ');
+        rest = after;
+    }
+    found
+}
+
 /// Where words stand that are replaced; a phrase may go over the end of a line.
 fn replaced_words(text: &str, place: &str, into: &mut Vec<String>) {
     // Paragraphs, so that the line is near and one fault is named once.
     let mut line = 1;
     for paragraph in text.split("\n\n") {
-        for (word, instead) in REPLACED.iter().filter(|(word, _)| has_word(paragraph, word)) {
+        for (word, instead) in replaced(paragraph) {
             into.push(format!("{place}:{line}: {word:?}; write: {instead}"));
         }
         line += paragraph.matches('\n').count() + 2;
@@ -273,6 +350,23 @@ fn pages_and_public_comments_have_the_words_of_the_field() {
     take(files("bindings/c/include", &[".h"]), Kind::Starred);
     take(files("bindings/uniffi/ruby/lib", &[".rb"]), Kind::Hashes);
     take(files("bindings/uniffi/swift/Sources", &[".swift"]), Kind::Slashes);
+    // What the packages themselves say to their callers.
+    for (folder, ends) in [
+        ("bindings/python/python", &[".py"][..]),
+        ("bindings/javascript/src", &[".ts"]),
+        ("bindings/node/js", &[".cjs", ".mjs"]),
+        ("bindings/wasm/js", &[".mjs"]),
+        ("bindings/uniffi/kotlin/library", &[".kt"]),
+        ("bindings/uniffi/ruby/lib", &[".rb"]),
+        ("bindings/uniffi/swift/Sources", &[".swift"]),
+    ] {
+        take(files(folder, ends), Kind::Strings);
+    }
+    take(files("core/web/src", &[".rs"]), Kind::Slashes);
+    // Examples are read as a whole.
+    let programs = [".rs", ".py", ".mjs", ".kt", ".java", ".rb", ".go", ".php", ".cpp", ".html"];
+    take(files("examples", &programs), Kind::Whole);
+    take(files("inspector/grafana", &[".json"]), Kind::Whole);
     assert!(all.len() > 200, "{} files", all.len());
 
     let mut found = Vec::new();
@@ -293,7 +387,7 @@ fn pages_say_primary() {
         found.extend(
             prose
                 .lines()
-                .filter(|line| has_word(line, "master") || has_word(line, "masters"))
+                .filter(|line| has_word(&plain(line), "master") || has_word(&plain(line), "masters"))
                 .map(str::to_owned),
         );
     }
@@ -315,12 +409,34 @@ fn scenarios_have_the_words_of_the_field() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// What contributors are asked not to write is what is searched for: a word itself, or a phrase with it if the word has another
+/// meaning too.
+#[test]
+fn the_glossary_is_what_is_searched_for() {
+    let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let table = page.split("\n| not | but |\n").nth(1).expect("the glossary");
+    let rows: Vec<_> = table.lines().skip(1).take_while(|line| line.starts_with('|')).collect();
+    assert!(rows.len() > 15, "{rows:?}");
+    for row in rows {
+        let left = row.split('|').nth(1).unwrap().split(" (").next().unwrap().trim();
+        for word in left.split(", ") {
+            let is_searched =
+                REPLACED.iter().any(|(phrase, _)| phrase.contains(word) || has_word(word, phrase));
+            assert!(
+                is_searched,
+                "{word:?} is replaced in CONTRIBUTING.md, and REPLACED has no phrase for it"
+            );
+        }
+    }
+}
+
 #[test]
 fn documentation_is_found_where_it_is() {
     let rust = "/// One.\nfn a() {} // no\n//! Two\n#[cfg(test)]\nmod tests {\n/// no\n}";
     assert_eq!(documentation(rust, Kind::Slashes), "One.\n\nTwo\n");
     assert_eq!(documentation("a\n/** One\n * two. */ b", Kind::Starred), "\nOne\ntwo.");
     assert_eq!(documentation("x = 1\n\"\"\"One.\"\"\"\ny", Kind::Quoted), "\nOne.");
+    assert_eq!(documentation("  say 'one' + \"two\"; // don't\n# 'no'", Kind::Strings), "one two t \n\n");
     assert_eq!(documentation("One\n```sh\nno\n```\ntwo", Kind::Page), "One\n\n\n\ntwo\n");
     let mut found = Vec::new();
     replaced_words("A caller.\n\nIt stands\nin line.", "page", &mut found);
@@ -335,5 +451,5 @@ fn texts_are_found_where_they_are() {
     assert_eq!(found.len(), 2, "{found:?}");
     assert_eq!((found[0].0, found[1].0), (1, 4));
     assert!(has_word(&found[0].1, "two") && found[1].1 == "raw \"y\"", "{found:?}");
-    assert!(has_word("It stands\n in LINE.", "in line") && !has_word("inlined lines", "in line"));
+    assert!(has_word(&plain("It stands\n in LINE."), "in line") && !has_word("inlined lines", "in line"));
 }

@@ -86,7 +86,7 @@ impl Queue {
     }
 }
 
-/// A timer does not keep a Node process alive: a held lock must not, and whoever waits for a call does.
+/// A timer does not keep a Node process alive: a held lock must not, and a caller that waits for one does.
 fn unref(timer: &JsValue) {
     if timer.is_object()
         && let Ok(unref) = js_sys::Reflect::get(timer, &"unref".into())
@@ -96,7 +96,7 @@ fn unref(timer: &JsValue) {
     }
 }
 
-/// Wakes whoever is due.
+/// Wakes what is due.
 fn fire() {
     let due = QUEUE.with_borrow_mut(|queue| {
         queue.armed = None;

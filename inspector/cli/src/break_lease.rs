@@ -71,7 +71,9 @@ pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u
             let who = evidence.who(holder);
             let next = match next {
                 Some(next) => format!("Now held by {}.", evidence.who(next)),
-                None if lock.is_some_and(|lock| lock.holders.len() > 1) => "Others still hold it.".into(),
+                None if lock.is_some_and(|lock| lock.holders.len() > 1) => {
+                    "Other clients still hold it.".into()
+                }
                 None => "It had no waiters, so it is free.".into(),
             };
             (0, format!("Broken: the lease {expected} of {who} on {name} is over. {next}"))
@@ -154,7 +156,7 @@ fn meaning(lock: &LockView, expected: FencingToken, evidence: &Evidence<'_>) {
         0 | 1 => next,
         several => format!(
             "{} it; the first waiter enters if there is room then",
-            count(several - 1, "other still holds", "others still hold")
+            count(several - 1, "other client still holds", "other clients still hold")
         ),
     };
     eprintln!("Break the lease {expected} on {}:", harmless(&lock.name));

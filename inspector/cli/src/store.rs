@@ -146,7 +146,7 @@ impl Store {
         Ok((self.read(query).await?, Some(first)))
     }
 
-    /// Returns the store's URL without secrets, harmless.
+    /// Returns the store's URL without secrets, sanitized.
     pub(crate) fn shown_url(&self) -> String {
         harmless(self.client.url_for_display())
     }
@@ -248,7 +248,7 @@ pub(crate) fn print_json(url: &str, snapshot: &Snapshot, overview: &Overview) ->
     print_line(&json(&told, true)?)
 }
 
-/// Writes JSON whose characters are all harmless in a terminal; for a parser nothing changes.
+/// Writes JSON whose characters are all safe in a terminal; for a parser nothing changes.
 pub(crate) fn json(value: &impl Serialize, pretty: bool) -> Result<String, Failure> {
     harmless_json(value, pretty).map_err(|error| Failure::new(exit::INTERNAL, format!("no JSON: {error}")))
 }

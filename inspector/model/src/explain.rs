@@ -312,7 +312,7 @@ fn about_votes(lock: &LockView, rule: Rule, evidence: &Evidence<'_>) -> Option<W
         tally.needed
     );
     let advice = "wait: they give up and try again after a random pause; if it stays, look for a client that \
-                  takes nodes without giving them back";
+                  takes nodes without releasing them";
     Some((sentence, vec![Next::Do(advice.into())]))
 }
 

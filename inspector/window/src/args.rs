@@ -82,7 +82,7 @@ Examples:
   polylatch-inspector --url redis://cache --lock orders/17/ship
   polylatch-inspector --replay stuck.polylatch    what happened last night
 
-A password on the command line can be read by others of this machine; use a saved
+A password on the command line can be read by other users of this machine; use a saved
 connection, or POLYLATCH_URL. Without a desktop, `polylatch watch` shows the same in
 a terminal. Inside, F1 lists the keys.";
 

@@ -131,7 +131,7 @@ impl App {
             Command::Break => self.ask_break(ctx),
             Command::Follow => {
                 self.locks.follow = !self.locks.follow;
-                let word = if self.locks.follow { "stays in sight" } else { "may move out of sight" };
+                let word = if self.locks.follow { "stays visible" } else { "may scroll away" };
                 self.toasts.done(format!("The selected lock {word}."));
             }
             Command::PreviousFinding => self.locks.go_to_finding(-1),

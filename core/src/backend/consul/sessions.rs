@@ -353,10 +353,7 @@ pub(crate) fn session_gone() -> Error {
 
 /// Others changed the lock each time it was looked at.
 pub(crate) fn busy() -> Error {
-    Error::new(
-        ErrorKind::BackendUnavailable,
-        "others changed the lock again and again while this client wanted to; it tries again",
-    )
+    Error::new(ErrorKind::BackendUnavailable, "too many concurrent updates to this lock; trying again")
 }
 
 #[cfg(test)]

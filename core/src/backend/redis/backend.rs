@@ -86,7 +86,7 @@ pub(crate) async fn open(
     if facts.is_replica {
         return Err(Error::new(
             ErrorKind::BackendRejected,
-            "this Redis is a replica, and locks need the master; connect to the master",
+            "this Redis is a replica, and locks need the primary; connect to the primary",
         ));
     }
     let promotes = matches!(config.place, Place::MasterOf(_));
@@ -106,9 +106,9 @@ fn port_to(
             "ack= holds up its connection until replicas have confirmed, so it needs one that Polylatch opens; leave \
              it out where the program brings the connection along",
         ),
-        Some(_) if matches!(config.place, Place::MasterOf(_)) => invalid(
-            "where the program brings its connection along, it asks the Sentinels, too; write redis://",
-        ),
+        Some(_) if matches!(config.place, Place::MasterOf(_)) => {
+            invalid("where the program opens the connection, it asks the Sentinels, too; write redis://")
+        }
         Some(_) if config.user.is_some() || config.password.is_some() || config.database != 0 => invalid(
             "user, password and database belong to the connection, which the host provides; leave them out \
              here",
@@ -120,7 +120,7 @@ fn port_to(
         None => Ok(Box::new(NativePort::new(config, context.runtime.clone())?)),
         #[cfg(target_family = "wasm")]
         None => invalid(
-            "here the program brings its connection to Redis along; give its client as `redis`, with a function \
+            "here the program opens the connection to Redis; give its client as `redis`, with a function \
              command(args)",
         ),
     }
@@ -165,7 +165,7 @@ pub(crate) fn check_guarantee(
         }
         if facts.epoch.is_some() && facts.min_replicas_to_write.is_none() {
             findings.push(
-                "a master that was cut off goes on beside the one that was promoted; set min-replicas-to-write 1 on \
+                "a primary that was cut off goes on beside the one that was promoted; set min-replicas-to-write 1 on \
                  every server"
                     .to_owned(),
             );

@@ -248,7 +248,7 @@ impl Service {
     fn read(scheme: &str, name: &str, places: &str, files: TlsFiles, params: &mut Params) -> Result<Self> {
         if name.is_empty() {
             return Err(invalid(format!(
-                "write {scheme}://HOST,HOST,HOST/SERVICE, with the name under which the Sentinels watch the master"
+                "write {scheme}://HOST,HOST,HOST/SERVICE, with the name under which the Sentinels watch the primary"
             )));
         }
         let mut sentinels = Vec::new();

@@ -149,8 +149,9 @@ async fn round<F: Future<Output = ()>>(
                     Input::Leave => return Ok(false),
                     Input::Redraw => {}
                     Input::Report(Report::Ended(name)) if crew.misses(name) => {
-                        let why =
-                            format!("the worker {name} ended; see whether this store can be used by others");
+                        let why = format!(
+                            "the worker {name} ended; see whether this store can be used by other programs"
+                        );
                         return Err(Failure::new(exit::UNAVAILABLE, why));
                     }
                     Input::Report(report) => {

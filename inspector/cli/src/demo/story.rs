@@ -158,7 +158,7 @@ impl Story {
         self.now.saturating_sub(self.since) >= paced(millis, self.pace)
     }
 
-    /// Takes a look at the ledger's lock, at a time since the beginning of the round.
+    /// Reads the ledger's lock, at a time since the beginning of the round.
     pub(super) fn look(&mut self, now: Duration, look: &Look) -> Vec<Order> {
         self.now = now;
         if let Some((_, token)) = look.holder {
@@ -205,7 +205,7 @@ impl Story {
                             TROUBLE,
                             format!(
                                 "Half of the lease is over and no renewal came. {who} cannot renew, cannot release and \
-                                 cannot be asked. All the others can do is wait until the lease has run out."
+                                 cannot be asked. Waiters can only wait until the lease has expired."
                             ),
                         );
                     }

@@ -179,7 +179,7 @@ async fn follow(stores: &[(ConnectionId, Option<&str>)], args: &ExporterArgs) ->
     }
 }
 
-/// Keeps what the picture does not have. A URL that is wrong will stay so: that ends the program.
+/// Keeps what the snapshot does not have. A URL that is wrong will stay so: that ends the program.
 fn note(known: &mut Known, poller: &Poller, update: &model::Update) -> Result<(), Failure> {
     let id = &update.connection;
     match &update.report {

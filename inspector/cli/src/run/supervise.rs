@@ -106,7 +106,7 @@ async fn acquire(
     Ok(Acquired::Guard(acquired))
 }
 
-/// The lock in the way in which it is asked for.
+/// The lock in the mode that is asked for.
 fn wanted(client: &Polylatch, args: &RunArgs) -> Lock {
     let name = args.name.as_str();
     match args.permits {

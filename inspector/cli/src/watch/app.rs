@@ -38,7 +38,7 @@ pub(super) enum Mode {
 pub(super) struct BreakForm {
     pub key: RowKey,
     pub expected: FencingToken,
-    /// Harmless.
+    /// Sanitized.
     pub holder: String,
     /// Its holder looks alive, so the name must be typed.
     pub alive: bool,
@@ -75,7 +75,7 @@ pub(super) enum Step {
 pub(super) struct App {
     pub id: ConnectionId,
     pub fleet: Fleet,
-    /// The picture that stands still, and its time.
+    /// The snapshot that is frozen, and its time.
     pub frozen: Option<(Fleet, u64)>,
     pub view: View,
     pub mode: Mode,
@@ -86,7 +86,7 @@ pub(super) struct App {
     pub lines: Lines,
     /// Rows of the table at the last drawing.
     pub page: usize,
-    /// What came of the last action; harmless.
+    /// What came of the last action; sanitized.
     pub message: Option<String>,
     shown: Option<(u64, Lines)>,
 }

@@ -170,7 +170,7 @@ fn one_of_several_holders_can_be_broken() {
     let token = place.token(&stuck).to_string();
     place.token(&fine);
     let broken = place.polylatch(&["break", "x", "--token", &token, "--reason", "stuck", "--yes"]);
-    assert!(text(&broken.stdout).contains("Others still hold it."), "{}", text(&broken.stdout));
+    assert!(text(&broken.stdout).contains("Other clients still hold it."), "{}", text(&broken.stdout));
     let status = wait_for("the run to end", PATIENCE, || stuck.0.try_wait().unwrap());
     assert_eq!(status.code(), Some(76), "{}", place.said("stuck"));
     place.end(fine);

@@ -77,7 +77,7 @@ impl BreakDialog {
                 }
             }
             ui.add_space(8.0);
-            let label = ui.label("Reason (others will read it)");
+            let label = ui.label("Reason (other operators will read it)");
             let reason = ui.add(
                 TextEdit::singleline(&mut self.reason).desired_width(f32::INFINITY).char_limit(MOST_REASON),
             );
@@ -215,7 +215,7 @@ fn facts(
         _ if lock.holders.len() > 1 => {
             format!(
                 "{} it; the first waiter enters if there is room",
-                count(lock.holders.len() - 1, "other still holds", "others still hold")
+                count(lock.holders.len() - 1, "other client still holds", "other clients still hold")
             )
         }
         Some(next) => format!("{} gets the lock", people.who(Some(&next.client))),

@@ -134,7 +134,7 @@ fn a_lease_is_broken_only_after_name_token_and_reason_are_typed() {
     assert!(!window.is_enabled("Break the lease"));
     assert!(window.says("it looks ALIVE"));
     let token = held.fencing_token().to_string();
-    window.type_into("Reason (others will read it)", "stuck since noon");
+    window.type_into("Reason (other operators will read it)", "stuck since noon");
     window.type_into("Type the lock's name and the last digits of its token:", "orders/17");
     assert!(!window.is_enabled("Break the lease"), "the name alone is not enough");
     let rest = format!(" {}", &token[token.len() - 4..]);

@@ -144,7 +144,7 @@ fn a_connection_is_tried_before_it_is_saved_and_production_is_read_only() {
     window.until("the refusal", |window| {
         window.says("shop is read-only; change that in its connection first.")
     });
-    assert!(!window.says("Reason (others will read it)"));
+    assert!(!window.says("Reason (other operators will read it)"));
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn the_buttons_of_a_break_are_in_sight_whatever_the_name() {
         window.until_row("orders/");
         window.click_row("orders/");
         window.key(Key::Delete);
-        window.until("the dialog", |window| window.says("Reason (others will read it)"));
+        window.until("the dialog", |window| window.says("Reason (other operators will read it)"));
         window.steps(3);
         for button in ["Cancel", "Break the lease"] {
             let rect = window.harness.get_by_role_and_label(Role::Button, button).rect();

@@ -87,7 +87,7 @@ async fn cluster(inner: &Inner, masters: &[(Address, u16, u16)]) -> Result<Check
     names.sort();
     names.dedup();
     let seen = format!(
-        "{} masters ({}), {assigned} of {} slots served; a push is {}",
+        "{} primaries ({}), {assigned} of {} slots served; a push is {}",
         names.len(),
         names.join(", "),
         slots::SLOTS,

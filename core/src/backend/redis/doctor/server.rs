@@ -53,7 +53,7 @@ fn mode(facts: &Facts) -> Check {
         None if facts.info.is_none() => {
             Check::unknown(ID, "Whether it belongs to a cluster cannot be seen", "INFO is not allowed")
         }
-        None if facts.in_cluster => Check::ok(ID, "a master of a cluster", "the URL names a cluster"),
+        None if facts.in_cluster => Check::ok(ID, "a primary of a cluster", "the URL names a cluster"),
         None if facts.sentinels.is_some() => {
             Check::ok(ID, "the primary that the Sentinels name", facts.field("redis_mode").unwrap_or("no cluster"))
         }
@@ -104,7 +104,7 @@ fn eviction(facts: &Facts) -> Check {
             "It would evict if it had a memory limit",
             format!("maxmemory-policy {policy}, maxmemory 0"),
         )
-        .means("Harmless now; once maxmemory is set, held locks can vanish.")
+        .means("No risk now; once maxmemory is set, held locks can vanish.")
         .fix(fix);
     }
     let seen = format!("maxmemory-policy {policy} with maxmemory {}", size(limit));
@@ -185,7 +185,11 @@ fn persistence(facts: &Facts) -> Check {
     };
     if facts.strict {
         let detail = format!("{detail}; after a restart nothing is granted for {:?}", facts.max_lease);
-        return Check::ok(ID, "a restart is waited out (guarantee=strict)", detail);
+        return Check::ok(
+            ID,
+            "after a restart nothing is granted until earlier leases have expired (guarantee=strict)",
+            detail,
+        );
     }
     if durability(facts) == Durability::EverySecond {
         return Check::notice(ID, title, detail)

@@ -51,8 +51,7 @@ fn records(facts: &Facts) -> Check {
 
 fn guarantees(facts: &Facts) -> Check {
     const ID: &str = "guarantee";
-    const FIX: &str =
-        "Set guarantee=strict in the URL of every client of this prefix, or another prefix= for the others";
+    const FIX: &str = "Set guarantee=strict in the URL of every client of this prefix, or another prefix= for the other clients";
     let (mine, other) = if facts.strict {
         (Guarantee::Strict, Guarantee::BestEffort)
     } else {

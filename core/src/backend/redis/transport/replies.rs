@@ -149,7 +149,7 @@ pub(crate) fn refusal(code: Option<&str>, detail: Option<&str>) -> Error {
         }
         Some("READONLY") => known(
             ErrorKind::BackendUnavailable,
-            "this Redis is a replica and refuses writes; connect to the master, or wait until the promotion is over"
+            "this Redis is a replica and refuses writes; connect to the primary, or wait until the promotion is over"
                 .into(),
         ),
         Some("OOM") => known(

@@ -82,8 +82,8 @@ impl Sentinels {
     /// Where the latest connection leads, for people.
     pub(crate) fn place(&self) -> String {
         match &*unpoisoned(&self.master) {
-            Some(master) => format!("{} (master of {:?})", spelled(master), self.service.name),
-            None => format!("the master of {:?}", self.service.name),
+            Some(master) => format!("{} (primary of {:?})", spelled(master), self.service.name),
+            None => format!("the primary of {:?}", self.service.name),
         }
     }
 
@@ -93,7 +93,7 @@ impl Sentinels {
         let opener = Opener::new("Redis", address(master.0.clone(), master.1, &self.service))?;
         let named = |error: Error| {
             let message = format!(
-                "the Sentinels name {} as master of {:?}: {}",
+                "the Sentinels name {} as primary of {:?}: {}",
                 spelled(&master),
                 self.service.name,
                 error.message()
@@ -164,7 +164,7 @@ impl Sentinels {
         Error::new(
             ErrorKind::BackendUnavailable,
             format!(
-                "no Sentinel says who is master of {:?}: {}; start them, or name others in the URL (their usual \
+                "no Sentinel names the primary of {:?}: {}; start them, or name other Sentinels in the URL (their usual \
                  port is 26379)",
                 self.service.name,
                 reasons.join("; ")
@@ -240,7 +240,7 @@ impl Sentinels {
                 Err(Error::new(
                     ErrorKind::BackendUnavailable,
                     "it is a replica, so a promotion is under way; try again in a moment, and if it stays so, name \
-                     the master in `sentinel monitor`",
+                     the primary in `sentinel monitor`",
                 ))
             }
             // A user that may not ask finds out by READONLY.

@@ -385,7 +385,7 @@ impl Node {
         let facts = self.port().facts().await.inspect_err(|error| self.heard(Some(error)))?;
         let place = &self.place;
         let why = if facts.is_replica {
-            format!("{place} is a replica, and every node has to be a master of its own; name the master")
+            format!("{place} is a replica, and every node has to be an independent primary; name the primary")
         } else if facts.is_sentinel {
             format!("{place} is a Sentinel, which keeps no locks; name a server")
         } else if facts.is_cluster_node {

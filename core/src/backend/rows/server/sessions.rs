@@ -273,7 +273,7 @@ impl<S: Server> Store<S> {
         Err(Error::new(
             ErrorKind::BackendRejected,
             format!(
-                "mode=session: a pooler in front of {} at {} gives the connection of this client to others between \
+                "mode=session: a pooler in front of {} at {} gives the connection of this client to other clients between \
                  transactions, and its session lock with it; connect to the server itself, or leave mode=session out",
                 S::NAME,
                 self.link.server.place()

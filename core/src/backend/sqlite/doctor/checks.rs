@@ -103,7 +103,7 @@ fn log_mode(facts: &Facts) -> Check {
             Check::ok(ID, "write-ahead log", format!("journal_mode wal{page}"))
         }
         Some(other) => Check::problem(ID, "Not in write-ahead mode", format!("journal_mode {other}"))
-            .means("Readers and writers block each other, and a look at the locks holds up renewals.")
+            .means("Readers and writers block each other, and reading the locks delays renewals.")
             .fix(format!(
                 "Stop all programs that use it, then: sqlite3 {} 'PRAGMA journal_mode=WAL'",
                 word(&facts.path)
@@ -151,7 +151,7 @@ fn folder(facts: &Facts) -> Check {
             .means("Any user of this host can remove or swap it, and every lock with it.")
             .fix(format!("chmod o-w {}", word(folder))),
         (true, true) => Check::notice(ID, "In a folder that every user can write to", seen)
-            .means("Others cannot remove the file, but can put one there before you, and cleaners of /tmp remove it.")
+            .means("Other users cannot remove the file, but can put one there before you, and cleaners of /tmp remove it.")
             .fix("Use a folder of its own: sqlite:/var/lib/NAME/locks.db"),
     }
 }

@@ -25,7 +25,7 @@ public final class FencedWrite {
                 paused.check();
                 throw new AssertionError("it does not know");
             } catch (LeaseLostException lost) {
-                System.out.println("and it is told: " + lost.getReason());
+                System.out.println("and it learns: " + lost.getReason());
             }
         }
     }

@@ -2,7 +2,7 @@ import java.time.Duration;
 import polylatch.WaitTimeoutException;
 import polylatch.blocking.Client;
 
-/** A lock is taken, used and given back. */
+/** A lock is taken, used and released. */
 public final class FirstLock {
     public static void main(String[] arguments) throws InterruptedException {
         String url = System.getenv().getOrDefault("POLYLATCH_URL", "memory:");
@@ -14,7 +14,7 @@ public final class FirstLock {
 
                 try {
                     client.lock("orders/42").waitAtMost(Duration.ofMillis(100)).acquire();
-                    throw new AssertionError("somebody else got in");
+                    throw new AssertionError("another client got in");
                 } catch (WaitTimeoutException held) {
                     System.out.println(held.getCode() + ", retry: " + held.getRetry());
                 }

@@ -1,4 +1,4 @@
-/** A lock is taken, used and given back. */
+/** A lock is taken, used and released. */
 package firstlock
 
 import polylatch.Client
@@ -9,7 +9,7 @@ suspend fun main() {
         client.withLock("orders/42", lease = 30.seconds, wait = 5.seconds) { guard ->
             // Hand the token to whatever is protected: it refuses writes of holders from before.
             println("held for another ${guard.remaining.inWholeSeconds} s, write with token ${guard.fencingToken}")
-            check(client.lock("orders/42").tryAcquire() == null) { "somebody else got in" }
+            check(client.lock("orders/42").tryAcquire() == null) { "another client got in" }
         }
         println("released")
     }

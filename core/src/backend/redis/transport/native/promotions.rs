@@ -63,7 +63,7 @@ impl Shared {
         tracing::info!(
             service = sentinels.service(),
             before = sentinels.place(),
-            "another server is master now"
+            "another server is the primary now"
         );
         before.values().for_each(|connection| connection.driven.end());
         self.moved.send_modify(|times| *times += 1);
