@@ -110,7 +110,7 @@ impl Follower {
     /// Reads the store now. Changes nothing in it.
     ///
     /// Guarantees: the same as [`Inspector::list`], but that on some stores only what was written since
-    /// the reading before is read again, and the ages of the rest go on by the time that passed. What a store
+    /// the snapshot before is read again, and the ages of the rest go on by the time that passed. What a store
     /// cannot tell without being read, such as a lease that another program extended by hand, is seen 30
     /// seconds later at the latest. That a Consul agent hangs is noticed after two seconds and the client's
     /// time limit. `requests` of the result says what it took.

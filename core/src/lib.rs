@@ -38,6 +38,7 @@
 //! `backend/memory/store.rs` (what every store does), `policy/lease.rs` and `policy/waiting.rs` (the
 //! decisions, without I/O), `driver/` (which carries them out), `guard.rs`.
 
+#![deny(missing_docs)]
 #![cfg_attr(
     target_family = "wasm",
     allow(

@@ -4,6 +4,7 @@
 //! this side. The committed header, `include/polylatch.h`, is made from these files.
 //!
 //! How to read the code: `error` (how a call tells what went wrong), `client`, `events`, `lock`, `guard`.
+#![deny(missing_docs)]
 #![allow(
     clippy::missing_safety_doc,
     reason = "the header says once for all functions what pointers must be; see `border`"

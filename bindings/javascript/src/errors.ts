@@ -2,6 +2,7 @@
 
 import type { Fault } from './port.js';
 
+/** The stable codes of errors, the same in every language. The guide has a page with the cause and the remedy of each. */
 export type ErrorCode =
   | 'invalid_config'
   | 'invalid_argument'
@@ -21,10 +22,15 @@ export type ErrorCode =
   | 'result_too_large'
   | 'not_recorded';
 
+/** Where an error happened. Unknown parts are missing. */
 export interface ErrorContext {
+  /** Kind of store, such as `redis`. */
   backend?: string;
+  /** What was asked of it, such as `acquire`. */
   operation?: string;
+  /** The name of the lock. */
   lock?: string;
+  /** Which try failed. */
   attempt?: number;
   /** Milliseconds. */
   elapsed?: number;
@@ -74,6 +80,7 @@ export class WaitTimeoutError extends PolylatchError {}
 export class CanceledError extends PolylatchError {}
 /** The lease is over. */
 export class LeaseLostError extends PolylatchError {
+  /** Why it is over. */
   readonly reason:
     | 'expired'
     | 'superseded'

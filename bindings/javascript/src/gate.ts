@@ -23,6 +23,7 @@ export class TokenGate {
     if (isFault(fault)) throw errorOf(fault);
   }
 
+  /** The largest token that was admitted; `undefined` before the first. */
   get largest(): bigint | undefined {
     const largest = this.#native.largest();
     return largest === null ? undefined : BigInt(largest);

@@ -81,6 +81,7 @@ export interface RunOptions {
 
 /** The answer to a run. */
 export interface Outcome<T> {
+  /** What the work returned. */
   value: T;
   /** Whether an earlier run did the work. */
   replayed: boolean;
@@ -88,20 +89,35 @@ export interface Outcome<T> {
 
 /** The record of a key, without its result. */
 export interface RecordView {
+  /** The scope of the key. */
   scope: string;
+  /** The key. Of a token, what follows its first 8 digits is left out. */
   key: string;
+  /** Whether it is of a one-time token. */
   isToken: boolean;
+  /** What it says; `abandoned` is a run whose lease has ended. */
   state: 'running' | 'abandoned' | 'done' | 'failed' | 'too-large' | 'issued' | 'consumed';
+  /** The client that wrote it last. */
   client: string;
+  /** The fencing token of its claim. */
   fence: number;
+  /** How many runs began since the key was free. */
   runs: number;
+  /** How often the claim was renewed. */
   renewals: number;
+  /** What its payload is recognized by; empty if there was none. */
   fingerprint: string;
+  /** Length of the claim's lease. */
   leaseMs: number;
+  /** What is left of the lease; 0 unless it is running. */
   leaseLeftMs: number;
+  /** What is left of its retention; `null` is for ever. */
   keepLeftMs: number | null;
+  /** When it was written last, by the store's clock. */
   writtenAtMs: number;
+  /** Size of the stored answer. */
   resultBytes: number;
+  /** Changes with every write. */
   version: number;
 }
 
@@ -134,6 +150,7 @@ export class Claim {
     return this.#run.remaining();
   }
 
+  /** Whether it is still this run's, by the clock, now. Costs no request. */
   get isHeld(): boolean {
     return this.#run.check() === undefined;
   }
@@ -183,6 +200,7 @@ export class Idempotency {
     return new Idempotency(port, mustBeText('the scope', scope), encoding);
   }
 
+  /** The scope of these keys. */
   get scope(): string {
     return this.#scope;
   }

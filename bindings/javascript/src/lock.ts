@@ -61,6 +61,7 @@ async function refused(lock: Acquirable<any>): Promise<never> {
  * {@link Acquirable.acquire}.
  */
 export interface NamedNotAcquired {
+  /** What to do instead. */
   readonly named: 'call acquire()';
 }
 

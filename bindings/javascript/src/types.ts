@@ -40,19 +40,26 @@ export interface PolylatchEvent {
    * `store_reachable`, `setup_warning`, `notice` and others.
    */
   event: string;
+  /** How much it matters; see the option `level`. */
   level: 'debug' | 'info' | 'warn' | 'error';
+  /** A sentence to read. */
   message: string;
   /** The client's id; `null` where the event is of no one client. */
   client: string | null;
+  /** The name of the lock. */
   lock?: string;
+  /** The fencing token of the lease. */
   fencingToken?: bigint;
   /** Why a lease was lost; see {@link LeaseLostError}. */
   reason?: string;
+  /** The text of the error. */
   error?: string;
   [field: string]: unknown;
 }
 
+/** How strong the order of fencing tokens is: `time-floored` is strict while the store keeps its data. */
 export type FenceQuality = 'none' | 'time-floored' | 'strict';
+/** How a lock is held. */
 export type Mode = 'mutex' | 'read' | 'write' | 'permits';
 
 /** How many durations fell into which range. */
@@ -63,11 +70,13 @@ export interface Histogram {
   counts: number[];
   /** Seconds in all. */
   sum: number;
+  /** How many in all. */
   count: number;
 }
 
 /** What one client has done since it was made. Counts only grow; `waiting` and `held` are of now. */
 export interface Stats {
+  /** Kind of store, such as `redis`. */
   backend: string;
   /** From the call of `acquire` until the lock was held, of the calls that acquired it. */
   wait: Histogram;
@@ -77,9 +86,13 @@ export interface Stats {
   renewalLag: Histogram;
   /** Acquisitions by how they ended. For a set of locks, each lock counts. */
   acquired: number;
+  /** Those that did not wait, and another client held the lock. */
   refused: number;
+  /** Those whose wait was over. */
   timedOut: number;
+  /** Those that ended with another error. */
   failed: number;
+  /** Those that the caller ended. */
   cancelled: number;
   /** Acquisitions that are queued now. */
   waiting: number;
@@ -93,6 +106,7 @@ export interface Stats {
 
 /** What a store, as configured, can do. */
 export interface Capability {
+  /** Kind of store, such as `redis`. */
   backend: string;
   /** Waiters are served in FIFO order. */
   fifo: boolean;
@@ -104,8 +118,11 @@ export interface Capability {
   sharing: boolean;
   /** `lockAll(names).tryAcquire()` takes the whole set in one step. */
   atomicSets: boolean;
+  /** How strong the order of its fencing tokens is. */
   fencing: FenceQuality;
+  /** The shortest lease. */
   minLease: number;
+  /** The longest lease. */
   maxLease: number;
 }
 
@@ -119,76 +136,129 @@ export interface Query {
   limit?: number | undefined;
 }
 
+/** One held lease. */
 export interface HolderView {
+  /** The client that holds it; `null` for the lock of another program. */
   client: string | null;
+  /** What the holder says it is doing. */
   label: string;
+  /** How it is held. */
   mode: Mode;
+  /** How many permits it holds; 1 for everything that is no semaphore. */
   permits: number;
+  /** Tells two acquisitions apart, and reveals nothing. */
   ownerDigest: string;
+  /** The fencing token of this grant; what `breakLease` expects. */
   fencingToken: bigint | null;
+  /** When it was granted, on the store's clock. */
   acquiredAtMs: number | null;
+  /** How long it has been held. */
   heldForMs: number | null;
+  /** Length of a renewed lease. */
   leaseMs: number | null;
+  /** What is left of the lease; `null` if it never ends, or if the store cannot say. */
   remainingMs: number | null;
+  /** How often it was renewed. */
   renewals: number | null;
+  /** How long ago it was last renewed. */
   renewedAgoMs: number | null;
 }
 
+/** One waiter. */
 export interface WaiterView {
+  /** The client that waits. */
   client: string;
+  /** What the waiter says it wants to do. */
   label: string;
+  /** How it will hold the lock. */
   mode: Mode;
+  /** How many permits it wants; 1 for everything that is no semaphore. */
   permits: number;
+  /** Tells two acquisitions apart, and reveals nothing. */
   ownerDigest: string;
+  /** Position in the queue, 0 for the next. */
   position: number;
+  /** When it was queued, on the store's clock. */
   sinceMs: number;
+  /** How long it has waited. */
   waitedMs: number;
+  /** Whether it has given no heartbeat lately, so that a hand-off passes it over. */
   silent: boolean;
   /** When it gives up, on the store's clock; null if it waits without a limit, or if that is not known. */
   givesUpAtMs: number | null;
 }
 
+/** One lock. */
 export interface LockView {
+  /** The name of the lock. */
   name: string;
+  /** What kind of lock; `foreign` for data that another program keeps there. */
   mode: 'mutex' | 'rw' | 'semaphore' | 'foreign';
+  /** How many permits there are, if it is a semaphore. */
   capacity: number | null;
+  /** The holders; empty if it is free. */
   holders: HolderView[];
+  /** The waiters, in the order of the queue. */
   waiters: WaiterView[];
 }
 
+/** A client process that holds or waits. */
 export interface ClientView {
+  /** The client's id. */
   id: string;
+  /** The name of its host. */
   host: string;
+  /** Its process id there. */
   pid: number;
+  /** When the process started; `null` if it is not known. */
   processStartedAtMs: number | null;
+  /** The name of its program. */
   program: string;
+  /** The language of its package. */
   language: string;
+  /** The version of its package. */
   version: string;
+  /** How long ago the store last heard of it. */
   seenAgoMs: number;
 }
 
+/** One break of a lease. */
 export interface AuditEntry {
+  /** When, on the store's clock. */
   atMs: number;
+  /** The name of the lock. */
   name: string;
+  /** The fencing token of the lease that was ended. */
   fencingToken: bigint;
+  /** The client that held it. */
   holder: string;
+  /** Who broke it: user and host. */
   by: string;
+  /** Why. */
   reason: string;
 }
 
 /** A store's locks at one moment. What the store cannot say is `null`. */
 export interface Snapshot {
+  /** Kind of store, such as `redis`. */
   backend: string;
+  /** When this was read, on the store's clock. */
   takenAtMs: number;
+  /** How long it took to read. */
   roundTripMs: number;
+  /** Locks that are held or waited for, sorted by name. */
   locks: LockView[];
+  /** The client processes that hold or wait, sorted by id. */
   clients: ClientView[];
+  /** The latest breaks, newest first. */
   audit: AuditEntry[];
+  /** Whether more locks existed than the limit of the query. */
   truncated: boolean;
 }
 
 /** An order to end a lease. */
 export interface BreakOrder {
+  /** The name of the lock. */
   name: string;
   /** The fencing token of the lease that was looked at. A lock that changed hands since is left alone. */
   expected: bigint;
@@ -198,6 +268,7 @@ export interface BreakOrder {
   reason: string;
 }
 
+/** What a break did: it ended the lease, the lock was free, or another client holds it by now. */
 export type BreakOutcome =
   | { outcome: 'broken'; holder: string; next: string | null }
   | { outcome: 'free' }

@@ -82,6 +82,7 @@ export type TransactionDialect = 'postgres $1' | 'postgres ?' | 'postgres %s' | 
 
 /** Which row is written. Names are checked and quoted: `[A-Za-z_][A-Za-z0-9_]{0,62}`. */
 export interface WrittenRow {
+  /** The database and the sign of its driver for a value. */
   dialect: Dialect;
   /** The table; a schema may stand before it and a dot. */
   table: string;
@@ -119,6 +120,7 @@ export type ProbedRow = Record<string, unknown> | unknown[] | null | undefined;
 /** The texts of a write. It sends nothing: execute `sql` with the values of `parameters`, and see how many rows changed. */
 declare class GuardedWrite {
   protected constructor();
+  /** The text to execute. */
   readonly sql: string;
   /** Which value each parameter is, in order: by column, or by column and operator, such as `stock >=`. */
   readonly parameters: string[];
@@ -196,11 +198,15 @@ export class TransactionLock {
     /** That of the store on PostgreSQL; `polylatch` by default. */
     schema?: string | undefined;
   });
+  /** The name of the lock. */
   readonly name: string;
   /** What to execute before the transaction; `undefined` where nothing is needed. */
   readonly prepareSql: string | undefined;
+  /** The values of `prepareSql`. */
   readonly prepareValues: string[];
+  /** Takes the lock, first in the transaction. */
   readonly takeSql: string;
+  /** The values of `takeSql`. */
   readonly takeValues: string[];
   /** The query for the fencing token, without values; `undefined` where `takeSql` returns it. */
   readonly fenceSql: string | undefined;
@@ -223,6 +229,7 @@ export interface IdempotencyHandlerOptions<Request = any> {
   payload?: ((request: Request) => unknown) | undefined;
   /** How long a response is kept: 24 h by default. */
   retention?: number | undefined;
+  /** Length of the lease under which a request is handled: a process that dies blocks its key for so long. */
   lease?: number | undefined;
   /** How long a repetition waits for the response of the first request before it gets 409: not at all by default. */
   wait?: number | undefined;
@@ -244,6 +251,7 @@ export function idempotencyHandler<Request = any>(
 
 /** What {@link idempotencyPlugin} is registered with. */
 export interface IdempotencyPluginOptions<Request = any> extends IdempotencyHandlerOptions<Request> {
+  /** The client whose store keeps the responses. */
   client: Client;
 }
 

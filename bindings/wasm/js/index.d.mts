@@ -111,11 +111,15 @@ export function connect(url: string, options?: ConnectOptions & { url?: undefine
 /** A lock as a callback of {@link LockManager.request} gets it. */
 export class HeldLock {
   private constructor();
+  /** The name, as it was requested. */
   readonly name: string;
+  /** How it is held. */
   readonly mode: 'exclusive' | 'shared';
   /** Aborted when the lock is lost; see {@link Guard.signal}. */
   readonly signal: AbortSignal;
+  /** Hand it to what the lock protects, which refuses smaller ones. */
   readonly fencingToken: bigint;
+  /** The lock as the rest of the package has it. */
   readonly guard: Guard;
 }
 
@@ -137,9 +141,13 @@ export interface RequestOptions
   steal?: boolean | undefined;
 }
 
+/** A lock that is held or waited for. */
 export interface LockInfo {
+  /** The name, as it was requested. */
   name: string;
+  /** How it is held or will be. */
   mode: 'exclusive' | 'shared';
+  /** The id of the client. */
   clientId: string;
 }
 

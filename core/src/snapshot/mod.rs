@@ -110,7 +110,7 @@ pub struct Snapshot {
     pub backend: Cow<'static, str>,
     /// When this was read, on the store's clock.
     pub taken_at_ms: u64,
-    /// How long the reading took.
+    /// How long it took to read.
     #[serde(rename = "round_trip_ms", serialize_with = "as_millis", deserialize_with = "from_millis")]
     pub round_trip: Duration,
     /// How many requests this took: script calls, statements, HTTP requests. 0 if nothing was sent.

@@ -27,6 +27,7 @@ mod database_faults;
 mod database_sessions;
 mod database_tables;
 mod doctor_promises;
+mod documented;
 mod etcd_faults;
 mod etcd_go;
 mod etcd_interop;

@@ -7,6 +7,7 @@
 //! panicking at run time.
 //!
 //! On other targets this crate is empty.
+#![deny(missing_docs)]
 #![cfg(target_family = "wasm")]
 
 #[cfg(target_feature = "atomics")]

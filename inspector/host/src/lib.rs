@@ -3,6 +3,8 @@
 //! [`poll`] follows stores in the background, [`files`] keeps connections and recordings, [`ThisHost`] looks processes
 //! up. It stands between the model, which has no I/O, and the two programs, which do not know each other.
 
+#![deny(missing_docs)]
+
 #[cfg(unix)]
 pub mod child;
 #[cfg(unix)]

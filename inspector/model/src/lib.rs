@@ -9,6 +9,8 @@
 //! Two clocks: the viewer's (`now_ms`, `sampled_at_ms`; milliseconds since the Unix epoch that never go
 //! back) and each store's own (`taken_at_ms`, histories, events).
 
+#![deny(missing_docs)]
+
 pub mod alert;
 pub mod beat;
 pub mod connection;

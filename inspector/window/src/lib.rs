@@ -4,6 +4,8 @@
 //! (`doing`). What is shown is a [`Fleet`](model::Fleet): the live one, which a thread keeps
 //! (`live`), a frozen copy of it, or that of a recording (`replaying`).
 
+#![deny(missing_docs)]
+
 mod act;
 mod app;
 mod args;

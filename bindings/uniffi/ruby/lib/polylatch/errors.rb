@@ -10,6 +10,8 @@ module Polylatch
   # "acquire_anew"; +effect+ is "maybe" if the request may have been carried out, else "none"; +hint+ says
   # what to do about errors of this code.
   class Error < StandardError
+    # The stable code; whether another try may help; whether the request may have changed the store; what to do about errors of
+    # this code; where it happened.
     attr_reader :code, :retry, :effect, :hint, :context
 
     def initialize(fault)
@@ -35,6 +37,7 @@ module Polylatch
 
   # The lease ended without a release; +reason+ says why, such as "expired".
   class LeaseLost < Error
+    # Why, such as "expired" or "broken".
     attr_reader :reason
 
     def initialize(fault)
@@ -70,6 +73,7 @@ module Polylatch
     Own = Struct.new(:text, :code, :again, :effect, :hint, :backend, :operation, :lock, :attempt, :elapsed)
     private_constant :Own
 
+    # What repetitions get, and what becomes of the key if the work has chosen.
     attr_reader :answer, :on_failure
 
     def self.replayed(fault, answer) # :nodoc:

@@ -46,6 +46,7 @@ module Polylatch
 
   # The keys and one-time tokens of one scope; see Client#idempotency.
   class Idempotency
+    # The scope of these keys.
     attr_reader :scope
 
     def initialize(client, scope, encoding) # :nodoc:

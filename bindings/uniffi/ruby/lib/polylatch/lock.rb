@@ -63,6 +63,7 @@ module Polylatch
   class Lock < Acquirable
     HELD = Guard
 
+    # The name of the lock.
     attr_reader :name
 
     def initialize(client, name, way, options, count: 0, capacity: 0) # :nodoc:
@@ -90,6 +91,7 @@ module Polylatch
 
   # A lock that many may read or one may write. Readers and writers share one queue.
   class RwLock
+    # The name that readers and writers share.
     attr_reader :name
 
     def initialize(client, name, options) # :nodoc:
@@ -111,6 +113,7 @@ module Polylatch
 
   # A lock with a number of permits.
   class Semaphore
+    # The name of the semaphore.
     attr_reader :name
 
     def initialize(client, name, capacity, options) # :nodoc:
@@ -131,6 +134,7 @@ module Polylatch
   class LockAll < Acquirable
     HELD = GuardSet
 
+    # The names of the locks.
     attr_reader :names
 
     def initialize(client, names, options) # :nodoc:

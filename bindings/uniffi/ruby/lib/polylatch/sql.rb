@@ -7,6 +7,7 @@ module Polylatch
   # +dialect+ is the database and the sign of its driver for a value: "sqlite ?" (sqlite3), "postgres $1" (pg), "mysql ?"
   # (mysql2; MariaDB too), and "sqlite ?1", "postgres ?", "postgres %s", "mysql %s".
   class GuardedWrite
+    # The text to execute.
     attr_reader :sql,
                 # Which value each parameter is, in order: by column, or by column and operator, such as "stock >=".
                 :parameters,
@@ -109,6 +110,7 @@ module Polylatch
   #
   # Keep the transaction short, well below the +timeout+ of the clients. Take several locks in the order of their names.
   class TransactionLock
+    # The name of the lock, and the statements with their values.
     attr_reader :name, :prepare_sql, :prepare_values, :take_sql, :take_values, :fence_sql
 
     # +schema+ is that of the store on PostgreSQL.

@@ -1,14 +1,24 @@
 import PolylatchNative
 
+/// What a break did: whether the lease was ended, and which client holds the lock now.
 public typealias BreakResult = PolylatchNative.BreakResult
+/// What a store, as configured, can do.
 public typealias Capability = PolylatchNative.Capability
+/// A client as the store knows it: program, host, process, and when it was last heard.
 public typealias ClientView = PolylatchNative.ClientView
+/// A distribution of times: how many, their sum in seconds, and counts below bounds.
 public typealias Histogram = PolylatchNative.Histogram
+/// A holder as the store knows it: client, fencing token, label, and when its lease ends.
 public typealias HolderView = PolylatchNative.HolderView
+/// An event of a client: its name, its level, a line for display, and fields that depend on the event.
 public typealias LockEvent = PolylatchNative.LockEvent
+/// A lock in a snapshot: its kind, its holders, and its waiters in the order of the queue.
 public typealias LockView = PolylatchNative.LockView
+/// What a store knew at one instant: locks, clients and the latest breaks.
 public typealias Snapshot = PolylatchNative.Snapshot
+/// The numbers of a client since it was made.
 public typealias Stats = PolylatchNative.Stats
+/// A waiter as the store knows it: client, position, label, and its latest heartbeat.
 public typealias WaiterView = PolylatchNative.WaiterView
 
 /// The value of an option of a client: a literal, or a duration.
@@ -20,9 +30,13 @@ public enum OptionValue: Sendable, Equatable, ExpressibleByStringLiteral, Expres
     case flag(Bool)
     case duration(Duration)
 
+    /// A text, such as `"hint"`.
     public init(stringLiteral value: String) { self = .text(value) }
+    /// A number.
     public init(integerLiteral value: Int64) { self = .number(Double(value)) }
+    /// A number.
     public init(floatLiteral value: Double) { self = .number(value) }
+    /// A flag.
     public init(booleanLiteral value: Bool) { self = .flag(value) }
 
     var word: OptionWord {

@@ -7,18 +7,27 @@ import PolylatchNative
 /// `caller_decides`, `after_backoff` or `acquire_anew`; `effect` is `maybe` if the request may have been carried out,
 /// else `none`; `hint` says what to do about errors of this code.
 public struct PolylatchError: Error, Equatable, CustomStringConvertible {
+    /// The stable code, such as `wait_timeout`.
     public let code: String
+    /// Whether another try may help.
     public let retry: String
+    /// Whether the request may have changed the store.
     public let effect: String
+    /// What to do about errors of this code.
     public let hint: String
+    /// The sentence to read.
     public let description: String
     /// Why a lease was lost, such as `expired`; only with `lease_lost`.
     public let reason: String?
     /// Where it happened; what is not known is nil.
     public let backend: String?
+    /// What was asked of the store, such as `acquire`.
     public let operation: String?
+    /// The name of the lock.
     public let lock: String?
+    /// Which try failed.
     public let attempt: Int64?
+    /// How long the call took until it failed.
     public let elapsed: Duration?
     /// What an earlier run that failed has stored; only with `failed`.
     public let answer: Data?

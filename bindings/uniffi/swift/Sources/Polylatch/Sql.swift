@@ -2,15 +2,21 @@ import PolylatchNative
 
 /// A database and the sign of its driver for a value.
 public struct Dialect: RawRepresentable, Hashable, Sendable {
+    /// The name of the dialect, the same in every language.
     public let rawValue: String
 
+    /// Any other dialect by its name, such as `postgres %s`.
     public init(rawValue: String) {
         self.rawValue = rawValue
     }
 
+    /// SQLite, with `?`.
     public static let sqlite = Dialect(rawValue: "sqlite ?")
+    /// SQLite, with `?1`.
     public static let sqliteNumbered = Dialect(rawValue: "sqlite ?1")
+    /// PostgreSQL, with `$1`.
     public static let postgres = Dialect(rawValue: "postgres $1")
+    /// PostgreSQL, with `?`.
     public static let postgresPlain = Dialect(rawValue: "postgres ?")
     /// MariaDB too.
     public static let mysql = Dialect(rawValue: "mysql ?")
@@ -18,9 +24,12 @@ public struct Dialect: RawRepresentable, Hashable, Sendable {
 
 /// A column, and what a write does to it (`=`, `+`, `-`) or how it is compared (`=`, `<>`, `<`, `<=`, `>`, `>=`).
 public struct Term: Hashable, Sendable {
+    /// The column.
     public let column: String
+    /// The operator.
     public let sign: String
 
+    /// A column and its operator.
     public init(_ column: String, _ sign: String) {
         self.column = column
         self.sign = sign
@@ -31,8 +40,10 @@ public struct Term: Hashable, Sendable {
 
 /// The row that a probe found, by the number in its only column; nil is `NULL`.
 public struct ProbedRow: Hashable, Sendable {
+    /// The number in its only column.
     public let number: Int64?
 
+    /// The row with this number.
     public init(number: Int64?) {
         self.number = number
     }
@@ -43,6 +54,7 @@ public struct ProbedRow: Hashable, Sendable {
 /// The texts of a write. It sends nothing: execute `sql` with the values of `parameters`, and see how many rows were changed.
 /// Names are checked and quoted: `[A-Za-z_][A-Za-z0-9_]{0,62}`; values are bound.
 public struct GuardedWrite: Hashable, Sendable {
+    /// The text to execute.
     public let sql: String
     /// Which value each parameter is, in order: by column, or by column and operator, such as `stock >=`.
     public let parameters: [String]
@@ -128,6 +140,7 @@ public enum VersionedUpdate {
 /// Writes to one row that happen only while the row fulfils conditions, such as `stock >= 3`: what is left cannot be sold
 /// twice. They need no lock. One changed row: done. None: a condition is not fulfilled, or there is no such row.
 public enum ConditionalUpdate {
+    /// Makes a write of `changes` to the row with these keys, while all `conditions` hold.
     public static func update(
         _ dialect: Dialect, table: String, changes: [Term], conditions: [Term], keys: [String]
     ) throws -> GuardedWrite {
@@ -142,7 +155,9 @@ public enum ConditionalUpdate {
 
 /// A statement with the values of its parameters, in order.
 public struct BoundStatement: Hashable, Sendable {
+    /// The text to execute.
     public let sql: String
+    /// The values of its parameters, in order.
     public let values: [String]
 
     fileprivate init(_ text: BoundText) {
@@ -162,9 +177,11 @@ public struct BoundStatement: Hashable, Sendable {
 ///
 /// Keep the transaction short, well below the `timeout` of the clients. Take several locks in the order of their names.
 public struct TransactionLock: Hashable, Sendable {
+    /// The name of the lock.
     public let name: String
     /// Nil where nothing is needed.
     public let prepare: BoundStatement?
+    /// Takes the lock.
     public let take: BoundStatement
     /// Nil where `take` returns the token.
     public let fence: BoundStatement?

@@ -16,15 +16,25 @@ import kotlin.time.Duration
 import kotlin.time.DurationUnit
 import kotlin.time.toKotlinDuration
 
+/** What a break did: whether the lease was ended, and which client holds the lock now. */
 public typealias BreakResult = polylatch.ffi.BreakResult
+/** What a store, as configured, can do. */
 public typealias Capability = polylatch.ffi.Capability
+/** A client as the store knows it: program, host, process, and when it was last heard. */
 public typealias ClientView = polylatch.ffi.ClientView
+/** A distribution of times: how many, their sum in seconds, and counts below bounds. */
 public typealias Histogram = polylatch.ffi.Histogram
+/** A holder as the store knows it: client, fencing token, label, and when its lease ends. */
 public typealias HolderView = polylatch.ffi.HolderView
+/** An event of a client: its name, its level, a line for display, and fields that depend on the event. */
 public typealias LockEvent = polylatch.ffi.LockEvent
+/** A lock in a snapshot: its kind, its holders, and its waiters in the order of the queue. */
 public typealias LockView = polylatch.ffi.LockView
+/** What a store knew at one instant: locks, clients and the latest breaks. */
 public typealias Snapshot = polylatch.ffi.Snapshot
+/** The numbers of a client since it was made. */
 public typealias Stats = polylatch.ffi.Stats
+/** A waiter as the store knows it: client, position, label, and its latest heartbeat. */
 public typealias WaiterView = polylatch.ffi.WaiterView
 
 /**

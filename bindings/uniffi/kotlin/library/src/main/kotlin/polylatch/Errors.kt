@@ -9,10 +9,15 @@ import kotlin.time.Duration.Companion.seconds
 
 /** Where an error happened. Unknown parts are null. */
 public data class ErrorContext(
+    /** The store, such as `redis`. */
     val backend: String?,
+    /** What was asked of it, such as `acquire`. */
     val operation: String?,
+    /** The name of the lock. */
     val lock: String?,
+    /** Which try failed. */
     val attempt: Int?,
+    /** How long the call took until it failed. */
     val elapsed: Duration?,
 )
 
@@ -24,10 +29,15 @@ public data class ErrorContext(
  * what to do about errors of this code.
  */
 public open class PolylatchException internal constructor(fault: Fault) : RuntimeException(fault.text) {
+    /** The stable code, such as `wait_timeout`. */
     public val code: String = fault.code
+    /** Whether another try may help. */
     public val retry: String = fault.again
+    /** Whether the request may have changed the store. */
     public val effect: String = fault.effect
+    /** What to do about errors of this code. */
     public val hint: String = fault.hint
+    /** Where it happened. */
     public val context: ErrorContext = ErrorContext(
         fault.backend,
         fault.operation,
@@ -54,6 +64,7 @@ public class CanceledException internal constructor(fault: Fault) : PolylatchExc
 
 /** The lease ended without a release; [reason] says why, such as `expired`. */
 public class LeaseLostException internal constructor(fault: Fault) : PolylatchException(fault) {
+    /** Why, such as `expired` or `broken`. */
     public val reason: String? = fault.lostReason
 }
 
@@ -92,10 +103,12 @@ public class WorkFailedException private constructor(
     fault: Fault,
     /** What repetitions get. */
     public val answer: ByteArray,
+    /** What becomes of the key, if the work has chosen. */
     public val onFailure: OnFailure?,
     /** Whether an earlier run failed; this one did not do the work. */
     public val replayed: Boolean,
 ) : PolylatchException(fault) {
+    /** For work that fails with an answer: what repetitions get, and what becomes of the key. */
     @JvmOverloads
     public constructor(
         message: String,

@@ -50,19 +50,25 @@ public class RunOptions(
         onFailure: OnFailure? = this.onFailure,
     ) = RunOptions(payload, fingerprint, retention, lease, wait, onFailure)
 
+    /** Sets what the request consists of. */
     public fun payload(payload: ByteArray): RunOptions = like(payload = payload)
 
+    /** Sets what the payload is recognized by instead. */
     public fun fingerprint(fingerprint: String): RunOptions = like(fingerprint = fingerprint)
 
+    /** Sets how long the answer is kept. */
     public fun retention(retention: java.time.Duration): RunOptions = like(retention = retention.toKotlinDuration())
 
     /** Keeps the answer for ever. */
     public fun keepForever(): RunOptions = like(retention = Duration.INFINITE)
 
+    /** Sets the length of the claim's lease. */
     public fun lease(lease: java.time.Duration): RunOptions = like(lease = lease.toKotlinDuration())
 
+    /** Sets how long to wait for another run of the key; zero does not wait. */
     public fun waitAtMost(wait: java.time.Duration): RunOptions = like(wait = wait.toKotlinDuration())
 
+    /** Sets what becomes of the key if the work throws. */
     public fun onFailure(onFailure: OnFailure): RunOptions = like(onFailure = onFailure)
 
     internal fun native() = RunWith(

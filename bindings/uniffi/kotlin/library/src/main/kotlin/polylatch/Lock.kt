@@ -100,6 +100,7 @@ public abstract class Acquirable<H : Held> internal constructor(private val clie
 /** A lock to acquire: a name and options. Nothing is sent, and nothing is checked, before it is acquired. */
 public class Lock internal constructor(
     client: Client,
+    /** The name of the lock. */
     public val name: String,
     way: WantedWay,
     options: WantedOptions,
@@ -116,6 +117,7 @@ public class Lock internal constructor(
 /** A lock that many may read or one may write. Readers and writers share one queue. */
 public class RwLock internal constructor(
     private val client: Client,
+    /** The name that readers and writers share. */
     public val name: String,
     private val options: WantedOptions,
 ) {
@@ -129,6 +131,7 @@ public class RwLock internal constructor(
 /** A lock with a number of permits. */
 public class Semaphore internal constructor(
     private val client: Client,
+    /** The name of the semaphore. */
     public val name: String,
     private val capacity: Int,
     private val options: WantedOptions,
@@ -137,9 +140,10 @@ public class Semaphore internal constructor(
     public fun permits(count: Int): Lock = Lock(client, name, WantedWay.PERMITS, options, count, capacity)
 }
 
-/** Several locks that are had all together or not at all. */
+/** Several locks, of which all are acquired or none. */
 public class LockAll internal constructor(
     client: Client,
+    /** The names of the locks. */
     public val names: List<String>,
     options: WantedOptions,
 ) : Acquirable<GuardSet>(client) {

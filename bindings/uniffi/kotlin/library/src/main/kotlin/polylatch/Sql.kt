@@ -17,7 +17,9 @@ import polylatch.ffi.ProbedRow as NativeRow
  * `postgres %s` and `mysql %s`.
  */
 public object Dialect {
+    /** SQLite. */
     public const val SQLITE: String = "sqlite ?"
+    /** PostgreSQL. */
     public const val POSTGRES: String = "postgres ?"
 
     /** MariaDB too. */
@@ -39,6 +41,7 @@ public data class ProbedRow(public val number: Long?) {
  * Names are checked and quoted: `[A-Za-z_][A-Za-z0-9_]{0,62}`; values are bound.
  */
 public abstract class GuardedWrite internal constructor(texts: WriteTexts) {
+    /** The text to execute. */
     public val sql: String = texts.sql
 
     /** Which value each parameter is, in order: by column, or by column and operator, such as `stock >=`. */
@@ -130,6 +133,7 @@ public class VersionedUpdate private constructor(texts: WriteTexts) : GuardedWri
  */
 public class ConditionalUpdate private constructor(texts: WriteTexts) : GuardedWrite(texts) {
     public companion object {
+        /** Makes a write of [changes] to the row with these keys, while all [conditions] hold. */
         @JvmStatic
         public fun update(
             dialect: String,
@@ -145,7 +149,9 @@ public class ConditionalUpdate private constructor(texts: WriteTexts) : GuardedW
 
 /** A statement with the values of its parameters, in order. */
 public class BoundStatement internal constructor(text: BoundText) {
+    /** The text to execute. */
     public val sql: String = text.sql
+    /** The values of its parameters, in order. */
     public val values: List<String> = text.values
 }
 
@@ -167,6 +173,7 @@ public class TransactionLock @JvmOverloads constructor(dialect: String, public v
 
     /** Null where nothing is needed. */
     public val prepare: BoundStatement? = texts.prepare?.let(::BoundStatement)
+    /** Takes the lock. */
     public val take: BoundStatement = BoundStatement(texts.take)
 
     /** Null where [take] returns the token. */

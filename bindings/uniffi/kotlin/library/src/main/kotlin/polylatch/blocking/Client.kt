@@ -106,21 +106,28 @@ public abstract class Acquirable<Self, H : Held, N : polylatch.Held> internal co
 
     internal abstract fun held(native: N): H
 
+    /** Sets how long the lock outlives its last renewal. */
     public fun lease(lease: Duration): Self = like(with.copy(lease = lease.toKotlinDuration()))
 
     /** How long to wait for a lock that another client holds; as long as it takes otherwise. */
     public fun waitAtMost(wait: Duration): Self = like(with.copy(wait = wait.toKotlinDuration()))
 
+    /** Sets a description that is shown to operators. */
     public fun label(label: String): Self = like(with.copy(label = label))
 
+    /** Sets an id: a lock that is held under it is entered again. */
     public fun owner(owner: String): Self = like(with.copy(owner = owner))
 
+    /** Sets when the lease ends, however healthy its holder is. */
     public fun maxHold(maxHold: Duration): Self = like(with.copy(maxHold = maxHold.toKotlinDuration()))
 
+    /** Sets how often the work has to call [Held.beat], or the lease ends. */
     public fun beatEvery(beatEvery: Duration): Self = like(with.copy(beatEvery = beatEvery.toKotlinDuration()))
 
+    /** Sets whether it is queued (the default), or may overtake waiters. */
     public fun fifo(fifo: Boolean): Self = like(with.copy(fifo = fifo))
 
+    /** Sets whether the lease is renewed (the default), or ends after its length. */
     public fun renew(renew: Boolean): Self = like(with.copy(renew = renew))
 
     /** Acquires it, waiting as long as the options say; see [polylatch.Acquirable.acquire]. */
@@ -154,11 +161,15 @@ public class LockAll internal constructor(
 
 /** What is held; see [polylatch.Held]. Closing it releases. */
 public abstract class Held internal constructor(private val held: polylatch.Held) : AutoCloseable {
+    /** Whether it is still held, by the clock, now. Costs no request. */
     public val isHeld: Boolean get() = held.isHeld
+    /** How long it is certainly held; zero after a loss. Costs no request. */
     public val remaining: Duration get() = held.remaining.toJavaDuration()
 
+    /** Throws [polylatch.LeaseLostException] if it is lost. Costs no request. */
     public fun check(): Unit = held.check()
 
+    /** Says that the work moves on; see [Acquirable.beatEvery]. */
     public fun beat(): Unit = held.beat()
 
     /** Calls [listener] with the reason when it is lost, on a thread of its own; never after a release. */
@@ -174,24 +185,33 @@ public abstract class Held internal constructor(private val held: polylatch.Held
 
 /** A held lock; see [polylatch.Guard]. */
 public class Guard internal constructor(private val guard: polylatch.Guard) : Held(guard) {
+    /** The name of the lock. */
     public val name: String get() = guard.name
+    /** The fencing token, which grows with every grant of the name. */
     public val fencingToken: Long get() = guard.fencingToken
+    /** How strong the order of the tokens is, such as `strict`. */
     public val fenceQuality: String get() = guard.fenceQuality
+    /** Name, holder and token as text. */
     public val sequencer: String get() = guard.sequencer
+    /** How it is held: `mutex`, `read`, `write` or `permits`. */
     public val mode: String get() = guard.mode
+    /** How often the lease was renewed. */
     public val renewals: Long get() = guard.renewals
 
     /** Gives the lease another length; see [polylatch.Guard.extend]. */
     public fun extend(lease: Duration): Duration =
         uninterrupted { guard.extend(lease.toKotlinDuration()) }.toJavaDuration()
 
+    /** Makes a writer a reader, without a writer in between. */
     public fun downgrade(): Unit = uninterrupted { guard.downgrade() }
 
+    /** Makes the only reader the writer; false if there are other readers. */
     public fun tryUpgrade(): Boolean = uninterrupted { guard.tryUpgrade() }
 }
 
 /** Several held locks. */
 public class GuardSet internal constructor(private val set: polylatch.GuardSet) : Held(set) {
+    /** The fencing token of each lock, by name. */
     public val fencingTokens: Map<String, Long> get() = set.fencingTokens
 }
 

@@ -10,12 +10,14 @@ import kotlin.time.toKotlinDuration
 
 /** Work that may throw anything. */
 public fun interface Work<T> {
+    /** Does the work; [claim] says whether it is still this run's. */
     @Throws(Exception::class)
     public fun run(claim: Claim): T
 }
 
 /** The keys and one-time tokens of one scope; see [polylatch.Idempotency]. */
 public class Idempotency internal constructor(private val keys: polylatch.Idempotency) {
+    /** The scope of these keys. */
     public val scope: String get() = keys.scope
 
     /** Does the work of a key, unless it was done; see [polylatch.Idempotency.run]. */
