@@ -14,6 +14,8 @@ import typing_sample
 from conftest import REPOSITORY, wait_until, waiters
 
 import polylatch
+import polylatch.asgi
+import polylatch.metrics
 
 README = (REPOSITORY / "bindings/python/README.md").read_text()
 
@@ -24,16 +26,34 @@ def test_the_version_is_the_workspaces():
 
 
 def test_everything_that_is_exported_exists_and_says_what_it_does():
-    for name in polylatch.__all__:
-        value = getattr(polylatch, name)
-        if name == "__version__":
-            continue
+    exports = [(polylatch, name) for name in polylatch.__all__ if name != "__version__"]
+    for module in (polylatch.asgi, polylatch.metrics):
+        assert inspect.getdoc(module), module.__name__
+        own = [
+            name
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", "") == module.__name__
+        ]
+        exports += [(module, name) for name in own if not name.startswith("_")]
+    assert len(exports) > 50
+    for module, name in exports:
+        value = getattr(module, name)
         assert inspect.getdoc(value), name
-        if not inspect.isclass(value) or issubclass(value, Exception):
+        if not inspect.isclass(value):
             continue
         for attribute, member in vars(value).items():
-            if not attribute.startswith("_"):
+            is_method = inspect.isroutine(member) or isinstance(member, (property, classmethod, staticmethod))
+            if not attribute.startswith("_") and (is_method or not issubclass(value, Exception)):
                 assert inspect.getdoc(member), f"{name}.{attribute}"
+
+
+def test_every_dict_that_only_the_types_name_says_what_it_is():
+    stub = Path(polylatch.__file__).with_name("_polylatch.pyi").read_text()
+    classes = [node for node in ast.parse(stub).body if isinstance(node, ast.ClassDef)]
+    dicts = [node for node in classes if node.bases and not node.name.startswith("_")]
+    assert len(dicts) > 10
+    for node in dicts:
+        assert ast.get_docstring(node), node.name
 
 
 def test_importing_loads_no_asyncio_before_it_is_wanted():

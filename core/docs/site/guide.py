@@ -21,6 +21,10 @@ def anchor(heading, _separator):
     return "".join(kept).replace(" ", "-")
 
 
+def path_of(page):
+    return Path(os.path.realpath(page.file.abs_src_path))
+
+
 def on_config(config):
     config.mdx_configs.setdefault("toc", {})["slugify"] = anchor
 
@@ -49,6 +53,11 @@ def on_page_markdown(markdown, page, config, files):
             return f"{picture}[{text}]({target}{hash}{section})"
         # What does not exist stays a link, and the build refuses it.
         return text if os.path.exists(place) else match[0]
+
+    # Python-Markdown leaves alone what is in such an element; here each is a section.
+    if path_of(page) == ROOT / "README.md":
+        markdown = re.sub(r"^<details.*?<summary>(.*?)</summary>$", r"### \1", markdown, flags=re.MULTILINE)
+        markdown = markdown.replace("</details>\n", "")
 
     def code(match):
         kind, body = match[2].split(",")[0], match[3]

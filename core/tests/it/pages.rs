@@ -144,6 +144,15 @@ fn every_error_code_has_its_cause_and_its_remedy_on_the_page() {
         assert!(section.split("\n#").next().unwrap().trim().len() > 20, "{code} is not explained");
         assert!(page.contains(&format!("| `{}` |", kind.retry().code())), "no {}", kind.retry().code());
     }
+    let table = fs::read_to_string(root().join("tests/conformance/errors.json")).unwrap();
+    let of_work = table.split("\"idempotency_errors\"").nth(1).unwrap();
+    let codes: Vec<_> =
+        of_work.split("\"code\": \"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(codes.len() >= 5, "{codes:?}");
+    for code in codes {
+        let section = page.split(&format!("\n### `{code}`\n")).nth(1).unwrap_or_else(|| panic!("no {code}"));
+        assert!(section.split("\n#").next().unwrap().trim().len() > 20, "{code} is not explained");
+    }
     for reason in polylatch::LostReason::ALL {
         assert!(page.contains(&format!("| `{}` |", reason.code())), "no {}", reason.code());
     }

@@ -17,6 +17,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _Started = tuple[Any, Optional[UnderWayCall]]
 
 class Capability(TypedDict):
+    """What a store, as configured, can do."""
+
     backend: str
     fifo: bool
     push: bool
@@ -28,6 +30,8 @@ class Capability(TypedDict):
     max_lease: int
 
 class Detail(TypedDict):
+    """One fact that only this kind of store has, for display."""
+
     name: str
     value: str
 
@@ -35,6 +39,8 @@ class _WithDetails(TypedDict, total=False):
     details: list[Detail]
 
 class HolderView(_WithDetails):
+    """One held lease. What the store cannot say is ``None``."""
+
     client: Optional[str]
     label: str
     mode: Mode
@@ -50,6 +56,8 @@ class HolderView(_WithDetails):
     renewed: Optional[bool]
 
 class WaiterView(TypedDict):
+    """One waiter, in the order of the queue."""
+
     client: str
     label: str
     mode: Mode
@@ -62,6 +70,8 @@ class WaiterView(TypedDict):
     gives_up_at_ms: Optional[int]
 
 class LockView(_WithDetails):
+    """One lock: its holders and its waiters."""
+
     name: str
     mode: Literal["mutex", "rw", "semaphore", "foreign"]
     capacity: Optional[int]
@@ -69,6 +79,8 @@ class LockView(_WithDetails):
     waiters: list[WaiterView]
 
 class ClientView(TypedDict):
+    """A client process that holds or waits."""
+
     id: str
     host: str
     pid: int
@@ -81,6 +93,8 @@ class ClientView(TypedDict):
     seen_ago_ms: int
 
 class AuditEntry(TypedDict):
+    """One break of a lease: which, by whom, and why."""
+
     at_ms: int
     name: str
     fencing_token: int
@@ -89,6 +103,8 @@ class AuditEntry(TypedDict):
     reason: str
 
 class Snapshot(TypedDict):
+    """A store's locks at one moment."""
+
     backend: str
     taken_at_ms: int
     round_trip_ms: int
@@ -99,20 +115,28 @@ class Snapshot(TypedDict):
     truncated: bool
 
 class Broken(TypedDict):
+    """A break that ended the lease."""
+
     outcome: Literal["broken"]
     holder: str
     next: Optional[str]
 
 class Free(TypedDict):
+    """A break that found the lock free."""
+
     outcome: Literal["free"]
 
 class ChangedHands(TypedDict):
+    """A break that found another holder, and left it alone."""
+
     outcome: Literal["changed_hands"]
     present: int
 
 BreakResult = Union[Broken, Free, ChangedHands]
 
 class RecordView(TypedDict):
+    """The record of a key of idempotent work, without its result."""
+
     scope: str
     key: str
     is_token: bool
@@ -136,6 +160,8 @@ class _EventBase(TypedDict):
     client: Optional[str]
 
 class Event(_EventBase, total=False):
+    """What happened to a lock or a store; which other keys there are depends on ``event``."""
+
     lock: str
     backend: str
     fencing_token: int
@@ -152,12 +178,16 @@ class Event(_EventBase, total=False):
     dropped: int
 
 class Histogram(TypedDict):
+    """How many durations fell into which range, in seconds."""
+
     bounds: list[float]
     counts: list[int]
     sum: float
     count: int
 
 class Stats(TypedDict):
+    """What one client has done since it was made."""
+
     backend: str
     wait: Histogram
     hold: Histogram

@@ -36,11 +36,17 @@ impl FromStr for Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compare {
+    /// `=`.
     Equal,
+    /// `<>`.
     NotEqual,
+    /// `<`.
     Less,
+    /// `<=`.
     AtMost,
+    /// `>`.
     Greater,
+    /// `>=`.
     AtLeast,
 }
 
