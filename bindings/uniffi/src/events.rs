@@ -35,26 +35,37 @@ pub struct LockEvent {
     pub event: String,
     /// `debug`, `info`, `warn` or `error`.
     pub level: String,
+    /// A sentence to read.
     pub message: String,
     /// The message and all fields in one line, for a log.
     pub line: String,
     /// The client's id.
     pub client: Option<String>,
+    /// The name of the lock.
     pub lock: Option<String>,
+    /// Kind of store, such as `redis`.
     pub backend: Option<String>,
+    /// The fencing token of the lease.
     pub fencing_token: Option<i64>,
+    /// Position in the queue, 0 for the next.
     pub position: Option<i64>,
+    /// How long the acquisition waited.
     pub waited_ms: Option<i64>,
+    /// How long the lock was held.
     pub held_ms: Option<i64>,
+    /// How often the lease was renewed.
     pub renewals: Option<i64>,
+    /// Whether the store pushed the grant.
     pub pushed: Option<bool>,
     /// Why a lease was lost, such as `expired`.
     pub reason: Option<String>,
+    /// The text of the error.
     pub error: Option<String>,
     /// How many leases a renewal was for.
     pub leases: Option<i64>,
     /// Of a `setup_warning`: what it is about.
     pub which: Option<String>,
+    /// Of a `setup_warning`: what was found.
     pub findings: Option<String>,
     /// Of `events_dropped`: how many came faster than they were taken.
     pub dropped: Option<i64>,

@@ -14,7 +14,6 @@
 //!
 //! How to read the code: `client` (what is connected to), `slot` (one acquisition and what it holds), `run` (one run of idempotent work), `sql_runs` (the same in a transaction of the caller's),
 //! `direct` (the question that is asked most), `events`, `options` and `fault` (what goes in, what comes out wrong), `view` (who holds, who waits).
-#![deny(missing_docs)]
 #![allow(
     clippy::result_large_err,
     reason = "an error is written into a buffer for the host at once; it is not passed through calls"

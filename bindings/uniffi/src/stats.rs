@@ -1,5 +1,7 @@
 //! What a client has done, in numbers.
 
+#![deny(missing_docs)]
+
 use std::collections::HashMap;
 
 use polylatch_bridge::stats::counts;
@@ -9,6 +11,7 @@ use crate::view::whole;
 /// What one client has done since it was made. Counts only grow; `waiting` and `held` are of now.
 #[derive(Debug, Clone, PartialEq, uniffi::Record)]
 pub struct Stats {
+    /// Kind of store, such as `redis`.
     pub backend: String,
     /// From the call of acquire until the lock was held, of the calls that got it.
     pub wait: Histogram,
@@ -18,9 +21,13 @@ pub struct Stats {
     pub renewal_lag: Histogram,
     /// Acquisitions by how they ended. For a set of locks, each lock counts.
     pub acquired: i64,
+    /// Those that did not wait, and another client held the lock.
     pub refused: i64,
+    /// Those whose wait was over.
     pub timed_out: i64,
+    /// Those that ended with another error.
     pub failed: i64,
+    /// Those that the caller ended.
     pub cancelled: i64,
     /// Acquisitions that are queued now.
     pub waiting: i64,
@@ -41,6 +48,7 @@ pub struct Histogram {
     pub counts: Vec<i64>,
     /// Seconds in all.
     pub sum: f64,
+    /// How many in all.
     pub count: i64,
 }
 

@@ -1,5 +1,7 @@
 //! Who holds, who waits: the core's view in records. What a store cannot say is missing, not invented.
 
+#![deny(missing_docs)]
+
 use polylatch::ClientId;
 use polylatch::inspect::{self, BreakOutcome, Query};
 use polylatch_bridge::Failure;
@@ -9,8 +11,11 @@ use crate::options::count;
 /// What is looked for; see [`Query`].
 #[derive(Debug, Clone, Default, PartialEq, uniffi::Record)]
 pub struct Look {
+    /// Only this lock, also if it is free.
     pub name: Option<String>,
+    /// Only locks whose name starts with this.
     pub prefix: Option<String>,
+    /// At most this many locks; 10 000 by default.
     pub limit: Option<i64>,
 }
 
@@ -26,9 +31,13 @@ impl Look {
 /// Unix epoch; ages come ready-made, in milliseconds.
 #[derive(Debug, Clone, PartialEq, uniffi::Record)]
 pub struct Snapshot {
+    /// Kind of store, such as `redis`.
     pub backend: String,
+    /// When this was read.
     pub taken_at_ms: i64,
+    /// Locks that are held or waited for, sorted by name.
     pub locks: Vec<LockView>,
+    /// The client processes that hold or wait, sorted by id.
     pub clients: Vec<ClientView>,
     /// There were more than the limit.
     pub truncated: bool,
@@ -37,11 +46,13 @@ pub struct Snapshot {
 /// One lock.
 #[derive(Debug, Clone, PartialEq, uniffi::Record)]
 pub struct LockView {
+    /// The name of the lock.
     pub name: String,
     /// `mutex`, `rw` or `semaphore`.
     pub mode: String,
     /// Permits of a semaphore.
     pub capacity: Option<i64>,
+    /// The holders; empty if it is free.
     pub holders: Vec<HolderView>,
     /// In the order of the queue.
     pub waiters: Vec<WaiterView>,
@@ -52,15 +63,25 @@ pub struct LockView {
 pub struct HolderView {
     /// The id of one of the clients.
     pub client: Option<String>,
+    /// What the client says it is doing.
     pub label: String,
+    /// `mutex`, `read`, `write` or `permits`.
     pub mode: String,
+    /// How many permits; 1 for everything that is no semaphore.
     pub permits: i64,
+    /// The fencing token of this grant; what a break expects.
     pub fencing_token: Option<i64>,
+    /// When it was granted.
     pub acquired_at_ms: Option<i64>,
+    /// How long it has been held.
     pub held_for_ms: Option<i64>,
+    /// Length of a renewed lease.
     pub lease_ms: Option<i64>,
+    /// What is left of the lease.
     pub remaining_ms: Option<i64>,
+    /// How often it was renewed.
     pub renewals: Option<i64>,
+    /// How long ago it was last renewed.
     pub renewed_ago_ms: Option<i64>,
 }
 
@@ -69,11 +90,17 @@ pub struct HolderView {
 pub struct WaiterView {
     /// The id of one of the clients.
     pub client: String,
+    /// What the client says it is doing.
     pub label: String,
+    /// `mutex`, `read`, `write` or `permits`.
     pub mode: String,
+    /// How many permits; 1 for everything that is no semaphore.
     pub permits: i64,
+    /// Position in the queue, 0 for the next.
     pub position: i64,
+    /// When it was queued.
     pub since_ms: i64,
+    /// How long it has waited.
     pub waited_ms: i64,
     /// It has not been heard of for too long.
     pub silent: bool,
@@ -84,12 +111,19 @@ pub struct WaiterView {
 /// A process that holds or waits.
 #[derive(Debug, Clone, PartialEq, uniffi::Record)]
 pub struct ClientView {
+    /// The client's id.
     pub id: String,
+    /// The name of its host.
     pub host: String,
+    /// Its process id there.
     pub pid: i64,
+    /// The name of its program.
     pub program: String,
+    /// The language of its package.
     pub language: String,
+    /// The version of its package.
     pub version: String,
+    /// How long ago the store last heard of it.
     pub seen_ago_ms: i64,
 }
 

@@ -90,7 +90,8 @@ const SWIFT: Language = Language {
 const C: Language = Language {
     declares: |line| {
         // A prototype begins a line; its parameters on further lines do not.
-        let is_prototype = line.contains(" pl_") && line.contains('(') && line.starts_with(char::is_alphanumeric);
+        let is_prototype =
+            line.contains(" pl_") && line.contains('(') && line.starts_with(char::is_alphanumeric);
         let is_guard = line == "#define POLYLATCH_H";
         is_prototype || word(line, &["enum", "typedef", "struct", "#define"]) && !is_guard
     },
@@ -163,7 +164,8 @@ fn every_public_item_of_ruby_is_documented() {
 
 #[test]
 fn what_has_no_comment_is_found() {
-    let kotlin = "/** One. */\n@JvmStatic\npublic fun a() = 1\n\npublic fun b() = 2\npublic override fun c() = 3";
+    let kotlin =
+        "/** One. */\n@JvmStatic\npublic fun a() = 1\n\npublic fun b() = 2\npublic override fun c() = 3";
     assert_eq!(undocumented(kotlin, &KOTLIN), (vec![(5, "public fun b() = 2".to_owned())], 2));
     let swift = "    /// One.\n    // Why.\n    public let a: Int\n    let b: Int\n    public init() {}";
     assert_eq!(undocumented(swift, &SWIFT), (vec![(5, "public init() {}".to_owned())], 2));
