@@ -106,6 +106,52 @@ fn the_readme_is_short() {
     }
 }
 
+/// The table beside other libraries names the versions that the benchmarks install.
+#[test]
+fn the_readme_names_the_versions_that_are_measured() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let readme = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    let python = fs::read_to_string(root().join("bindings/python/bench/requirements.txt")).unwrap();
+    let redis_py = python.lines().find_map(|line| line.strip_prefix("redis==")).expect("redis-py");
+    assert!(readme.contains(&format!("redis-py {redis_py}")), "redis-py {redis_py}");
+    let node = fs::read_to_string(root().join("bindings/node/bench/package.json")).unwrap();
+    let redlock =
+        node.split("\"redlock\": \"").nth(1).and_then(|rest| rest.split('"').next()).expect("redlock");
+    assert!(readme.contains(&format!("redlock {redlock}")), "redlock {redlock}");
+}
+
+/// Pages are read in columns and in windows: no long lines, and no paragraphs in tables. What is stored has tables of its own.
+#[test]
+fn the_guide_has_short_lines_and_cells() {
+    let mut all = Vec::new();
+    pages(&root().join("core/docs"), &mut all);
+    pages(&root().join("bindings"), &mut all);
+    let mut long = Vec::new();
+    for page in all.iter().filter(|page| !page.ends_with("wire-format.md") && !page.ends_with("cli.md")) {
+        for line in prose(&fs::read_to_string(page).unwrap()) {
+            let name = page.strip_prefix(root()).unwrap().display();
+            if !line.starts_with('|') && line.chars().count() > 130 {
+                long.push(format!("{name}: {line}"));
+            }
+            let cells =
+                line.split('|').filter(|cell| line.starts_with('|') && cell.split_whitespace().count() > 25);
+            long.extend(cells.map(|cell| format!("{name}: {cell}")));
+        }
+    }
+    assert!(
+        long.is_empty(),
+        "{} lines of more than 130 columns, or cells of more than 25 words: {long:#?}",
+        long.len()
+    );
+}
+
+#[test]
+fn the_page_of_reliability_counts_the_promises() {
+    let rows = fs::read_to_string(root().join("tests/README.md")).unwrap();
+    let rows = rows.lines().filter(|line| line.starts_with("| I")).count();
+    assert!(docs("reliability.md").contains(&format!("promises, I1 to I{rows}, ")), "there are {rows}");
+}
+
 #[test]
 fn every_page_beside_the_code_is_in_the_guide() {
     let guide = fs::read_to_string(root().join("core/docs/site/mkdocs.yml")).unwrap();
