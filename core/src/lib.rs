@@ -159,7 +159,6 @@ mod guide {
     }
     pages! {
         Concepts: "../docs/concepts.md",
-        FirstLock: "../docs/languages/first-lock.md",
         FencedSql: "../docs/recipes/fenced-sql.md",
         Idempotency: "../docs/idempotency.md",
         Leader: "../docs/recipes/leader.md",

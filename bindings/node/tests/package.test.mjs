@@ -86,8 +86,9 @@ test('the code in the README of the project runs', async () => {
   const redis = await startRedis(folder);
   try {
     const file = join(dirname(fileURLToPath(import.meta.url)), 'readme.mjs');
-    writeFileSync(file, block.replace('redis://localhost', redis.url));
-    const { stdout, stderr } = await promisify(execFile)(process.execPath, [file], { timeout: 60_000 });
+    writeFileSync(file, block);
+    const env = { ...process.env, POLYLATCH_URL: redis.url };
+    const { stdout, stderr } = await promisify(execFile)(process.execPath, [file], { env, timeout: 60_000 });
     assert.match(stdout, /^write with token \d+n?\n$/);
     assert.equal(stderr, '');
     rmSync(file);

@@ -148,10 +148,9 @@ def test_without_a_url_the_environment_or_the_state_directory_says_where(monkeyp
 
 def test_the_code_in_the_projects_readme_runs(shared_redis):
     (block,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
-    block = block.replace("redis://localhost", shared_redis.url)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", block], capture_output=True, text=True, timeout=60
-    )
+    environment = {**os.environ, "POLYLATCH_URL": shared_redis.url}
+    command = [sys.executable, "-W", "error", "-c", block]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"write with token \d+\n", done.stdout)
 
