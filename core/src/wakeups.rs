@@ -109,6 +109,12 @@ impl Wakeups {
         *unpoisoned(&self.on_revoked) = Some(tell);
     }
 
+    /// Whether this acquisition waits.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn waits(&self, owner: OwnerToken) -> bool {
+        unpoisoned(&self.slots).contains_key(&owner)
+    }
+
     /// How many acquisitions wait.
     pub(crate) fn waiting(&self) -> usize {
         unpoisoned(&self.slots).len()

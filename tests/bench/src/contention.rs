@@ -23,8 +23,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Requests are what begins in one of these ways.
-    pub fn start(target: SocketAddr, begins: &'static [&'static str]) -> Self {
+    /// `counts` says how many requests begin in what a client has sent at once.
+    pub fn start(target: SocketAddr, counts: fn(&[u8]) -> u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("a port");
         let requests = Arc::new(AtomicU64::new(0));
@@ -38,8 +38,8 @@ impl Relay {
                 let (up, down) =
                     (client.try_clone().expect("a socket"), server.try_clone().expect("a socket"));
                 let counter = Arc::clone(&counter);
-                thread::spawn(move || pass(up, server, begins, &counter));
-                thread::spawn(move || pass(down, client, &[], &AtomicU64::new(0)));
+                thread::spawn(move || pass(up, server, counts, &counter));
+                thread::spawn(move || pass(down, client, |_| 0, &AtomicU64::new(0)));
             }
         });
         Self { address, requests }
@@ -50,12 +50,11 @@ impl Relay {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, begins: &[&str], requests: &AtomicU64) {
+fn pass(mut from: TcpStream, mut to: TcpStream, counts: fn(&[u8]) -> u64, requests: &AtomicU64) {
     let mut buffer = [0; 1 << 15];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
         // A request begins a packet here: requests of one connection follow one another.
-        let is_request = begins.iter().any(|start| buffer[..count].starts_with(start.as_bytes()));
-        requests.fetch_add(u64::from(is_request), Ordering::SeqCst);
+        requests.fetch_add(counts(&buffer[..count]), Ordering::SeqCst);
         if to.write_all(&buffer[..count]).is_err() {
             break;
         }

@@ -1,5 +1,6 @@
 //! What is measured in the same way on every database.
 
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 use polylatch::blocking::Polylatch;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::figures::Samples;
+use crate::contention::{Relay, contend};
+use crate::figures::{Samples, row};
 
 const PER_ROUND: usize = 100;
 
@@ -50,4 +52,26 @@ pub fn hand_offs(url: &str, count: usize, held: Duration) -> Samples {
         }
     });
     ours.into_inner().expect("no panic")
+}
+
+/// Hand-offs among many waiters, beside the floor; and what they cost. `counts` says how many requests, or statements, a
+/// client has sent at once; `through` is the URL by way of an address.
+pub fn contended(
+    url: &str,
+    floor: f64,
+    server: SocketAddr,
+    (what, counts): (&str, fn(&[u8]) -> u64),
+    through: impl Fn(SocketAddr) -> String,
+    statements: Option<&dyn Fn() -> u64>,
+) {
+    const HELD: Duration = Duration::from_millis(3);
+    for waiters in [2, 8, 64] {
+        let (ours, carried_out) = contend(url, url, waiters, HELD, || statements.map_or(0, |count| count()));
+        row(&format!("polylatch, {waiters} waiters, sections of {HELD:?}"), "µs", &ours, &[("floor", floor)]);
+        // Counted in a run of its own: what passes bytes on takes time.
+        let relay = Relay::start(server, counts);
+        let (_, requests) = contend(url, &through(relay.address), waiters, HELD, || relay.requests());
+        print!("    {what} per critical section {requests:.2}");
+        println!("{}", if statements.is_some() { format!(", statements {carried_out:.2}") } else { String::new() });
+    }
 }

@@ -93,7 +93,7 @@ fn handoff(member: &EtcdMember) {
         let (ours, _) = contend(&member.url(), &member.url(), waiters, HELD, || 0);
         row(&format!("polylatch, {waiters} waiters, sections of {HELD:?}"), "µs", &ours, &floors);
         // Counted in a run of its own: what passes bytes on takes time.
-        let relay = Relay::start(member.address(), &["POST /v3"]);
+        let relay = Relay::start(member.address(), |sent| u64::from(sent.starts_with(b"POST /v3")));
         let url = format!("etcd://{}", relay.address);
         let (_, requests) = contend(&member.url(), &url, waiters, HELD, || relay.requests());
         println!("    requests per critical section {requests:.2}");

@@ -8,14 +8,14 @@ use mysql_async::{Conn, Opts, OptsBuilder, Params, Value};
 use polylatch::blocking::Polylatch;
 use polylatch_test_services::mariadb::MariadbServer;
 
-use crate::database::{hand_offs, runtime, timed};
+use crate::database::{contended, hand_offs, runtime, timed};
 use crate::figures::{Samples, heading, row};
 
 const ROUNDS: usize = 10;
 const HAND_OFFS: usize = 200;
 
-/// How long a lock is held before a hand-off: the other client certainly waits by then, and listens.
-const HELD: Duration = Duration::from_millis(150);
+/// How long a lock is held before a hand-off: the other client certainly waits by then.
+const HELD: Duration = Duration::from_millis(15);
 
 /// How durable a commit is, and the settings for it.
 pub const DURABLE: [(&str, &[&str]); 2] = [
@@ -141,4 +141,19 @@ fn handoff(server: &MariadbServer, what: &str) {
     let ours = hand_offs(&server.url(), HAND_OFFS, HELD);
     row("floor: a committed update, and a session lock that is let go", "µs", &floor, &[]);
     row("polylatch, blocking API", "µs", &ours, &[("floor", floor.median())]);
+    let statements = || {
+        let told = server.sql("SHOW GLOBAL STATUS LIKE 'Questions'");
+        told.split('\t').nth(1).and_then(|count| count.parse().ok()).expect("a number")
+    };
+    // The first packet of a request has the number 0.
+    let counts: fn(&[u8]) -> u64 = |sent| u64::from(sent.get(3) == Some(&0));
+    let through = |relay| server.url_through(relay);
+    contended(
+        &server.url(),
+        floor.median(),
+        server.address(),
+        ("requests", counts),
+        through,
+        Some(&statements),
+    );
 }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
-use crate::database::{hand_offs, runtime, timed};
+use crate::database::{contended, hand_offs, runtime, timed};
 use crate::figures::{Samples, heading, row};
 
 const ROUNDS: usize = 10;
@@ -122,4 +122,17 @@ fn handoff(server: &PostgresServer, what: &str) {
     let ours = hand_offs(&server.url(), HAND_OFFS, HELD);
     row("floor: an update and a notification", "µs", &floor, &[]);
     row("polylatch, blocking API", "µs", &ours, &[("floor", floor.median())]);
+    let through = |relay| server.url_through(relay);
+    contended(&server.url(), floor.median(), server.address(), ("statements", statements_in), through, None);
+}
+
+/// How many statements begin in whole messages of the protocol.
+fn statements_in(mut sent: &[u8]) -> u64 {
+    let mut count = 0;
+    while let [kind, a, b, c, d, ..] = *sent {
+        count += u64::from(matches!(kind, b'E' | b'Q'));
+        let length = u32::from_be_bytes([a, b, c, d]) as usize + 1;
+        sent = sent.get(length..).unwrap_or_default();
+    }
+    count
 }

@@ -1,29 +1,33 @@
-//! Wakes the next waiter of another client by a session lock, because these servers push nothing.
+//! Wakes waiters of other clients, because these servers push nothing.
 //!
-//! - Each client keeps a connection that holds a session lock (`GET_LOCK`) of its own, its bell.
-//! - A waiter near the head of the queue blocks on the bell of the client that holds the lock: one connection for all waiters
-//!   of a client, so it blocks on one bell at a time, and its other waiters poll.
-//! - A release that grants the lock to another client rings: it lets go of the bell and takes it again. Those who block on it
-//!   get it one after the other, let go of it, and poll.
+//! - While a client waits, one more connection of it sleeps at the server (`SLEEP`). A session lock (`GET_LOCK`) gives that
+//!   connection a name. One connection is enough for all waiters of a client.
+//! - A step that grants a lock to another client rings after its commit, in the same request: it ends the sleep by
+//!   `KILL QUERY`, and the connection by that name. The request of the sleeper answers with what was granted meanwhile.
+//! - A server lets a client wake connections of its own user only. So each client has a second session lock, which says
+//!   that it rings; waiters look once for that of each holder, and poll where there is none.
 //!
-//! A bell is a hint. Leases decide, and waiters poll all the same, only at the usual interval. Session locks that a proxy, a cluster or
+//! A ring is a hint. Leases decide, and waiters poll all the same, only at the usual interval. Rings that a proxy, a cluster or
 //! a lost connection breaks cost time and nothing else.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::backend::Contender;
 use crate::backend::rows::server::Session as _;
 use crate::backend::rows::server::failure::Failure;
 use crate::backend::rows::server::store::Store;
-use crate::backend::rows::server::value::Statement;
+use crate::backend::rows::server::value::Cells;
+use crate::backend::rows::{Push, unsigned};
 use crate::error::{Error, ErrorKind};
 use crate::policy::backoff::Backoff;
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::unpoisoned;
 
-use super::protocol::bells::{LISTEN_FOR, block_on, hang, let_go, still_here};
+use super::protocol::bells::{LISTEN_FOR, Name, crowd, hear, listen, rings};
 use super::server::Mysql;
 use super::transport::session::Session;
 
@@ -31,158 +35,189 @@ use super::transport::session::Session;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often the connection of a bell that is not rung is checked.
-const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// How long the connection that listens stays open without waiters: who waits again soon needs no new one.
+const IDLE: Duration = Duration::from_secs(10);
 
-/// A ring before the waiter has blocked is missed; so long a waiter polls as if there were no bell.
-const SETTLED_AFTER: Duration = Duration::from_millis(100);
+/// For how many waiters a client listens. More of them poll.
+const MOST: usize = 128;
+
+/// More clients than these are forgotten all at once.
+const MOST_KNOWN: usize = 10_000;
+
+/// After a holder that does not ring, other locks may come to one too; so long all waiters poll.
+const POLL_AFTER: Duration = Duration::from_secs(60);
+
+/// No connection for listening is opened where more than these of ten connections of the server are in use.
+const CROWDED: i64 = 6;
 
 #[derive(Debug)]
 pub(crate) struct Doorbell {
-    own: ClientId,
-    rings: Notify,
-    /// Wakes the task that listens.
-    asked: Notify,
-    listens: Mutex<Option<Listening>>,
+    pub me: Name,
+    ear: Mutex<Ear>,
+    /// There are waiters.
+    waits: Notify,
+    /// There is a client of which is not known whether it rings.
+    unknown: Notify,
 }
 
-#[derive(Debug)]
-struct Listening {
-    holder: ClientId,
-    owners: Vec<OwnerToken>,
-    /// When it blocked on the bell; `None` as long as it does not.
-    since: Option<Instant>,
+#[derive(Debug, Default)]
+struct Ear {
+    /// The connection is open.
+    is_open: bool,
+    waiters: HashMap<OwnerToken, String>,
+    /// Clients that ring.
+    ringing: HashSet<ClientId>,
+    unknown: Option<ClientId>,
+    /// When a holder was found last that does not ring.
+    silent: Option<Instant>,
 }
 
 impl Doorbell {
-    pub(crate) fn new(own: ClientId) -> Self {
-        Self { own, rings: Notify::new(), asked: Notify::new(), listens: Mutex::default() }
+    pub(crate) fn new(me: Name) -> Self {
+        Self { me, ear: Mutex::default(), waits: Notify::new(), unknown: Notify::new() }
     }
 
-    /// Wakes the clients that block on this client's bell.
-    pub(crate) fn ring(&self) {
-        self.rings.notify_one();
-    }
-
-    /// Listens for the bell of a holder, for this waiter. Returns whether it has been heard for long enough that no ring was
-    /// missed.
-    pub(crate) fn listen_at(&self, holder: &ClientId, owner: OwnerToken) -> bool {
-        if *holder == self.own {
-            // A release by this client notifies its own waiters at once.
-            return true;
+    /// Listens for this waiter. Returns whether it will be woken, as far as this client knows.
+    pub(crate) fn listen_for(&self, contender: &Contender, holder: Option<&ClientId>) -> bool {
+        let mut ear = unpoisoned(&self.ear);
+        if ear.waiters.len() >= MOST && !ear.waiters.contains_key(&contender.owner) {
+            return false;
         }
-        let mut listens = unpoisoned(&self.listens);
-        match &mut *listens {
-            Some(listening) if listening.holder == *holder => {
-                if !listening.owners.contains(&owner) {
-                    listening.owners.push(owner);
-                }
-                listening.since.is_some_and(|since| since.elapsed() >= SETTLED_AFTER)
-            }
-            Some(_) => false,
-            None => {
-                *listens = Some(Listening { holder: holder.clone(), owners: vec![owner], since: None });
-                self.asked.notify_one();
+        ear.waiters.insert(contender.owner, contender.name.as_str().to_owned());
+        self.waits.notify_one();
+        let rings = match holder {
+            None => false,
+            Some(holder) if *holder == self.me.client => true,
+            Some(holder) if ear.ringing.contains(holder) => true,
+            Some(holder) => {
+                ear.unknown = Some(holder.clone());
+                self.unknown.notify_one();
                 false
             }
-        }
+        };
+        rings && ear.is_open && ear.silent.is_none_or(|at| at.elapsed() >= POLL_AFTER)
     }
 
-    fn blocks(&self) {
-        if let Some(listening) = &mut *unpoisoned(&self.listens) {
-            listening.since = Some(Instant::now());
+    fn learn(&self, client: ClientId, rings: bool) {
+        let mut ear = unpoisoned(&self.ear);
+        if !rings {
+            ear.silent = Some(Instant::now());
+            return;
         }
+        if ear.ringing.len() >= MOST_KNOWN {
+            ear.ringing.clear();
+        }
+        ear.ringing.insert(client);
     }
 
-    fn holder(&self) -> Option<ClientId> {
-        unpoisoned(&self.listens).as_ref().map(|listening| listening.holder.clone())
+    /// The waiters to listen for.
+    fn waiters(&self, waits: impl Fn(OwnerToken) -> bool) -> (Vec<String>, Vec<OwnerToken>) {
+        let mut ear = unpoisoned(&self.ear);
+        ear.waiters.retain(|owner, _| waits(*owner));
+        let mut names: Vec<_> = ear.waiters.values().cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        (names, ear.waiters.keys().copied().collect())
+    }
+
+    fn opened(&self, is_open: bool) {
+        unpoisoned(&self.ear).is_open = is_open;
     }
 }
 
-/// Keeps the bell and listens, until the task is ended.
+/// Listens, until the task is ended.
 pub(crate) async fn run(store: Arc<Store<Mysql>>) {
     if let Some(doorbell) = &store.server().doorbell {
-        tokio::join!(keep(&store, doorbell), listen(&store, doorbell));
+        tokio::join!(hears(&store, doorbell), learns(&store, doorbell));
     }
 }
 
-fn pauses() -> Backoff {
-    Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, u64::from(std::process::id()))
-}
-
-async fn open(store: &Store<Mysql>) -> Result<Session, Failure> {
-    let opened = tokio::time::timeout(store.link.timeout, store.server().opener.open());
-    opened.await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::BackendUnavailable, "the server did not answer in time").into())
-    })
-}
-
-/// Holds the bell, and rings it.
-async fn keep(store: &Store<Mysql>, doorbell: &Doorbell) {
-    let mut backoff = pauses();
+/// Keeps the connection that listens, as long as there are waiters.
+async fn hears(store: &Store<Mysql>, doorbell: &Doorbell) {
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, u64::from(std::process::id()));
+    let mut connection = None;
     loop {
-        let kept = async {
-            let session = open(store).await?;
-            if number(&session, &hang(&doorbell.own, Duration::ZERO)).await? != Some(1) {
-                return Ok(());
+        let (names, owners) = doorbell.waiters(|owner| store.wakeups.waits(owner));
+        if owners.is_empty() {
+            let idle = tokio::time::timeout(IDLE, doorbell.waits.notified()).await;
+            if idle.is_err() {
+                doorbell.opened(false);
+                connection = None;
             }
-            backoff = pauses();
-            loop {
-                let rung = tokio::time::timeout(CHECK_EVERY, doorbell.rings.notified()).await.is_ok();
-                if !rung {
-                    number(&session, &still_here()).await?;
-                    continue;
-                }
-                number(&session, &let_go(&doorbell.own)).await?;
-                // Behind all that blocked on it.
-                if number(&session, &hang(&doorbell.own, store.link.timeout)).await? != Some(1) {
-                    return Ok(());
-                }
-            }
-        };
-        let _: Result<(), Failure> = kept.await;
-        tokio::time::sleep(backoff.delay()).await;
-    }
-}
-
-/// Blocks on the bells of holders, one at a time.
-async fn listen(store: &Store<Mysql>, doorbell: &Doorbell) {
-    let mut backoff = pauses();
-    let mut session = None;
-    loop {
-        doorbell.asked.notified().await;
-        let Some(holder) = doorbell.holder() else { continue };
+            continue;
+        }
         let heard = async {
-            let open_one = match session.take() {
+            let session = match &connection {
                 Some(session) => session,
-                None => open(store).await?,
+                None => connection.insert(open(store, doorbell).await?),
             };
-            doorbell.blocks();
+            doorbell.opened(true);
             let limit = LISTEN_FOR + store.link.timeout;
-            let rung = tokio::time::timeout(limit, number(&open_one, &block_on(&holder))).await;
-            let rung = rung.unwrap_or(Ok(None))? == Some(1);
-            if rung {
-                number(&open_one, &let_go(&holder)).await?;
+            match tokio::time::timeout(limit, session.ask(&listen(&names, &owners), false)).await {
+                Ok(Ok(answers)) => Ok(answers.into_iter().nth(1).unwrap_or_default()),
+                // It was rung where it did not sleep.
+                Ok(Err(Failure::Collision(_))) => Ok(Vec::new()),
+                Ok(Err(failure)) => Err(failure),
+                Err(_) => Err(silent()),
             }
-            // Without waiters it costs the server no connection.
-            session = Some(open_one).filter(|_| store.wakeups.waiting() > 0);
-            Ok::<bool, Failure>(rung)
         };
-        let heard = heard.await;
-        let is_broken = heard.is_err();
-        let listening = unpoisoned(&doorbell.listens).take();
-        if let (Ok(true), Some(listening)) = (&heard, listening) {
-            listening.owners.into_iter().for_each(|owner| store.wakeups.hint(owner));
-        }
-        if is_broken {
-            tokio::time::sleep(backoff.delay()).await;
-        } else {
-            backoff = pauses();
+        match heard.await {
+            Ok(granted) => {
+                backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, u64::from(std::process::id()));
+                deliver(store, doorbell, &granted);
+            }
+            Err(_) => {
+                connection = None;
+                doorbell.opened(false);
+                // They ask, and learn that they have to poll.
+                owners.into_iter().for_each(|owner| store.wakeups.hint(owner));
+                tokio::time::sleep(backoff.delay()).await;
+            }
         }
     }
 }
 
-async fn number(session: &Session, statement: &Statement) -> Result<Option<i64>, Failure> {
-    let answers = session.ask(std::slice::from_ref(statement), false).await?;
-    Ok(answers[0].first().and_then(|row| row.optional_int(0)))
+async fn open(store: &Store<Mysql>, doorbell: &Doorbell) -> Result<Session, Failure> {
+    let opened = async {
+        let answers = store.link.ask(&crowd(), false).await?;
+        let count = |at: usize, column: usize| {
+            let row = answers[at].first();
+            row.and_then(|row| row.optional_int(column).or_else(|| row.text(column).parse().ok())).unwrap_or(0)
+        };
+        if count(0, 1) * 10 > count(1, 0) * CROWDED {
+            return Err(Error::new(ErrorKind::BackendUnavailable, "the server has too few connections left").into());
+        }
+        let session = store.server().opener.open().await?;
+        let answers = session.ask(&[hear(&doorbell.me)], false).await?;
+        match answers[0].first().map(|row| row.int(0)) {
+            Some(1) => Ok(session),
+            _ => Err(Error::new(ErrorKind::BackendUnavailable, "the server gave no session lock").into()),
+        }
+    };
+    tokio::time::timeout(store.link.timeout, opened).await.unwrap_or_else(|_| Err(silent()))
+}
+
+fn silent() -> Failure {
+    Error::new(ErrorKind::BackendUnavailable, "the server did not answer in time").into()
+}
+
+fn deliver(store: &Store<Mysql>, doorbell: &Doorbell, granted: &[Cells]) {
+    for row in granted {
+        let Some(owner) = OwnerToken::from_hex(&row.text(0)) else { continue };
+        unpoisoned(&doorbell.ear).waiters.remove(&owner);
+        let push = Push::Granted { owner, fence: unsigned(row.int(1)) };
+        store.deliver(&[(doorbell.me.client.as_str().to_owned(), push)]);
+    }
+}
+
+/// Asks of each holder once whether it rings.
+async fn learns(store: &Store<Mysql>, doorbell: &Doorbell) {
+    loop {
+        doorbell.unknown.notified().await;
+        let Some(client) = unpoisoned(&doorbell.ear).unknown.take() else { continue };
+        let other = Name { user: doorbell.me.user.clone(), client: client.clone() };
+        let answer = tokio::time::timeout(store.link.timeout, store.link.ask(&[rings(&other)], false)).await;
+        let rings = matches!(&answer, Ok(Ok(answers)) if answers[0].first().is_some_and(|row| row.int(0) == 1));
+        doorbell.learn(client, rings);
+    }
 }

@@ -6,7 +6,7 @@
 //!   ([`crate::backend::rows`]) and writes.
 //! - Rows are found by their primary keys alone, and each session runs in READ COMMITTED: no gap is locked, so clients
 //!   at many new names do not meet.
-//! - The server pushes nothing. The next waiter blocks on a session lock of the holder's client ([`doorbell`]); others poll.
+//! - The server pushes nothing. A client that waits sleeps in a request, which a release ends ([`doorbell`]).
 
 mod config;
 #[cfg(all(test, unix))]

@@ -19,11 +19,12 @@ use crate::clock::millis;
 use crate::error::Result;
 use crate::policy::fencing::FencingToken;
 use crate::snapshot::Examination;
-use crate::token::{ClientId, OwnerToken};
+use crate::token::ClientId;
 
 use super::config::MysqlConfig;
 use super::doorbell::{self, Doorbell};
 use super::open::prepare;
+use super::protocol::bells::{self, Name};
 use super::protocol::idempotency::{Dialect, delete_over, over};
 use super::protocol::sessions::BySessionLock;
 use super::protocol::{reading, statements};
@@ -40,9 +41,10 @@ pub(crate) async fn open(
 ) -> Result<Arc<dyn Backend>> {
     let runtime = context.runtime.clone();
     let listens = config.listens.then_some(move |store| runtime.spawn(doorbell::run(store)).abort_handle());
-    // Only a client that acquires locks has a bell.
+    // Only a client that acquires locks wakes others, and listens.
     let rings = config.listens && purpose == Purpose::Lock;
-    let doorbell = rings.then(|| Doorbell::new(context.client.clone()));
+    let me = Name { user: config.user().to_owned(), client: context.client.clone() };
+    let doorbell = rings.then(|| Doorbell::new(me));
     let server =
         Mysql { opener: Opener::new(config, context.timeout)?, doorbell, records_each_heartbeat: false };
     backend::open(server, context, purpose, listens).await
@@ -55,7 +57,7 @@ pub(crate) struct Mysql {
     pub records_each_heartbeat: bool,
 }
 
-/// How often the first two waiters poll; the second is the next one after a hand-off.
+/// How often the first two waiters poll that no ring wakes; the second is the next one after a hand-off.
 const NEXT_POLLS: Duration = Duration::from_millis(50);
 
 /// How many records a transaction purges at most.
@@ -138,6 +140,20 @@ impl Server for Mysql {
         statements::release_alone(contender, fence)
     }
 
+    /// One request that grants the lock, commits and wakes the next holder.
+    fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Option<Asked> {
+        let mut statements = statements::hand_over(contender, fence).to_vec();
+        let at = statements.len() - 1;
+        match &self.doorbell {
+            Some(doorbell) => {
+                let [finds, rings] = bells::ring_holder(&doorbell.me, contender.name.as_str());
+                statements.extend([finds, commit(), rings]);
+            }
+            None => statements.push(commit()),
+        }
+        Some(Asked { statements, at })
+    }
+
     /// One that was recorded not long ago is not recorded again: a commit waits for the disk.
     fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, _: i64) -> Option<Asked> {
         if self.records_each_heartbeat {
@@ -149,21 +165,24 @@ impl Server for Mysql {
         Some(Asked { statements, at: 2 })
     }
 
-    /// Each waiter asks in time for its turn, at the usual interval at the latest. The next one does not, if it would hear a
-    /// bell.
-    fn poll_within(&self, owner: OwnerToken, position: u32, holder: Option<&ClientId>) -> Option<Duration> {
-        if let (0, Some(doorbell), Some(holder)) = (position, &self.doorbell, holder)
-            && doorbell.listen_at(holder, owner)
-        {
-            return None;
-        }
-        Some(NEXT_POLLS.saturating_mul(position.max(1)))
+    /// Where a ring wakes it, a waiter asks at the usual interval; elsewhere in time for its turn.
+    fn poll_within(
+        &self,
+        contender: &Contender,
+        position: u32,
+        holder: Option<&ClientId>,
+    ) -> Option<Duration> {
+        let is_woken = self.doorbell.as_ref().is_some_and(|doorbell| doorbell.listen_for(contender, holder));
+        (!is_woken).then(|| NEXT_POLLS.saturating_mul(position.max(1)))
     }
 
-    fn granted_elsewhere(&self) {
-        if let Some(doorbell) = &self.doorbell {
-            doorbell.ring();
-        }
+    fn introduction(&self) -> Option<Statement> {
+        self.doorbell.as_ref().map(|doorbell| bells::introduce(&doorbell.me))
+    }
+
+    fn ring(&self, client: &str) -> Option<Statement> {
+        let user = self.doorbell.as_ref()?.me.user.clone();
+        Some(bells::ring(&Name { user, client: ClientId::from_stored(client) }))
     }
 
     fn make(&self, names: &[String]) -> Vec<Statement> {
@@ -177,7 +196,16 @@ impl Server for Mysql {
         most: i64,
         _: i64,
     ) -> std::result::Result<StepRows, Failure> {
-        let begin = [statements::begin(), statements::lock(&concerned.names), statements::clock()];
+        let mut begin = vec![statements::begin(), statements::lock(&concerned.names), statements::clock()];
+        if let ([name], [owner]) = (concerned.names.as_slice(), concerned.owners.as_slice()) {
+            // All in one request: of one name there is little more.
+            begin.extend([statements::leases(&concerned.names), statements::front(name, most)]);
+            begin.push(statements::place(name, owner));
+            let mut answers = session.ask(&begin, false).await?.into_iter().skip(1);
+            let mut next = || answers.next().unwrap_or_default();
+            let (locks, _) = (next(), next());
+            return Ok(StepRows { locks, leases: next(), front: next(), places: next() });
+        }
         let mut answers = session.ask(&begin, false).await?.into_iter().skip(1);
         let mut rows = StepRows { locks: answers.next().unwrap_or_default(), ..StepRows::default() };
         let us = answers.next().and_then(|rows| rows.first().map(|row| row.int(0))).unwrap_or(0);

@@ -19,7 +19,7 @@ use crate::client_info::ClientInfo;
 use crate::error::Result;
 use crate::policy::fencing::FencingToken;
 use crate::snapshot::Examination;
-use crate::token::{ClientId, OwnerToken};
+use crate::token::ClientId;
 
 use super::config::PostgresConfig;
 use super::open::prepare;
@@ -117,8 +117,8 @@ impl Server for Postgres {
         self.schema.release_alone(contender, fence)
     }
 
-    fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Option<Statement> {
-        Some(self.schema.hand_over(contender, fence))
+    fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Option<Asked> {
+        Some(Asked { statements: vec![self.schema.hand_over(contender, fence)], at: 0 })
     }
 
     fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, timeout_ms: i64) -> Option<Asked> {
@@ -127,7 +127,7 @@ impl Server for Postgres {
     }
 
     /// Nothing is pushed where a session ends, so the next waiter asks.
-    fn poll_within(&self, _: OwnerToken, position: u32, _: Option<&ClientId>) -> Option<Duration> {
+    fn poll_within(&self, _: &Contender, position: u32, _: Option<&ClientId>) -> Option<Duration> {
         (self.opener.config.in_session && position == 0).then_some(NEXT_POLLS)
     }
 

@@ -35,9 +35,9 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
             facts.connections,
             facts.setting("max_connections").parse().unwrap_or(0),
             if facts.in_session {
-                "three, a fourth one while it waits, and with wake=poll two"
+                "two, a third one while it waits, and with wake=poll two"
             } else {
-                "two, a third one while it waits, and with wake=poll one"
+                "one, a second one while it waits, and with wake=poll one"
             },
             "Raise max_connections, or use wake=poll.",
         ),
@@ -51,7 +51,7 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
         replicas(facts),
     ];
     let push = match facts.bell_works {
-        Some(true) => Promise::yes(PUSH, "a release wakes the next waiter, which blocks on a session lock"),
+        Some(true) => Promise::yes(PUSH, "a release wakes the next waiter, if both are the same user of the server"),
         Some(false) => Promise::no(PUSH, "session locks do not work here (GET_LOCK), so waiters poll"),
         None => Promise::no(PUSH, "the URL says wake=poll, so waiters poll"),
     };

@@ -3,7 +3,6 @@
 mod checks;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::backend::Purpose;
 use crate::backend::rows::server::Session as _;
@@ -15,7 +14,7 @@ use crate::snapshot::Examination;
 use crate::token::ClientId;
 
 use super::open::prepare;
-use super::protocol::bells::{hang, let_go};
+use super::protocol::bells::{Name, introduce, rings};
 use super::protocol::sessions::BySessionLock;
 use super::protocol::statements::explained;
 use super::server::Mysql;
@@ -26,7 +25,7 @@ pub(crate) struct Facts {
     pub version: String,
     pub settings: BTreeMap<String, String>,
     pub connections: i64,
-    /// Whether the next waiter listens for a ring; `None` if the URL says wake=poll, else whether session locks work.
+    /// Whether waiters listen for a ring; `None` if the URL says wake=poll, else whether session locks work.
     pub bell_works: Option<bool>,
     pub skew: Skew,
     pub tables: Tables,
@@ -98,11 +97,12 @@ pub(crate) async fn examine(store: &Store<Mysql>) -> Result<Examination> {
     Ok(checks::judge(&facts))
 }
 
-/// Whether a session lock can be taken and let go. A cluster or a proxy may refuse it.
+/// Whether a session lock can be taken and found. A cluster or a proxy may refuse it.
 async fn bell_works(store: &Store<Mysql>) -> bool {
     let Ok(session) = store.server().opener.open().await else { return false };
-    let me = ClientId::from_stored(&format!("examined by {}", store.client.as_str()));
-    let answers = session.ask(&[hang(&me, Duration::ZERO), let_go(&me)], false).await;
+    let client = ClientId::from_stored(&format!("examined by {}", store.client.as_str()));
+    let me = Name { user: store.server().opener.config.user().to_owned(), client };
+    let answers = session.ask(&[introduce(&me), rings(&me)], false).await;
     answers.is_ok_and(|answers| answers.iter().all(|rows| rows.first().is_some_and(|row| row.int(0) == 1)))
 }
 

@@ -1,46 +1,120 @@
-//! Session locks as bells: see `mysql::doorbell`. Their names are of the whole server, so they have the database in them.
+//! Session locks and `KILL QUERY` as bells: see `mysql::doorbell`. The names of session locks are of the whole server, so they
+//! have the database in them; and the user, because a connection may only wake those of its own user.
 
 use std::time::Duration;
 
-use crate::backend::rows::server::value::Statement;
-use crate::token::ClientId;
+use crate::backend::rows::server::value::{Param, Statement};
+use crate::token::{ClientId, OwnerToken};
 
-/// How long a client blocks on a bell before it looks whom to listen for.
+use super::statements::{clock_us, listed};
+
+/// How long a request sleeps before it looks for whom to listen.
 pub(crate) const LISTEN_FOR: Duration = Duration::from_secs(5);
 
-macro_rules! name {
-    () => {
-        "CONCAT('polylatch.', LEFT(SHA2(CONCAT(DATABASE(), '/', ?), 256), 32))"
+/// The name of a session lock of a client; takes the user and the client.
+macro_rules! lock_of {
+    ($what:literal, $client:expr) => {
+        concat!(
+            "CONCAT('polylatch.",
+            $what,
+            ".', LEFT(SHA2(CONCAT(DATABASE(), '/', ?, '/', ",
+            $client,
+            "), 256), 32))"
+        )
     };
 }
 
-/// Takes the bell of a client: 1, or 0 after this time in whole seconds.
-pub(crate) fn hang(client: &ClientId, within: Duration) -> Statement {
-    let seconds = i64::try_from(within.as_secs()).unwrap_or(1);
+/// What a client is called by those of the same user.
+#[derive(Debug, Clone)]
+pub(crate) struct Name {
+    pub user: String,
+    pub client: ClientId,
+}
+
+impl Name {
+    fn params(&self) -> Vec<Param> {
+        vec![self.user.as_str().into(), self.client.as_str().into()]
+    }
+}
+
+/// Says on the connection for the verbs that this client wakes others.
+pub(crate) fn introduce(me: &Name) -> Statement {
     Statement::new(
-        concat!("SELECT CAST(GET_LOCK(", name!(), ", ?) AS SIGNED)"),
-        vec![client.as_str().into(), seconds.into()],
+        concat!("SELECT CAST(GET_LOCK(", lock_of!("rings", "?"), ", 0) AS SIGNED)"),
+        me.params(),
     )
 }
 
-/// Waits for a ring: 1 if the bell was let go, 0 after [`LISTEN_FOR`], -1 if no client holds it.
-pub(crate) fn block_on(client: &ClientId) -> Statement {
-    let name = client.as_str();
-    let seconds = i64::try_from(LISTEN_FOR.as_secs()).unwrap_or(1);
+/// 1 if this client wakes those of the same user.
+pub(crate) fn rings(other: &Name) -> Statement {
     Statement::new(
-        concat!("SELECT CAST(IF(IS_FREE_LOCK(", name!(), ") = 1, -1, GET_LOCK(", name!(), ", ?)) AS SIGNED)"),
-        vec![name.into(), name.into(), seconds.into()],
+        concat!("SELECT CAST(IS_USED_LOCK(", lock_of!("rings", "?"), ") IS NOT NULL AS SIGNED)"),
+        other.params(),
     )
 }
 
-pub(crate) fn let_go(client: &ClientId) -> Statement {
+/// Names the connection that is to be woken: 1 if it is the only one.
+pub(crate) fn hear(me: &Name) -> Statement {
     Statement::new(
-        concat!("SELECT CAST(RELEASE_LOCK(", name!(), ") AS SIGNED)"),
-        vec![client.as_str().into()],
+        concat!("SELECT CAST(GET_LOCK(", lock_of!("hears", "?"), ", 1) AS SIGNED)"),
+        me.params(),
     )
 }
 
-/// Fails if the connection, and with it the bell, is gone.
-pub(crate) fn still_here() -> Statement {
-    Statement::new("SELECT 1", vec![])
+/// How many connections the server has, and how many it takes.
+pub(crate) fn crowd() -> [Statement; 2] {
+    [
+        Statement::new("SHOW GLOBAL STATUS LIKE 'Threads_connected'", vec![]),
+        Statement::new("SELECT @@GLOBAL.max_connections", vec![]),
+    ]
+}
+
+/// Sleeps until a ring, unless one of these waiters has its lock already; the second one answers with owner and fence of those
+/// that have theirs. A grant is committed before it rings, so none is missed in between.
+pub(crate) fn listen(names: &[String], owners: &[OwnerToken]) -> [Statement; 2] {
+    let owners: Vec<_> = owners.iter().map(|owner| owner.to_hex()).collect();
+    let (name_marks, names) = listed(names);
+    let (owner_marks, owners) = listed(&owners);
+    let granted = |table: &str| {
+        format!(
+            concat!(
+                "SELECT owner, fence FROM {} FORCE INDEX (PRIMARY) WHERE name IN ({}) AND owner IN ({}) AND ends_ms > ",
+                clock_us!(),
+                " DIV 1000"
+            ),
+            table, name_marks, owner_marks
+        )
+    };
+    let [own, beside] = ["polylatch_locks", "polylatch_leases"].map(granted);
+    let granted: Vec<_> = names.iter().chain(&owners).cloned().collect();
+    let twice = || granted.iter().chain(&granted).cloned().collect::<Vec<_>>();
+    let mut sleeps = twice();
+    sleeps.push(i64::try_from(LISTEN_FOR.as_secs()).unwrap_or(1).into());
+    [
+        // By DO: where it is woken, the next statement of the request is still carried out.
+        Statement::new(format!("DO IF(EXISTS ({own}) OR EXISTS ({beside}), 0, SLEEP(?))"), sleeps),
+        Statement::new(format!("{own} UNION ALL {beside}"), twice()),
+    ]
+}
+
+/// Wakes the connection of a client that listens; fails if there is none, or if it is another user's.
+pub(crate) fn ring(other: &Name) -> Statement {
+    Statement::new(concat!("KILL QUERY IS_USED_LOCK(", lock_of!("hears", "?"), ")"), other.params())
+}
+
+/// The same for the client that a lock was just granted to, unless it is this one: a statement before the commit and one after
+/// it, because others may have the row by then.
+pub(crate) fn ring_holder(me: &Name, name: &str) -> [Statement; 2] {
+    let user = Param::from(me.user.as_str());
+    [
+        Statement::new(
+            concat!(
+                "SET @polylatch_next = IS_USED_LOCK(",
+                lock_of!("hears", "(SELECT client FROM polylatch_locks WHERE name = ? AND client <> ?)"),
+                ")"
+            ),
+            vec![user, name.into(), me.client.as_str().into()],
+        ),
+        Statement::new("KILL QUERY @polylatch_next", vec![]),
+    ]
 }

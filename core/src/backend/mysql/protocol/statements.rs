@@ -163,6 +163,66 @@ pub(crate) fn release_alone(contender: &Contender, fence: FencingToken) -> State
     )
 }
 
+/// Releases a mutex and grants it to the first waiter, in a transaction that is still to be committed. The last statement
+/// answers with client, owner and fence of the new holder, or no row.
+///
+/// Only where a step would do the same: the first waiter wants a mutex and lives, and so does the one behind it, which
+/// a step would drop otherwise. Who queues or leaves locks the row first, so nothing changes once it is locked.
+pub(crate) fn hand_over(contender: &Contender, fence: FencingToken) -> [Statement; 5] {
+    let name = || Param::from(contender.name.as_str());
+    let (owner, fence) = (contender.owner.to_hex(), signed(fence.get()));
+    [
+        begin(),
+        Statement::new("SELECT name FROM polylatch_locks WHERE name = ? FOR UPDATE", vec![name()]),
+        // The number is made beside the row: in which order columns are assigned is up to the server.
+        Statement::new(
+            concat!(
+                "UPDATE polylatch_locks l JOIN (SELECT x.name, GREATEST(x.counter + 1, ",
+                clock_us!(),
+                ") AS number FROM polylatch_locks x WHERE x.name = ?) n ON n.name = l.name \
+                 JOIN polylatch_waiters w ON w.name = l.name \
+                 SET l.counter = n.number, l.fence = n.number, l.owner = IF(LAST_INSERT_ID(w.ticket) > 0, w.owner, NULL), \
+                 l.client = w.client, l.label = w.label, l.permits = w.permits, l.capacity = w.capacity, \
+                 l.lease_ms = w.lease_ms, l.first_ms = w.first_ms, l.acquired_ms = ",
+                clock_us!(),
+                " DIV 1000, l.ends_ms = (",
+                clock_us!(),
+                " + 999) DIV 1000 + w.first_ms, l.renewals = 0, l.renewed_ms = NULL, \
+                 l.is_shared = (SELECT COUNT(*) > 1 FROM (SELECT 1 FROM polylatch_waiters WHERE name = ? LIMIT 2) q) \
+                 OR EXISTS (SELECT 1 FROM polylatch_leases WHERE name = ?) \
+                 WHERE l.name = ? AND l.owner = ? AND l.fence = ? AND l.mode = 'mutex' AND l.ends_ms > ",
+                clock_us!(),
+                " DIV 1000 AND w.name = ? AND w.ticket = (SELECT MIN(f.ticket) FROM polylatch_waiters f WHERE f.name = ?) \
+                 AND w.mode = 'mutex' AND w.silent_ms > ",
+                clock_us!(),
+                " DIV 1000 AND NOT EXISTS (SELECT 1 FROM (SELECT silent_ms FROM polylatch_waiters WHERE name = ? \
+                 ORDER BY ticket LIMIT 1, 1) second WHERE second.silent_ms <= ",
+                clock_us!(),
+                " DIV 1000)"
+            ),
+            vec![
+                name(),
+                name(),
+                name(),
+                name(),
+                owner.into(),
+                fence.into(),
+                name(),
+                name(),
+                name(),
+            ],
+        ),
+        Statement::new(
+            "DELETE FROM polylatch_waiters WHERE name = ? AND ticket = IF(ROW_COUNT() > 0, LAST_INSERT_ID(), -1)",
+            vec![name()],
+        ),
+        Statement::new(
+            "SELECT client, owner, fence FROM polylatch_locks WHERE name = ? AND ROW_COUNT() > 0",
+            vec![name()],
+        ),
+    ]
+}
+
 /// Extends a lease in the row of its lock; answers with a row if it did. The later assignments do not change what the
 /// earlier ones read.
 pub(crate) fn renew_alone(item: &RenewItem) -> Statement {

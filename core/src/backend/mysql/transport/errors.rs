@@ -92,7 +92,7 @@ fn of_server(told: &ServerError, place: &str, sent: bool) -> Failure {
         }
         1040 | 1203 | 1226 => refused(
             ErrorKind::BackendUnavailable,
-            "it has too many connections; a client uses up to three, with wake=poll one; raise max_connections or the limit of the \
+            "it has too many connections; a client uses up to two, with wake=poll one; raise max_connections or the limit of the \
              user",
         ),
         1021 | 1114 | 1037 | 1038 | 1041 => {

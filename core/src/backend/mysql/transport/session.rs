@@ -180,12 +180,13 @@ impl crate::backend::rows::server::Session for Session {
         }
         let mut answers = Vec::with_capacity(statements.len());
         // Before it is committed, a transaction has done nothing.
-        let is_transaction = statements.last().is_some_and(|statement| statement.sql == "COMMIT");
+        let commit = statements.iter().position(|statement| statement.sql == "COMMIT");
         for (at, statement) in statements.iter().enumerate() {
-            let sent = changes && (!is_transaction || at + 1 == statements.len());
+            let sent = changes && commit.is_none_or(|commit| at >= commit);
             match self.until_the_end(carry_out(&mut conn, statement)).await {
                 None => return Err(self.gone(sent)),
                 Some(Ok(rows)) => answers.push(rows),
+                Some(Err(error)) if is_refused_ring(statement, &error) => answers.push(Vec::new()),
                 Some(Err(error)) => return Err(self.failed(&mut slot, conn, error, sent).await),
             }
         }
@@ -246,18 +247,29 @@ fn together(statements: &[Statement]) -> Option<String> {
         if !text.is_empty() {
             text.push_str("; ");
         }
-        let mut params = statement.params.iter();
-        for (at, part) in statement.sql.split('?').enumerate() {
-            if at > 0 {
-                literal(&mut text, params.next()?);
-            }
-            text.push_str(part);
-        }
+        write_out(statement, &mut text)?;
         if text.len() > MOST_TOGETHER {
             return None;
         }
     }
     Some(text)
+}
+
+/// A statement with its values in its text.
+fn write_out(statement: &Statement, text: &mut String) -> Option<()> {
+    let mut params = statement.params.iter();
+    for (at, part) in statement.sql.split('?').enumerate() {
+        if at > 0 {
+            literal(text, params.next()?);
+        }
+        text.push_str(part);
+    }
+    Some(())
+}
+
+/// A ring that finds no connection, or one that it may not wake: waiters poll too, and what comes before is carried out.
+fn is_refused_ring(statement: &Statement, error: &mysql_async::Error) -> bool {
+    first_word(statement) == "KILL" && matches!(error, mysql_async::Error::Server(_))
 }
 
 /// The smallest limit of a request that a server has is 1 MiB (`max_allowed_packet`).
@@ -297,19 +309,32 @@ async fn carry_out_all(
 ) -> mysql_async::Result<Vec<Vec<Cells>>> {
     let mut result = conn.query_iter(text).await?;
     let mut answers = Vec::with_capacity(statements.len());
+    let mut failed = None;
     for statement in statements {
         // What is told of a statement without rows is replaced by the next one's as soon as that is read.
         let done = result.columns_ref().is_empty().then(|| (result.affected_rows(), result.last_insert_id()));
-        let rows: Vec<Row> = result.collect().await?;
+        let rows: Vec<Row> = result.collect().await.unwrap_or_else(|error| {
+            failed = Some(error);
+            Vec::new()
+        });
         let number = done.map_or(0, |(changed, number)| answer_of(statement, changed, number));
         answers.push(if number > 0 {
             vec![one_number(number)]
         } else {
             rows.into_iter().map(cells).collect()
         });
+        if failed.is_some() {
+            break;
+        }
     }
-    result.drop_result().await?;
-    Ok(answers)
+    let ended = result.drop_result().await;
+    let Some(error) = failed else { return ended.map(|()| answers) };
+    // It is told at the end of the statement before, which has no rows; and once more at the end.
+    if statements.get(answers.len()).is_some_and(|next| is_refused_ring(next, &error)) {
+        answers.resize(statements.len(), Vec::new());
+        return Ok(answers);
+    }
+    Err(error)
 }
 
 /// The number with which a statement answers that has no rows, or 0: see [`carry_out`].
@@ -334,6 +359,13 @@ fn one_number(number: u64) -> Cells {
 async fn carry_out(conn: &mut Conn, statement: &Statement) -> mysql_async::Result<Vec<Cells>> {
     if ["START", "SET", "COMMIT", "ROLLBACK", "CREATE"].contains(&first_word(statement)) {
         conn.query_drop(statement.sql.as_str()).await?;
+        return Ok(Vec::new());
+    }
+    if first_word(statement) == "KILL" {
+        // Servers do not prepare it.
+        let mut text = String::new();
+        let _ = write_out(statement, &mut text);
+        conn.query_drop(text).await?;
         return Ok(Vec::new());
     }
     let prepared = conn.prep(statement.sql.as_str()).await?;

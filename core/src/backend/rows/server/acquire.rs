@@ -45,7 +45,7 @@ impl<S: Server> Store<S> {
                 let holder = holder.as_ref().and_then(|holder| holder.client.as_ref());
                 let within = answer
                     .position
-                    .and_then(|position| self.server().poll_within(contender.owner, position, holder));
+                    .and_then(|position| self.server().poll_within(contender, position, holder));
                 answer.poll_within = [answer.poll_within, within].into_iter().flatten().min();
                 self.remember(contender.owner);
                 self.note_wanted(contender.name.as_str(), true);

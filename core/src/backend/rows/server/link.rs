@@ -126,7 +126,15 @@ impl<S: Server> Link<S> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(closed().into());
         }
-        self.server.open().await
+        let session = self.server.open().await?;
+        if let Some(introduction) = self.server.introduction() {
+            // A server that refuses it wakes no other clients.
+            let told = session.ask(&[introduction], false).await;
+            if let Err(lost @ Failure::Lost { .. }) = told {
+                return Err(lost);
+            }
+        }
+        Ok(session)
     }
 
     /// Ends the connection after the requests before; later requests are refused.

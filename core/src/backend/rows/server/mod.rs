@@ -30,7 +30,7 @@ use crate::client_info::ClientInfo;
 use crate::error;
 use crate::policy::fencing::FencingToken;
 use crate::snapshot::Examination;
-use crate::token::{ClientId, OwnerToken};
+use crate::token::ClientId;
 
 use super::Push;
 use failure::Failure;
@@ -126,24 +126,31 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
     /// Releases a lock that no other client holds or waits for; answers with a row if it did.
     fn release_alone(&self, contender: &Contender, fence: FencingToken) -> Statement;
 
-    /// Releases a mutex and grants it to the first waiter, where a step would do this and no more; answers with client, owner
-    /// and fence of the new holder, or no row. `None`: a step is as fast.
-    fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Option<Statement> {
-        let _ = (contender, fence);
-        None
-    }
+    /// Releases a mutex and grants it to the first waiter, where a step would do this and no more, in one request; answers with
+    /// client, owner and fence of the new holder, or no row.
+    fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Option<Asked>;
 
     /// Records the heartbeat of a waiter where a step would do no more, if that is cheaper than a step.
     fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, timeout_ms: i64) -> Option<Asked>;
 
     /// How soon a waiter at this position asks again, where the server notifies no client. `holder` has the lock.
-    fn poll_within(&self, owner: OwnerToken, position: u32, holder: Option<&ClientId>) -> Option<Duration> {
-        let _ = (owner, position, holder);
+    fn poll_within(
+        &self,
+        contender: &Contender,
+        position: u32,
+        holder: Option<&ClientId>,
+    ) -> Option<Duration>;
+
+    /// What the connection for the verbs says first, if the server takes it.
+    fn introduction(&self) -> Option<Statement> {
         None
     }
 
-    /// A step of this client has granted a lock to another one, and is committed.
-    fn granted_elsewhere(&self) {}
+    /// Wakes a client once the transaction that granted it a lock is committed, where the server has no notifications.
+    fn ring(&self, client: &str) -> Option<Statement> {
+        let _ = client;
+        None
+    }
 
     /// Makes the rows of these names where a transaction of its own must do that.
     fn make(&self, names: &[String]) -> Vec<Statement>;

@@ -8,11 +8,11 @@ use crate::policy::fencing::FencingToken;
 use crate::snapshot::{BreakOutcome, BreakRequest};
 use crate::token::OwnerToken;
 
-use super::Server;
+use super::{Asked, Server};
 use super::failure::Failure;
 use super::link::Tries;
 use super::store::{Concerned, Store};
-use super::value::{Cells, Statement};
+use super::value::Cells;
 use super::window::Window;
 
 impl<S: Server> Store<S> {
@@ -26,8 +26,8 @@ impl<S: Server> Store<S> {
         if was_wanted && self.hand_over(contender, fence).await? {
             return Ok(Released::Released);
         }
-        let alone = self.server().release_alone(contender, fence);
-        if self.one_row(alone).await?.is_some() {
+        let alone = vec![self.server().release_alone(contender, fence)];
+        if self.one_row(Asked { statements: alone, at: 0 }).await?.is_some() {
             self.note_wanted(name, false);
             return Ok(Released::Released);
         }
@@ -44,8 +44,8 @@ impl<S: Server> Store<S> {
         if contender.mode != Mode::Mutex {
             return Ok(false);
         }
-        let Some(statement) = self.server().hand_over(contender, fence) else { return Ok(false) };
-        let Some(row) = self.one_row(statement).await? else { return Ok(false) };
+        let Some(asked) = self.server().hand_over(contender, fence) else { return Ok(false) };
+        let Some(row) = self.one_row(asked).await? else { return Ok(false) };
         let (client, fence) = (row.text(0), unsigned(row.int(2)));
         let Some(owner) = OwnerToken::from_hex(&row.text(1)) else { return Ok(true) };
         let push = Push::Granted { owner, fence };
@@ -62,14 +62,13 @@ impl<S: Server> Store<S> {
         Ok(true)
     }
 
-    /// The row that a statement answers with, which is a step of its own. Where it meets another transaction, a step
+    /// The row that a request answers with, which is a step of its own. Where it meets another transaction, a step
     /// decides.
-    async fn one_row(&self, statement: Statement) -> Result<Option<Cells>> {
-        let statement = [statement];
+    async fn one_row(&self, asked: Asked) -> Result<Option<Cells>> {
         let mut tries = Tries::default();
         loop {
-            match self.link.ask(&statement, true).await {
-                Ok(mut answers) => return Ok(answers.pop().and_then(|mut rows| rows.pop())),
+            match self.link.ask(&asked.statements, true).await {
+                Ok(mut answers) => return Ok(answers.swap_remove(asked.at).pop()),
                 Err(Failure::Collision(_)) => return Ok(None),
                 Err(failure) => tries.again(failure, false)?,
             }

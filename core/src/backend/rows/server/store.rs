@@ -1,6 +1,6 @@
 //! What the verbs share: the connection, and a step that is decided in the middle of a transaction.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::backend::Purpose;
@@ -176,7 +176,18 @@ impl<S: Server> Store<S> {
         let others = pushes.iter().filter(|(client, _)| client != self.client.as_str());
         statements.extend(others.filter_map(|(client, push)| server.notify(client, *push)));
         statements.push(commit());
+        let woken: BTreeSet<_> = pushes
+            .iter()
+            .filter(|(client, push)| client != self.client.as_str() && matches!(push, Push::Granted { .. }))
+            .map(|(client, _)| client)
+            .collect();
+        let mut rings = woken.into_iter().filter_map(|client| server.ring(client));
+        statements.extend(rings.next());
         session.ask(&statements, true).await?;
+        for ring in rings {
+            // Each in a request: one that is refused would end the others. Waiters poll too.
+            let _ = session.ask(&[ring], false).await;
+        }
         Ok((answer, pushes))
     }
 
@@ -211,9 +222,6 @@ impl<S: Server> Store<S> {
 
     /// Delivers messages to waiters and holders of this client; those of other clients ignore them here.
     pub(crate) fn deliver(&self, pushes: &[(String, Push)]) {
-        if pushes.iter().any(|(client, _)| client != self.client.as_str()) {
-            self.server().granted_elsewhere();
-        }
         for (_, push) in pushes {
             match *push {
                 // In session mode a grant counts once its client has confirmed it with a session that lives.
