@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use crate::contract::{block_on, eventually, millis, seen, stands_in_line};
 use crate::contract_mariadb::{SERVER, fresh};
 use crate::database_faults::{self as faults, connect, sections};
-use polylatch_test_services::mariadb::MariadbServer;
+use polylatch::Polylatch;
+use polylatch_test_services::mariadb::{MariadbServer, ROOT};
 
 #[test]
 fn a_client_whose_connections_are_ended_keeps_its_lease_and_its_place() {
@@ -144,10 +145,12 @@ fn an_uncontended_lock_costs_one_update_each_way_and_nothing_is_inserted_or_dele
     assert_eq!(after[1..], before[1..]);
 }
 
-/// How long the entries of waiters of another client take, from the release.
-fn hand_offs(server: &MariadbServer, options: &str, count: usize) -> Vec<Duration> {
+/// How long the entries of waiters of another client take, from the release. The clients are of these users.
+fn hand_offs(server: &MariadbServer, users: [&str; 2], options: &str, count: usize) -> Vec<Duration> {
     let options = format!("poll=10s&provisional=30s&lease=60s&{options}");
-    let clients = [connect(server, &options), connect(server, &options)];
+    let clients = users.map(|user| {
+        block_on(Polylatch::connect(&format!("{}?{options}", server.url_of(user, "locks")))).unwrap()
+    });
     let looks = connect(server, "wake=poll");
     let locks: Vec<_> = clients.iter().map(|client| client.lock("a").wait(millis(30_000))).collect();
     let mut holder = block_on(locks[0].acquire()).unwrap();
@@ -159,7 +162,7 @@ fn hand_offs(server: &MariadbServer, options: &str, count: usize) -> Vec<Duratio
             (guard, Instant::now())
         });
         eventually("it waits", || seen(&looks, "a").waiters.len() == 1);
-        // The waiter listens by now, and does not poll any more.
+        // The waiter listens by now, or polls.
         thread::sleep(millis(300));
         let released = Instant::now();
         block_on(holder.release()).unwrap();
@@ -172,25 +175,131 @@ fn hand_offs(server: &MariadbServer, options: &str, count: usize) -> Vec<Duratio
     took
 }
 
+/// How many clients sleep in a request until they are woken.
+fn sleepers(server: &MariadbServer) -> String {
+    server.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'DO IF(EXISTS%'")
+}
+
 /// A waiter that listens polls every ten seconds here.
 #[test]
 fn a_release_wakes_the_next_waiter_of_another_client() {
-    let took = hand_offs(&MariadbServer::start(), "wake=doorbell", 9);
+    let took = hand_offs(&MariadbServer::start(), [ROOT; 2], "wake=doorbell", 9);
     assert!(took[took.len() / 2] < millis(2_000), "{took:?}");
 }
 
-/// The connections of bells are ended; leases are not touched, and the bells are hung again.
+/// A server lets a client wake connections of its own user only.
 #[test]
-fn a_bell_that_was_cut_costs_no_lock_and_is_hung_again() {
+fn waiters_poll_where_the_holder_is_another_user_of_the_server() {
+    let server = MariadbServer::start();
+    server.sql("CREATE USER plain@'%'; GRANT ALL ON locks.* TO plain@'%'");
+    for users in [["plain", "other"], ["other", "plain"]] {
+        server.sql("CREATE OR REPLACE USER other@'%'; GRANT ALL ON locks.* TO other@'%'");
+        let took = hand_offs(&server, users, "wake=doorbell", 4);
+        assert!(took[took.len() - 1] < millis(3_000), "{took:?}");
+    }
+}
+
+/// What a release to a waiter of another client costs: one transaction, and no poll of the waiter. What is sent in one request
+/// is logged statement by statement.
+#[test]
+fn a_release_with_a_waiter_costs_one_transaction_and_a_ring() {
+    let server = MariadbServer::start();
+    server.sql("SET GLOBAL log_output = 'TABLE'");
+    let clients = [(); 2].map(|()| connect(&server, "poll=10s&provisional=30s&lease=60s"));
+    let lock_of = |turn: usize| clients[turn % 2].lock("a").wait(millis(20_000));
+    let logged = |part: &str| {
+        server.sql(&format!(
+            "SELECT COUNT(*) FROM mysql.general_log WHERE user_host LIKE '%127.0.0.1%' AND command_type IN ('Query', \
+             'Execute') AND argument LIKE '{part}'"
+        ))
+    };
+    let mut holder = block_on(lock_of(0).acquire()).unwrap();
+    for turn in 1..=6 {
+        let lock = lock_of(turn);
+        let mut waiting = Box::pin(lock.acquire());
+        stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
+        eventually("it sleeps until it is woken", || sleepers(&server) == "1");
+        server.sql("SET GLOBAL general_log = 1");
+        block_on(holder.release()).unwrap();
+        server.sql("SET GLOBAL general_log = 0");
+        holder = block_on(waiting).unwrap();
+        // The one who released first did not know of a waiter.
+        if turn > 2 {
+            let parts = ["START TRANSACTION", "%FOR UPDATE", "COMMIT", "KILL QUERY %"];
+            assert_eq!(parts.map(logged), ["1"; 4], "turn {turn}");
+            // Neither is it tried whether no client waits, nor does the waiter ask.
+            assert_eq!(["UPDATE polylatch_locks SET fence%", "%LOCK IN SHARE MODE"].map(logged), ["0"; 2]);
+        }
+        server.sql("TRUNCATE mysql.general_log");
+    }
+    // The row says whether there are more, so that no client overtakes them.
+    let is_shared = || server.sql("SELECT is_shared FROM locks.polylatch_locks WHERE name = 'a'");
+    let locks = [0, 1].map(lock_of);
+    let [mut first, mut second] = [&locks[0], &locks[1]].map(|lock| Box::pin(lock.acquire()));
+    stands_in_line(first.as_mut(), &clients[0], "a", 1);
+    stands_in_line(second.as_mut(), &clients[0], "a", 2);
+    assert_eq!(is_shared(), "1");
+    block_on(holder.release()).unwrap();
+    assert_eq!(is_shared(), "1");
+    block_on(block_on(first).unwrap().release()).unwrap();
+    assert_eq!(is_shared(), "0");
+    block_on(block_on(second).unwrap().release()).unwrap();
+    assert_eq!(server.sql("SELECT COUNT(*) FROM locks.polylatch_waiters"), "0");
+}
+
+/// One ring that wakes no client costs the connection nothing: what came before it is committed.
+#[test]
+fn a_ring_for_a_client_that_does_not_listen_is_no_failure() {
+    let server = MariadbServer::start();
+    let (rings, polls) = (connect(&server, "poll=10s"), connect(&server, "wake=poll"));
+    let ids = || server.sql("SELECT id FROM information_schema.processlist WHERE host LIKE '127.0.0.1:%'");
+    let before = ids();
+    for turn in 0..4 {
+        let holder = block_on(rings.lock("a").acquire()).unwrap();
+        let lock = polls.lock("a").wait(millis(20_000));
+        let mut waiting = Box::pin(lock.acquire());
+        stands_in_line(waiting.as_mut(), &rings, "a", 1);
+        block_on(holder.release()).unwrap();
+        block_on(block_on(waiting).unwrap().release()).unwrap();
+        assert_eq!(ids(), before, "turn {turn}");
+    }
+}
+
+/// A grant before the request sleeps wakes no request; the next one finds it.
+#[test]
+fn a_grant_before_a_waiter_listens_is_found_when_it_does() {
+    let server = MariadbServer::start();
+    let clients = [(); 2].map(|()| connect(&server, "poll=10s&provisional=30s&lease=60s"));
+    let mut took = Vec::new();
+    for _ in 0..20 {
+        let holder = block_on(clients[0].lock("a").acquire()).unwrap();
+        let lock = clients[1].lock("a").wait(millis(30_000));
+        let mut waiting = Box::pin(lock.acquire());
+        stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
+        let released = Instant::now();
+        block_on(holder.release()).unwrap();
+        let guard = block_on(waiting).unwrap();
+        took.push(released.elapsed());
+        block_on(guard.release()).unwrap();
+    }
+    assert!(took.iter().all(|took| *took < millis(3_000)), "{took:?}");
+}
+
+/// The connections are ended; leases are not touched, and waiters listen again.
+#[test]
+fn a_connection_that_listens_and_was_cut_costs_no_lock_and_is_opened_again() {
     let server = MariadbServer::start();
     let clients = [connect(&server, "poll=1s"), connect(&server, "poll=1s")];
-    let bells = "SELECT COUNT(*) FROM information_schema.processlist WHERE host LIKE '127.0.0.1:%'";
-    eventually("both have a connection for locks and one for the bell", || server.sql(bells) == "4");
+    let open = "SELECT COUNT(*) FROM information_schema.processlist WHERE host LIKE '127.0.0.1:%'";
+    assert_eq!(server.sql(open), "2", "without waiters a client has one");
     let mut holder = block_on(clients[0].lock("a").acquire()).unwrap();
     for turn in 1..=3 {
         let lock = clients[turn % 2].lock("a").wait(millis(20_000));
         let mut waiting = Box::pin(lock.acquire());
         stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
+        eventually("it listens", || sleepers(&server) == "1");
+        server.kill_connections();
+        eventually("it listens again", || sleepers(&server) == "1");
         server.kill_connections();
         block_on(holder.release()).unwrap();
         holder = block_on(waiting).unwrap();
@@ -199,9 +308,27 @@ fn a_bell_that_was_cut_costs_no_lock_and_is_hung_again() {
     for client in clients {
         block_on(client.close());
     }
-    eventually("closed clients have no connection", || server.sql(bells) == "0");
-    let took = hand_offs(&server, "wake=doorbell", 5);
+    eventually("closed clients have no connection", || server.sql(open) == "0");
+    let took = hand_offs(&server, [ROOT; 2], "wake=doorbell", 5);
     assert!(took[took.len() / 2] < millis(2_000), "{took:?}");
+}
+
+/// Three of four connections are in use.
+#[test]
+fn no_connection_for_listening_is_opened_where_connections_are_scarce() {
+    let server = MariadbServer::with(&["max-connections=4"]);
+    let clients = [(); 3].map(|()| connect(&server, "poll=10s"));
+    let holder = block_on(clients[0].lock("a").acquire()).unwrap();
+    let lock = clients[1].lock("a").wait(millis(20_000));
+    let mut waiting = Box::pin(lock.acquire());
+    stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
+    let released = Instant::now();
+    block_on(holder.release()).unwrap();
+    let guard = block_on(waiting).unwrap();
+    assert!(released.elapsed() < millis(3_000), "it polls");
+    let open = "SELECT COUNT(*) FROM information_schema.processlist WHERE host LIKE '127.0.0.1:%'";
+    assert_eq!(server.sql(open), "3");
+    block_on(guard.release()).unwrap();
 }
 
 /// With wake=poll a client has one connection, and waiters poll.

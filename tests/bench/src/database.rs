@@ -72,6 +72,9 @@ pub fn contended(
         let relay = Relay::start(server, counts);
         let (_, requests) = contend(url, &through(relay.address), waiters, HELD, || relay.requests());
         print!("    {what} per critical section {requests:.2}");
-        println!("{}", if statements.is_some() { format!(", statements {carried_out:.2}") } else { String::new() });
+        println!(
+            "{}",
+            if statements.is_some() { format!(", statements {carried_out:.2}") } else { String::new() }
+        );
     }
 }

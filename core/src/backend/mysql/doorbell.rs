@@ -35,7 +35,7 @@ use super::transport::session::Session;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long the connection that listens stays open without waiters: who waits again soon needs no new one.
+/// How long the connection that listens stays open without waiters: a client that waits again soon needs no new one.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// For how many waiters a client listens. More of them poll.
@@ -182,10 +182,13 @@ async fn open(store: &Store<Mysql>, doorbell: &Doorbell) -> Result<Session, Fail
         let answers = store.link.ask(&crowd(), false).await?;
         let count = |at: usize, column: usize| {
             let row = answers[at].first();
-            row.and_then(|row| row.optional_int(column).or_else(|| row.text(column).parse().ok())).unwrap_or(0)
+            row.and_then(|row| row.optional_int(column).or_else(|| row.text(column).parse().ok()))
+                .unwrap_or(0)
         };
         if count(0, 1) * 10 > count(1, 0) * CROWDED {
-            return Err(Error::new(ErrorKind::BackendUnavailable, "the server has too few connections left").into());
+            return Err(
+                Error::new(ErrorKind::BackendUnavailable, "the server has too few connections left").into()
+            );
         }
         let session = store.server().opener.open().await?;
         let answers = session.ask(&[hear(&doorbell.me)], false).await?;
@@ -217,7 +220,9 @@ async fn learns(store: &Store<Mysql>, doorbell: &Doorbell) {
         let Some(client) = unpoisoned(&doorbell.ear).unknown.take() else { continue };
         let other = Name { user: doorbell.me.user.clone(), client: client.clone() };
         let answer = tokio::time::timeout(store.link.timeout, store.link.ask(&[rings(&other)], false)).await;
-        let rings = matches!(&answer, Ok(Ok(answers)) if answers[0].first().is_some_and(|row| row.int(0) == 1));
-        doorbell.learn(client, rings);
+        // A server that does not answer is asked again at the next poll.
+        if let Ok(Ok(answers)) = answer {
+            doorbell.learn(client, answers[0].first().is_some_and(|row| row.int(0) == 1));
+        }
     }
 }

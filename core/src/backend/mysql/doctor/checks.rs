@@ -51,7 +51,9 @@ pub(crate) fn judge(facts: &Facts) -> Examination {
         replicas(facts),
     ];
     let push = match facts.bell_works {
-        Some(true) => Promise::yes(PUSH, "a release wakes the next waiter, if both are the same user of the server"),
+        Some(true) => {
+            Promise::yes(PUSH, "a release wakes the next waiter, if both are the same user of the server")
+        }
         Some(false) => Promise::no(PUSH, "session locks do not work here (GET_LOCK), so waiters poll"),
         None => Promise::no(PUSH, "the URL says wake=poll, so waiters poll"),
     };

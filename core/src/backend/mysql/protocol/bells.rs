@@ -39,10 +39,7 @@ impl Name {
 
 /// Says on the connection for the verbs that this client wakes others.
 pub(crate) fn introduce(me: &Name) -> Statement {
-    Statement::new(
-        concat!("SELECT CAST(GET_LOCK(", lock_of!("rings", "?"), ", 0) AS SIGNED)"),
-        me.params(),
-    )
+    Statement::new(concat!("SELECT CAST(GET_LOCK(", lock_of!("rings", "?"), ", 0) AS SIGNED)"), me.params())
 }
 
 /// 1 if this client wakes those of the same user.
@@ -55,10 +52,7 @@ pub(crate) fn rings(other: &Name) -> Statement {
 
 /// Names the connection that is to be woken: 1 if it is the only one.
 pub(crate) fn hear(me: &Name) -> Statement {
-    Statement::new(
-        concat!("SELECT CAST(GET_LOCK(", lock_of!("hears", "?"), ", 1) AS SIGNED)"),
-        me.params(),
-    )
+    Statement::new(concat!("SELECT CAST(GET_LOCK(", lock_of!("hears", "?"), ", 1) AS SIGNED)"), me.params())
 }
 
 /// How many connections the server has, and how many it takes.

@@ -188,29 +188,19 @@ pub(crate) fn hand_over(contender: &Contender, fence: FencingToken) -> [Statemen
                 " DIV 1000, l.ends_ms = (",
                 clock_us!(),
                 " + 999) DIV 1000 + w.first_ms, l.renewals = 0, l.renewed_ms = NULL, \
-                 l.is_shared = (SELECT COUNT(*) > 1 FROM (SELECT 1 FROM polylatch_waiters WHERE name = ? LIMIT 2) q) \
+                 l.is_shared = EXISTS (SELECT 1 FROM polylatch_waiters WHERE name = ? AND ticket > w.ticket) \
                  OR EXISTS (SELECT 1 FROM polylatch_leases WHERE name = ?) \
                  WHERE l.name = ? AND l.owner = ? AND l.fence = ? AND l.mode = 'mutex' AND l.ends_ms > ",
                 clock_us!(),
                 " DIV 1000 AND w.name = ? AND w.ticket = (SELECT MIN(f.ticket) FROM polylatch_waiters f WHERE f.name = ?) \
                  AND w.mode = 'mutex' AND w.silent_ms > ",
                 clock_us!(),
-                " DIV 1000 AND NOT EXISTS (SELECT 1 FROM (SELECT silent_ms FROM polylatch_waiters WHERE name = ? \
-                 ORDER BY ticket LIMIT 1, 1) second WHERE second.silent_ms <= ",
+                " DIV 1000 AND COALESCE((SELECT s.silent_ms FROM polylatch_waiters s WHERE s.name = ? ORDER BY s.ticket \
+                 LIMIT 1, 1) > ",
                 clock_us!(),
-                " DIV 1000)"
+                " DIV 1000, TRUE)"
             ),
-            vec![
-                name(),
-                name(),
-                name(),
-                name(),
-                owner.into(),
-                fence.into(),
-                name(),
-                name(),
-                name(),
-            ],
+            vec![name(), name(), name(), name(), owner.into(), fence.into(), name(), name(), name()],
         ),
         Statement::new(
             "DELETE FROM polylatch_waiters WHERE name = ? AND ticket = IF(ROW_COUNT() > 0, LAST_INSERT_ID(), -1)",

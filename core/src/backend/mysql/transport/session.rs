@@ -327,14 +327,11 @@ async fn carry_out_all(
             break;
         }
     }
+    // The driver tells a failure once more if nothing reads on.
     let ended = result.drop_result().await;
     let Some(error) = failed else { return ended.map(|()| answers) };
-    // It is told at the end of the statement before, which has no rows; and once more at the end.
-    if statements.get(answers.len()).is_some_and(|next| is_refused_ring(next, &error)) {
-        answers.resize(statements.len(), Vec::new());
-        return Ok(answers);
-    }
-    Err(error)
+    let refused = statements.get(answers.len() - 1).filter(|refused| is_refused_ring(refused, &error));
+    if refused.is_some() && answers.len() == statements.len() { Ok(answers) } else { Err(error) }
 }
 
 /// The number with which a statement answers that has no rows, or 0: see [`carry_out`].

@@ -26,7 +26,9 @@ impl<S: Server> Store<S> {
                 }
             }
             _ => {
-                let entered = self.enter(contender).await?;
+                // A lock that clients waited for lately is hardly free.
+                let is_wanted = self.is_wanted(contender.name.as_str());
+                let entered = if is_wanted { None } else { self.enter(contender).await? };
                 if entered.is_none() {
                     self.is_orphaned(contender.name.as_str()).await?;
                 }

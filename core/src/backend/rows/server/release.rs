@@ -8,12 +8,12 @@ use crate::policy::fencing::FencingToken;
 use crate::snapshot::{BreakOutcome, BreakRequest};
 use crate::token::OwnerToken;
 
-use super::{Asked, Server};
 use super::failure::Failure;
 use super::link::Tries;
 use super::store::{Concerned, Store};
 use super::value::Cells;
 use super::window::Window;
+use super::{Asked, Server};
 
 impl<S: Server> Store<S> {
     /// One statement for a lock that no other client holds or waits for, one and a notification where the first waiter gets
