@@ -40,10 +40,11 @@ const ETCD: &str = "core/tests/it/etcd_faults.rs";
 const ETCD_BESIDE: &str = "core/tests/it/etcd_interop.rs";
 const ZOOKEEPER: &str = "core/tests/it/zookeeper_faults.rs";
 const ZOOKEEPER_BESIDE: &str = "core/tests/it/zookeeper_interop.rs";
+const ZOOKEEPER_HURT: &str = "tests/robustness/tests/zookeeper.rs";
 const ZOOKEEPER_UNDER_LOAD: (&str, &str) =
-    (ZOOKEEPER, "sections_never_overlap_and_fences_grow_while_leaders_are_killed_and_paused");
+    (ZOOKEEPER_HURT, "sections_never_overlap_while_sessions_end_and_leaders_die");
 const ETCD_UNDER_LOAD: (&str, &str) =
-    (ETCD, "sections_never_overlap_and_fences_grow_while_leaders_are_killed_and_paused");
+    ("tests/robustness/tests/etcd.rs", "sections_never_overlap_while_sessions_end_and_leaders_die");
 const WAITING: &str = "core/tests/it/contract/cases_wait.rs";
 const CASES: &str = "core/tests/it/contract/cases.rs";
 
@@ -358,7 +359,7 @@ const SET_UPS: &[SetUp] = &[
             (
                 "exclusion",
                 &[
-                    (ZOOKEEPER, "a_paused_holder_knows_its_loss_when_it_resumes_and_the_next_one_is_alone"),
+                    (ZOOKEEPER_HURT, "a_holder_paused_beyond_its_lease_is_notified_at_once_and_refused"),
                     (ZOOKEEPER_BESIDE, "sections_of_curator_and_ours_never_overlap"),
                 ],
             ),

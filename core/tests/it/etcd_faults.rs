@@ -2,8 +2,6 @@
 
 #![cfg(all(feature = "etcd", unix))]
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -127,70 +125,6 @@ fn locks_survive_the_death_and_the_pause_of_leaders() {
         }
         token = guards.iter().map(|guard| guard.fencing_token().get()).max().unwrap();
     }
-}
-
-struct EndOfWork<'a>(&'a AtomicBool);
-
-impl Drop for EndOfWork<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-#[test]
-fn sections_never_overlap_and_fences_grow_while_leaders_are_killed_and_paused() {
-    let cluster = EtcdCluster::start();
-    let (is_inside, last, done) = (AtomicBool::new(false), Mutex::new(0), AtomicBool::new(false));
-    let sections = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for worker in 0..4 {
-            let client = connect(&format!("{}?lease=30s&timeout=2s", cluster.url()));
-            let (is_inside, last, done, sections) = (&is_inside, &last, &done, &sections);
-            scope.spawn(move || {
-                while !done.load(Ordering::SeqCst) {
-                    // Without a majority this fails, and is asked again.
-                    let Ok(guard) = block_on(client.lock("a").wait(millis(20_000)).acquire()) else {
-                        continue;
-                    };
-                    assert!(!is_inside.swap(true, Ordering::SeqCst), "worker {worker} is not alone");
-                    let before = std::mem::replace(&mut *last.lock().unwrap(), guard.fencing_token().get());
-                    assert!(guard.fencing_token().get() > before, "fences went back");
-                    assert!(guard.is_held());
-                    is_inside.store(false, Ordering::SeqCst);
-                    sections.fetch_add(1, Ordering::SeqCst);
-                    // One that failed goes on in the background.
-                    let _ = block_on(guard.release());
-                }
-            });
-        }
-        let goes_on = |what: &str| {
-            let before = sections.load(Ordering::SeqCst);
-            eventually_within(what, Duration::from_secs(90), || {
-                sections.load(Ordering::SeqCst) >= before + 100
-            });
-        };
-        // Also if this thread panics: the scope waits for the workers.
-        let end = EndOfWork(&done);
-        goes_on("sections before any fault");
-        for pause in [false, true, false, true] {
-            let leader = cluster.leader();
-            if pause {
-                leader.pause()
-            } else {
-                leader.kill()
-            }
-            goes_on("sections without that leader");
-            if pause {
-                leader.resume()
-            } else {
-                leader.start_again()
-            }
-            leader.wait_for_leader();
-            goes_on("sections with all members");
-        }
-        drop(end);
-    });
-    println!("{} sections, 2 leaders killed, 2 paused", sections.load(Ordering::SeqCst));
 }
 
 #[test]
@@ -334,6 +268,25 @@ fn wrong_addresses_are_told_with_the_way_out() {
     let error = block_on(Polylatch::connect("etcd://127.0.0.1:1,127.0.0.1:2")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
     assert!(error.to_string().contains("does a member listen there"), "{error}");
+}
+
+#[test]
+fn a_member_without_its_gateway_is_told_with_the_option() {
+    let member = EtcdMember::start_without_gateway();
+    let error = block_on(Polylatch::connect(&member.url())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendRejected, "{error}");
+    assert!(error.to_string().contains("--enable-grpc-gateway"), "{error}");
+}
+
+#[test]
+fn a_learner_grants_nothing_and_the_members_that_vote_are_asked() {
+    let member = EtcdMember::start();
+    let learner = member.start_learner();
+    let error = block_on(Polylatch::connect(&learner.url())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
+    assert!(error.to_string().contains("member promote"), "{error}");
+    let client = connect(&format!("etcd://{},{}", learner.address(), member.address()));
+    block_on(client.lock("a").acquire()).unwrap().check().unwrap();
 }
 
 #[test]

@@ -5,11 +5,11 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use crate::contract::{block_on, millis, seen};
+use crate::contract::{block_on, eventually_within, millis, seen};
 use crate::contract_zookeeper::SERVER;
 use crate::zookeeper_faults::{connect, url};
 use polylatch::inspect::{CheckSeverity, Holds};
-use polylatch::{ErrorKind, Polylatch};
+use polylatch::{ErrorKind, LostReason, Polylatch};
 use polylatch_test_services::zookeeper::{Ensemble, Ticks, ZooKeeper};
 
 #[track_caller]
@@ -44,6 +44,26 @@ fn wrong_addresses_are_told_with_the_way_out() {
         ErrorKind::BackendUnavailable,
         "did not answer in time",
     );
+}
+
+#[test]
+fn a_read_only_member_is_no_store_and_the_reason_is_told() {
+    let ensemble = Ensemble::start_with(&["-Dreadonlymode.enabled=true"]);
+    let client = connect(&format!("{}?tick=200ms&lease=4s&timeout=2s", ensemble.url()));
+    let guard = block_on(client.lock("a").acquire()).unwrap();
+    ensemble.members[1..].iter().for_each(ZooKeeper::kill);
+    let left = &ensemble.members[0];
+    eventually_within("it is read-only", Duration::from_secs(30), || {
+        left.mode().as_deref() == Some("read-only")
+    });
+    refused(
+        &format!("{}?tick=200ms", left.url()),
+        ErrorKind::BackendUnavailable,
+        "no majority of its members",
+    );
+    let error = block_on(client.lock("b").no_wait().acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
+    assert_eq!(block_on(guard.lost()), LostReason::Expired);
 }
 
 #[test]

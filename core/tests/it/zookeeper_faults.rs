@@ -2,17 +2,12 @@
 
 #![cfg(all(feature = "zookeeper", unix))]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::contract::{block_on, eventually, eventually_within, millis, seen};
 use crate::contract_zookeeper::SERVER;
 use polylatch::{ErrorKind, Guard, LostReason, Polylatch};
-use polylatch_test_services::proc;
 use polylatch_test_services::zookeeper::{Ensemble, ZooKeeper};
 
 pub fn connect(url: &str) -> Polylatch {
@@ -103,83 +98,6 @@ fn a_server_that_is_killed_comes_back_with_its_locks() {
     assert!(next.fencing_token() > guard.fencing_token());
 }
 
-/// Where the child process below takes its lock.
-const URL: &str = "POLYLATCH_TEST_PAUSED_AT";
-
-/// The whole program of the child: holds a lock, and says what it sees of its own clock and of the loss.
-#[test]
-fn holds_and_tells_its_loss() {
-    let Ok(url) = std::env::var(URL) else { return };
-    let client = connect(&url);
-    let guard = std::sync::Arc::new(block_on(client.lock("a").acquire()).unwrap());
-    let told = {
-        let guard = std::sync::Arc::clone(&guard);
-        thread::spawn(move || (block_on(guard.lost()), Instant::now()))
-    };
-    let mut last = Instant::now();
-    println!("held {}", guard.fencing_token());
-    // A clock that jumps is a pause: what the guard says right behind it counts.
-    let resumed = loop {
-        let now = Instant::now();
-        if now - last > Duration::from_secs(1) {
-            break now;
-        }
-        if !guard.is_held() {
-            // Paused between the two lines above.
-            let again = Instant::now();
-            assert!(again - now > Duration::from_secs(1), "lost without a pause");
-            break again;
-        }
-        last = now;
-    };
-    let held = guard.is_held();
-    let checked = resumed.elapsed();
-    let (reason, at) = told.join().unwrap();
-    println!(
-        "resumed held={held} checked_us={} reason={reason:?} told_us={}",
-        checked.as_micros(),
-        (at - resumed).as_micros()
-    );
-}
-
-struct Holder(Child);
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-#[test]
-fn a_paused_holder_knows_its_loss_when_it_resumes_and_the_next_one_is_alone() {
-    let rounds =
-        std::env::var("POLYLATCH_ZOOKEEPER_PAUSES").ok().and_then(|count| count.parse().ok()).unwrap_or(2);
-    let url = url("faults-4", "lease=3s");
-    let other = connect(&url);
-    for round in 0..rounds {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "zookeeper_faults::holds_and_tells_its_loss", "--nocapture"])
-            .env(URL, &url)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut child = Holder(child);
-        let mut said = BufReader::new(child.0.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let held = said.find(|line| line.contains("held ")).expect("it holds the lock");
-        let token: u64 = held.rsplit(' ').next().unwrap().parse().unwrap();
-        proc::pause(child.0.id());
-        let next = block_on(other.lock("a").wait(millis(30_000)).acquire()).unwrap();
-        assert!(next.fencing_token().get() > token);
-        proc::resume(child.0.id());
-        let told = said.find(|line| line.starts_with("resumed ")).expect("it tells");
-        println!("round {round}: {told}");
-        assert!(told.contains("held=false") && told.contains("reason=Expired"), "{told}");
-        next.check().unwrap();
-        block_on(next.release()).unwrap();
-    }
-}
-
 #[test]
 fn locks_survive_the_death_and_the_pause_of_leaders() {
     let ensemble = Ensemble::start();
@@ -220,72 +138,6 @@ fn locks_survive_the_death_and_the_pause_of_leaders() {
         }
         token = guards.iter().map(|guard| guard.fencing_token().get()).max().unwrap();
     }
-}
-
-struct EndOfWork<'a>(&'a AtomicBool);
-
-impl Drop for EndOfWork<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-#[test]
-fn sections_never_overlap_and_fences_grow_while_leaders_are_killed_and_paused() {
-    let faults =
-        std::env::var("POLYLATCH_ZOOKEEPER_FAULTS").ok().and_then(|count| count.parse().ok()).unwrap_or(2);
-    let ensemble = Ensemble::start();
-    let (is_inside, last, done) = (AtomicBool::new(false), Mutex::new(0), AtomicBool::new(false));
-    let sections = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for worker in 0..4 {
-            let client = connect(&format!("{}?lease=30s&timeout=2s&tick=200ms", ensemble.url()));
-            let (is_inside, last, done, sections) = (&is_inside, &last, &done, &sections);
-            scope.spawn(move || {
-                while !done.load(Ordering::SeqCst) {
-                    // Without a majority this fails, and is asked again.
-                    let Ok(guard) = block_on(client.lock("a").wait(millis(20_000)).acquire()) else {
-                        continue;
-                    };
-                    assert!(!is_inside.swap(true, Ordering::SeqCst), "worker {worker} is not alone");
-                    let before = std::mem::replace(&mut *last.lock().unwrap(), guard.fencing_token().get());
-                    assert!(guard.fencing_token().get() > before, "fences went back");
-                    assert!(guard.is_held());
-                    is_inside.store(false, Ordering::SeqCst);
-                    sections.fetch_add(1, Ordering::SeqCst);
-                    // One that failed goes on in the background.
-                    let _ = block_on(guard.release());
-                }
-            });
-        }
-        let goes_on = |what: &str| {
-            let before = sections.load(Ordering::SeqCst);
-            eventually_within(what, Duration::from_secs(90), || {
-                sections.load(Ordering::SeqCst) >= before + 100
-            });
-        };
-        // Also if this thread panics: the scope waits for the workers.
-        let end = EndOfWork(&done);
-        goes_on("sections before any fault");
-        for fault in 0..faults {
-            let leader = ensemble.leader();
-            if fault % 2 == 1 {
-                leader.pause()
-            } else {
-                leader.kill()
-            }
-            goes_on("sections without that leader");
-            if fault % 2 == 1 {
-                leader.resume()
-            } else {
-                leader.start_again()
-            }
-            leader.wait_until_it_serves();
-            goes_on("sections with all members");
-        }
-        drop(end);
-    });
-    println!("{} sections, {faults} leaders killed or paused", sections.load(Ordering::SeqCst));
 }
 
 #[test]

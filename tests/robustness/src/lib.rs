@@ -6,6 +6,8 @@
 //! - [`resource`] is what the locks protect: it keeps the largest fencing token and refuses others.
 //! - [`history`] is the judge: sections that exclude each other ([`sharing`]) never overlap, tokens only
 //!   grow, a loss is always told. [`watcher`] looks into the store meanwhile for the same.
+//! - [`forced`] knows what a store ended by force, of which no holder can know before it is told.
+//! - [`members`] ends sessions in every way, and kills leaders.
 //! - [`load`] runs many workers under a seeded plan of faults; [`mod@scenarios`] and [`crowd`] drive
 //!   single workers step by step, the same way on every store; [`evidence`] says what a person needs
 //!   to know when something went wrong.
@@ -18,9 +20,11 @@
 
 pub mod crowd;
 pub mod evidence;
+pub mod forced;
 pub mod history;
 pub mod load;
 pub mod look;
+pub mod members;
 pub mod process;
 pub mod random;
 pub mod record;

@@ -94,8 +94,14 @@ fn looked(worker: &mut Worker) -> Verdict {
 /// A holder paused beyond its lease knows at its first look, is told at once, and cannot write.
 #[track_caller]
 pub fn a_holder_paused_beyond_its_lease_is_notified_at_once_and_refused(stage: &Stage) {
+    a_holder_paused_so_often_is_notified_at_once_and_refused(stage, 20);
+}
+
+/// The same for a store on which each pause takes longer.
+#[track_caller]
+pub fn a_holder_paused_so_often_is_notified_at_once_and_refused(stage: &Stage, rounds: u64) {
     const OPTIONS: &str = "lease=900ms&provisional=600ms&poll=50ms";
-    let rounds = size("POLYLATCH_ROBUSTNESS_ROUNDS", 20);
+    let rounds = size("POLYLATCH_ROBUSTNESS_ROUNDS", rounds);
     let mut holder = stage.worker("holder", OPTIONS);
     let mut next = stage.worker("next", OPTIONS);
     let mut delays = Vec::new();

@@ -29,6 +29,8 @@ pub struct EtcdMember {
     /// Another port of clients, with TLS.
     secure: Option<(ReservedPort, TlsFiles)>,
     peers: ReservedPort,
+    /// More of its command line.
+    flags: &'static [&'static str],
     child: Mutex<Option<Child>>,
     dir: TempDir,
 }
@@ -51,6 +53,35 @@ impl EtcdMember {
         prepare().unwrap_or_else(|error| panic!("{error}")).started()
     }
 
+    /// A member that does not answer JSON, as old ones do not.
+    #[track_caller]
+    pub fn start_without_gateway() -> EtcdMember {
+        let mut member = EtcdMember::prepare("m0").unwrap_or_else(|error| panic!("{error}"));
+        member.flags = &["--enable-grpc-gateway=false"];
+        member.run(&member.as_peer()).unwrap_or_else(|error| panic!("{error}"));
+        let is_healthy =
+            || http::request(member.address(), "GET", "/health", &[], "").ok()?.is_ok().then_some(());
+        assert!(poll(PATIENCE, is_healthy).is_some(), "the member is not healthy:\n{}", member.log_tail());
+        member
+    }
+
+    /// Another member that follows this one, and does not vote.
+    #[track_caller]
+    pub fn start_learner(&self) -> EtcdMember {
+        let mut learner = EtcdMember::prepare("learner").unwrap_or_else(|error| panic!("{error}"));
+        learner.flags = &["--initial-cluster-state=existing"];
+        let peers = format!("--peer-urls=http://{}", learner.peers.address());
+        self.run_command(&["member", "add", "learner", "--learner", &peers]);
+        let all = format!("{},{}", self.as_peer(), learner.as_peer());
+        learner.run(&all).unwrap_or_else(|error| panic!("{error}"));
+        let learns = || {
+            let status = learner.try_ask("/v3/maintenance/status", "{}").ok()?;
+            status.body.contains("\"isLearner\":true").then_some(())
+        };
+        assert!(poll(PATIENCE, learns).is_some(), "the member does not learn:\n{}", learner.log_tail());
+        learner
+    }
+
     #[track_caller]
     fn started(self) -> EtcdMember {
         let member = self;
@@ -66,6 +97,7 @@ impl EtcdMember {
             clients: ReservedPort::new()?,
             secure: None,
             peers: ReservedPort::new()?,
+            flags: &[],
             child: Mutex::new(None),
             dir: TempDir::try_new()?,
         })
@@ -214,6 +246,7 @@ impl EtcdMember {
             .arg(format!("test {all}"))
             // Elections of a second would make tests wait; and the shortest lease is one and a half of this.
             .args(["--heartbeat-interval=30", "--election-timeout=300", "--logger=zap"])
+            .args(self.flags)
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -272,8 +305,20 @@ impl EtcdCluster {
     /// The member that leads. Waits for an election.
     #[track_caller]
     pub fn leader(&self) -> &EtcdMember {
-        let running = || self.members.iter().filter(|member| member.child().is_some());
-        wait_for("a member that leads", PATIENCE, || running().find(|member| member.leads()))
+        Self::leader_of(self.members.iter())
+    }
+
+    /// The member that leads instead of this one, which is hurt. Waits for an election.
+    #[track_caller]
+    pub fn leader_instead_of(&self, hurt: &EtcdMember) -> &EtcdMember {
+        Self::leader_of(self.members.iter().filter(|member| member.address() != hurt.address()))
+    }
+
+    #[track_caller]
+    fn leader_of<'all>(members: impl Iterator<Item = &'all EtcdMember> + Clone) -> &'all EtcdMember {
+        wait_for("a member that leads", PATIENCE, || {
+            members.clone().find(|member| member.child().is_some() && member.leads())
+        })
     }
 }
 

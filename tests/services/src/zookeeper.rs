@@ -51,6 +51,8 @@ pub struct ZooKeeper {
     peers: ReservedPort,
     elections: ReservedPort,
     ticks: Ticks,
+    /// Of the Java machine.
+    flags: &'static [&'static str],
     child: Mutex<Option<Child>>,
     dir: TempDir,
 }
@@ -118,6 +120,7 @@ impl ZooKeeper {
             peers: ReservedPort::new()?,
             elections: ReservedPort::new()?,
             ticks,
+            flags: &[],
             child: Mutex::new(None),
             dir: TempDir::try_new()?,
         })
@@ -166,7 +169,7 @@ impl ZooKeeper {
         Ok(answer)
     }
 
-    /// What this server is: `standalone`, `leader`, `follower`; `None` while it serves no clients.
+    /// What this server is: `standalone`, `leader`, `follower`, `read-only`; `None` while it serves no clients.
     pub fn mode(&self) -> Option<String> {
         let answer = self.ask("srvr").ok()?;
         answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
@@ -268,6 +271,7 @@ impl ZooKeeper {
         let log = File::options().create(true).append(true).open(self.dir.join("zookeeper.log"))?;
         let mut command = java();
         command
+            .args(self.flags)
             .args(["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"])
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
@@ -305,8 +309,19 @@ impl Ensemble {
     /// Starts them and waits for an election.
     #[track_caller]
     pub fn start() -> Ensemble {
-        let prepared: io::Result<Vec<_>> =
-            (1..=3).map(|number| ZooKeeper::prepare(number, Ticks::default())).collect();
+        Ensemble::start_with(&[])
+    }
+
+    /// The same with words for the Java machine of each member.
+    #[track_caller]
+    pub fn start_with(flags: &'static [&'static str]) -> Ensemble {
+        let prepared: io::Result<Vec<_>> = (1..=3)
+            .map(|number| {
+                let mut member = ZooKeeper::prepare(number, Ticks::default())?;
+                member.flags = flags;
+                Ok(member)
+            })
+            .collect();
         let members = prepared.unwrap_or_else(|error| panic!("{error}"));
         let all = members.iter().map(ZooKeeper::as_peer).collect::<Vec<_>>().join("\n");
         for member in &members {
@@ -326,9 +341,21 @@ impl Ensemble {
     /// The member that leads. Waits for an election.
     #[track_caller]
     pub fn leader(&self) -> &ZooKeeper {
-        let running = || self.members.iter().filter(|member| member.child().is_some());
+        Self::leader_of(self.members.iter())
+    }
+
+    /// The member that leads instead of this one, which is hurt. Waits for an election.
+    #[track_caller]
+    pub fn leader_instead_of(&self, hurt: &ZooKeeper) -> &ZooKeeper {
+        Self::leader_of(self.members.iter().filter(|member| member.address() != hurt.address()))
+    }
+
+    #[track_caller]
+    fn leader_of<'all>(members: impl Iterator<Item = &'all ZooKeeper> + Clone) -> &'all ZooKeeper {
         wait_for("a member that leads", PATIENCE, || {
-            running().find(|member| member.mode().as_deref() == Some("leader"))
+            members
+                .clone()
+                .find(|member| member.child().is_some() && member.mode().as_deref() == Some("leader"))
         })
     }
 }

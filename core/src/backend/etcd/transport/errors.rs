@@ -86,6 +86,11 @@ pub(crate) fn error(response: &Response, prefix: &str, place: &str) -> Error {
              members is up"
         ));
     }
+    if has("not supported for learner") {
+        return unavailable(format!(
+            "etcd at {place} is a learner, which grants nothing; name the members that vote, or run etcdctl member promote"
+        ));
+    }
     if has("too many requests") {
         return unavailable(format!("etcd at {place} has too many requests to carry out ({words})"));
     }
@@ -152,6 +157,13 @@ mod tests {
                 "alarm disarm",
             ),
             (503, "etcdserver: no leader", BackendUnavailable, Effect::None, "majority"),
+            (
+                503,
+                "etcdserver: rpc not supported for learner",
+                BackendUnavailable,
+                Effect::None,
+                "member promote",
+            ),
             (503, "etcdserver: request timed out", BackendUnavailable, Effect::Maybe, "timed out"),
             (400, "etcdserver: invalid range", BackendRejected, Effect::None, "invalid range"),
         ] {
