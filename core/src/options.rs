@@ -179,7 +179,7 @@ fn check_abilities(asked: &Asked, capability: &Capability) -> Result<()> {
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "{store} cannot keep {}: its nodes agree on one holder only; use a plain lock, or another store",
+                "{store} cannot keep {}: its locks have one holder only; use a plain lock, or another store",
                 asked.mode.kind()
             ),
         ));

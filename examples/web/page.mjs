@@ -1,7 +1,7 @@
 // Takes a lock in a page, shows it, and stops when it is lost.
 //
-// The store is in the page's address: ?store=consul://HOST:PORT, ?redis=URL of an HTTP proxy, and the
-// memory of this page without either.
+// The store is in the page's address: ?store=consul://HOST:PORT or etcd://HOST:PORT, ?redis=URL of an HTTP proxy,
+// and the memory of this page without either.
 
 import { connect, httpRedisConnection, LeaseLostError } from 'polylatch-wasm';
 
@@ -94,7 +94,8 @@ async function start() {
   const client = await connect({
     url: asked.get('store') ?? (redis === null ? 'memory:' : 'redis://'),
     redis: redis === null ? undefined : httpRedisConnection(redis),
-    ...(asked.has('store') ? { sessionTtlMin: asked.get('ttl') ?? '10s', lease: '10s' } : {}),
+    ...(asked.has('store') ? { lease: '10s' } : {}),
+    ...(asked.has('ttl') ? { sessionTtlMin: asked.get('ttl') } : {}),
   });
   element('store').textContent = `${client.capability.backend}, as ${client.id}`;
   element('take').addEventListener('click', () => take(client));

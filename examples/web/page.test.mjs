@@ -1,4 +1,4 @@
-// The page in real browsers, against a real Consul and a real Redis behind a bridge.
+// The page in real browsers, against a real Consul, a real etcd and a real Redis behind a bridge.
 
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
@@ -7,6 +7,7 @@ import { connect } from 'polylatch-wasm';
 
 import { ENGINES } from '../tests/browsers.mjs';
 import { startConsul } from '../tests/consul.mjs';
+import { startEtcd } from '../tests/etcd.mjs';
 import { respConnection } from '../tests/resp.mjs';
 import { stores } from '../tests/stores.mjs';
 import { serve } from './serve.mjs';
@@ -17,8 +18,16 @@ const [, [, redisUrl]] = await stores();
 const dial = () => respConnection('127.0.0.1', Number(new URL(redisUrl).port));
 const agent = await startConsul();
 const { server, origin } = await serve({ redis: dial() });
+// One that lets this page ask, if it logs in, and one that lets only another page.
+const [etcd, closed] = await Promise.all([
+  startEtcd({ cors: origin }),
+  startEtcd({ cors: 'http://other.example:8080' }),
+]);
+const etcdUrl = await etcd.requireUser();
 after(() => {
   agent.stop();
+  etcd.stop();
+  closed.stop();
   server.close();
   server.closeAllConnections();
 });
@@ -41,6 +50,8 @@ const cases = [
     () => connect(agent.url, { sessionTtlMin: 100, lease: 5_000 }),
     'broken',
   ],
+  // A renewal finds that the key is gone.
+  ['etcd', `store=${encodeURIComponent(etcdUrl)}`, () => connect(etcdUrl, { lease: 5_000 }), 'superseded'],
   // Nothing is pushed over HTTP: a renewal finds that the lease is not its own any more.
   ['redis over an HTTP bridge', 'redis=/redis', () => connect({ redis: dial() }), 'superseded'],
 ];
@@ -67,6 +78,7 @@ async function aLife(browser, t, [store, query, connected, reason]) {
   const token = BigInt(await text(page, 'token'));
   assert.ok(token > held.fencingToken);
   await listed(page, /this page.*holds/);
+  await page.until("Number(document.getElementById('renewals').textContent) >= 1");
   assert.equal(await client.lock(NAME).tryAcquire(), null);
   await shoot('held');
 
@@ -97,6 +109,13 @@ for (const [engine, start] of Object.entries(ENGINES)) {
       test(`a page takes a lock, waits for it, shows it and loses it: ${one[0]}`, (t) =>
         aLife(browser, t, one));
     }
+
+    test('a page that etcd does not let ask is told the option', async () => {
+      const page = await browser.open(`${origin}/?store=${closed.url}`);
+      await page.until("document.getElementById('state').textContent === 'no connection'");
+      assert.match(await text(page, 'store'), /--cors/);
+      await page.close();
+    });
 
     test('a page whose timers stand still does not believe in its lease', async () => {
       const page = await open(browser, '');

@@ -17,9 +17,22 @@ async function isHealthy(origin) {
   }
 }
 
+const key = (text) => Buffer.from(text).toString('base64');
+/** Paths below `/v3/auth/`, and what is sent there. */
+const USERS = [
+  ['user/add', { name: 'root', password: 'r' }],
+  ['user/grant', { user: 'root', role: 'root' }],
+  ['user/add', { name: 'app', password: 'hu/sh' }],
+  ['role/add', { name: 'locks' }],
+  ['role/grant', { name: 'locks', perm: { permType: 2, key: key('shop/'), range_end: key('shop0') } }],
+  ['user/grant', { user: 'app', role: 'locks' }],
+  ['enable', {}],
+];
+
 /**
  * Starts a member. `cors` says which origins it lets ask. It listens on two ports; that of `secureUrl` speaks TLS, with a
- * certificate that it makes. `ask` sends a request of the JSON gateway, `stop` ends the member.
+ * certificate that it makes. `requireUser` makes it refuse who does not log in, and returns the URL of a user who may
+ * write below `shop/`; `stop` ends the member.
  */
 export async function startEtcd({ cors = '*' } = {}) {
   const folder = mkdtempSync(join(tmpdir(), 'polylatch-etcd-'));
@@ -27,6 +40,10 @@ export async function startEtcd({ cors = '*' } = {}) {
   for (let attempt = 0; attempt < 5; attempt += 1) {
     const [plain, secure, peers] = await freePorts(3);
     const origin = `http://127.0.0.1:${plain}`;
+    const ask = async (path, body) => {
+      const answer = await fetch(`${origin}${path}`, { method: 'POST', body: JSON.stringify(body) });
+      if (!answer.ok) throw new Error(`${path}: ${await answer.text()}`);
+    };
     const clients = `${origin},https://127.0.0.1:${secure}`;
     const peer = `http://127.0.0.1:${peers}`;
     const words = [
@@ -49,10 +66,9 @@ export async function startEtcd({ cors = '*' } = {}) {
         return {
           url: `etcd://127.0.0.1:${plain}`,
           secureUrl: `etcd+https://127.0.0.1:${secure}`,
-          async ask(path, body) {
-            const answer = await fetch(`${origin}${path}`, { method: 'POST', body: JSON.stringify(body) });
-            if (!answer.ok) throw new Error(`${path}: ${await answer.text()}`);
-            return answer.json();
+          async requireUser() {
+            for (const [path, body] of USERS) await ask(`/v3/auth/${path}`, body);
+            return `etcd://app:hu%2Fsh@127.0.0.1:${plain}/shop`;
           },
           stop() {
             child.kill('SIGKILL');

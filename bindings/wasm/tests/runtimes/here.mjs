@@ -10,6 +10,7 @@ const connections = [];
 const ways = {
   memory: () => connect(url),
   consul: () => connect(url, { sessionTtlMin: 100 }),
+  etcd: () => connect(url),
   redis() {
     const connection = new Redis(url);
     connections.push(connection);

@@ -12,17 +12,19 @@ import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 
 import { startConsul } from '../consul.mjs';
+import { startEtcd } from '../etcd.mjs';
 import { unique } from '../node-stores.mjs';
 import { respConnection } from '../resp.mjs';
 import { stores } from '../stores.mjs';
 
 const here = import.meta.dirname;
 const scratch = mkdtempSync(join(tmpdir(), 'polylatch-runtimes-'));
-const agent = await startConsul();
+const [agent, member] = await Promise.all([startConsul(), startEtcd()]);
 const [, [, redis]] = await stores();
-const places = { memory: 'memory:story', consul: agent.url, redis };
+const places = { memory: 'memory:story', consul: agent.url, etcd: member.url, redis };
 after(() => {
   agent.stop();
+  member.stop();
   rmSync(scratch, { recursive: true, force: true });
 });
 

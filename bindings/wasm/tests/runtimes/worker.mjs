@@ -11,6 +11,7 @@ export default {
     const ways = {
       memory: () => connect(url),
       consul: () => connect(url, { sessionTtlMin: 100 }),
+      etcd: () => connect(url),
       redis: () => connect({ redis: httpRedisConnection(url), poll: 50 }),
     };
     try {

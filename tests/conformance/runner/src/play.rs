@@ -135,9 +135,10 @@ impl<'a> Play<'a> {
                 Need::Processes => None,
                 Need::Fifo => (capability["fifo"] != true).then_some("the store keeps no line"),
                 Need::Push => (capability["push"] != true).then_some("the store wakes nobody"),
-                Need::Renewals => {
-                    (capability["backend"] == "consul").then_some("the store renews sessions, not leases")
-                }
+                Need::Renewals => ["consul", "etcd", "zookeeper"]
+                    .iter()
+                    .any(|store| capability["backend"] == *store)
+                    .then_some("the store renews sessions, not leases"),
                 Need::Cancel => {
                     (!self.can(actor, "cancel")).then_some("the binding cannot cancel from outside")
                 }
