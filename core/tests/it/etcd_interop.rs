@@ -110,6 +110,8 @@ fn a_lock_of_ours_excludes_etcdctl_which_enters_after_our_release() {
 
 #[test]
 fn sections_of_etcdctl_and_ours_never_overlap() {
+    let count = std::env::var("POLYLATCH_ETCD_SECTIONS").ok().and_then(|count| count.parse().ok());
+    let all = count.unwrap_or(200_usize);
     let dir = TempDir::new();
     let (inside, overlaps) = (dir.join("inside"), dir.join("overlaps"));
     // A folder can be made once: who finds it there is not alone.
@@ -122,7 +124,7 @@ fn sections_of_etcdctl_and_ours_never_overlap() {
         .map(|_| {
             let section = section.clone();
             thread::spawn(move || {
-                for _ in 0..25 {
+                for _ in 0..all / 8 {
                     let run = MEMBER
                         .command(&["lock", "--", "interop-3/web", "sh", "-c", &section])
                         .output()
@@ -137,7 +139,7 @@ fn sections_of_etcdctl_and_ours_never_overlap() {
             let (inside, client) = (inside.clone(), connect("interop-3"));
             thread::spawn(move || {
                 let mut last = None;
-                for _ in 0..60 {
+                for _ in 0..all / 4 {
                     let guard = block_on(client.lock("web").wait(millis(60_000)).acquire()).unwrap();
                     std::fs::create_dir(&inside).expect("nobody else is inside");
                     assert!(last < Some(guard.fencing_token()), "tokens grow");
@@ -152,6 +154,7 @@ fn sections_of_etcdctl_and_ours_never_overlap() {
         worker.join().unwrap();
     }
     assert!(!overlaps.exists(), "{:?}", std::fs::read_to_string(&overlaps));
+    println!("{} sections of etcdctl and {} of ours", 2 * (all / 8), 3 * (all / 4));
 }
 
 #[test]

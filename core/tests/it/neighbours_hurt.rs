@@ -1,7 +1,8 @@
-//! Sharing a lock with programs in Go that use the `Mutex` of etcd's package `concurrency`, while holders are killed and
-//! paused and the member hangs. What is judged is the history that all of them write.
+//! Sharing a lock with programs that use the `Mutex` of etcd's Go package `concurrency`, Curator's `InterProcessMutex` (Java) or
+//! kazoo's `Lock` (Python), while holders are killed and paused and the server hangs. What is judged is the history that all of
+//! them write.
 
-#![cfg(all(feature = "etcd", target_os = "linux"))]
+#![cfg(all(feature = "etcd", feature = "zookeeper", target_os = "linux"))]
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -15,7 +16,10 @@ use std::time::Duration;
 use crate::contract::{block_on, eventually_within, millis};
 use polylatch::Polylatch;
 use polylatch_test_services::etcd::EtcdMember;
+use polylatch_test_services::zookeeper::ZooKeeper;
 use polylatch_test_services::{TempDir, proc};
+
+use crate::zookeeper_interop::{Library, program_of};
 
 /// For so long the lock is held up by a worker that was killed.
 const LEASE: Duration = Duration::from_secs(3);
@@ -23,7 +27,7 @@ const LEASE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Name, URL and file of the child process below.
-const WORKER: &str = "POLYLATCH_TEST_ETCD_WORKER";
+const WORKER: &str = "POLYLATCH_TEST_WORKER_BESIDE";
 
 /// A line of the history: what happened (`enter`, `held`, `leave`), to which worker, and when.
 type Line<'h> = (&'h str, &'h str, i128);
@@ -89,19 +93,26 @@ impl Drop for Worker {
     }
 }
 
-/// The lock, its member, and what was written of its sections.
-struct Fleet {
-    member: EtcdMember,
-    go: PathBuf,
+/// A server, and the other library at it.
+struct Neighbours<'server> {
+    /// What its workers are called.
+    kind: &'static str,
+    /// Where ours find the lock `web`.
+    url: String,
+    /// The program that enters sections under this name and writes into this file.
+    program: &'server dyn Fn(&str, &Path) -> Command,
+    pause: &'server dyn Fn(),
+    resume: &'server dyn Fn(),
+}
+
+/// The workers, and what was written of their sections.
+struct Fleet<'server> {
+    beside: Neighbours<'server>,
     dir: TempDir,
     started: usize,
 }
 
-impl Fleet {
-    fn start() -> Self {
-        Self { member: EtcdMember::start(), go: go_program(), dir: TempDir::new(), started: 0 }
-    }
-
+impl Fleet<'_> {
     fn file(&self) -> PathBuf {
         self.dir.join("history")
     }
@@ -110,17 +121,13 @@ impl Fleet {
     fn worker(&mut self, kind: &str) -> (String, Worker) {
         self.started += 1;
         let (name, file) = (format!("{kind}{}", self.started), self.file());
-        let mut command;
-        if kind == "go" {
-            command = Command::new(&self.go);
-            command.args([&name, &self.member.address().to_string(), "polylatch/web"]);
-            command.arg(LEASE.as_secs().to_string()).arg(file);
-        } else {
-            command = Command::new(std::env::current_exe().unwrap());
-            let url = format!("{}?lease={}s", self.member.url(), LEASE.as_secs());
-            command.args(["--exact", "etcd_go::enters_sections_until_its_input_ends"]);
-            command.env(WORKER, format!("{name} {url} {}", file.display()));
+        if kind == self.beside.kind {
+            let command = (self.beside.program)(&name, &file);
+            return (name, Worker::start(command));
         }
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "neighbours_hurt::enters_sections_until_its_input_ends"]);
+        command.env(WORKER, format!("{name} {} {}", self.beside.url, file.display()));
         (name, Worker::start(command))
     }
 
@@ -137,9 +144,10 @@ impl Fleet {
 
     /// Waits for more sections of both kinds.
     fn goes_on(&self, what: &str) {
-        let before = [self.sections("go"), self.sections("ours")];
+        let kinds = [self.beside.kind, "ours"];
+        let before = kinds.map(|kind| self.sections(kind));
         eventually_within(what, PATIENCE, || {
-            self.sections("go") >= before[0] + 3 && self.sections("ours") >= before[1] + 3
+            kinds.iter().zip(before).all(|(kind, before)| self.sections(kind) >= before + 3)
         });
     }
 
@@ -212,16 +220,17 @@ fn overlaps(history: &str) -> (Vec<String>, usize) {
     (found, sections.len())
 }
 
-#[test]
-fn sections_of_go_and_ours_never_overlap_while_holders_are_killed_and_paused() {
+/// `POLYLATCH_BESIDE_SECTIONS` and `POLYLATCH_BESIDE_FAULTS` say how much.
+fn sections_never_overlap_while_holders_are_killed_and_paused(beside: Neighbours<'_>) {
     let count =
         |name: &str, usual| std::env::var(name).ok().and_then(|count| count.parse().ok()).unwrap_or(usual);
-    let (sections, rounds) = (count("POLYLATCH_ETCD_SECTIONS", 200), count("POLYLATCH_ETCD_FAULTS", 1));
-    let mut fleet = Fleet::start();
-    let mut workers: Vec<_> = ["go", "ours", "go", "ours"].map(|kind| fleet.worker(kind)).into();
+    let (sections, rounds) = (count("POLYLATCH_BESIDE_SECTIONS", 200), count("POLYLATCH_BESIDE_FAULTS", 1));
+    let theirs = beside.kind;
+    let mut fleet = Fleet { beside, dir: TempDir::new(), started: 0 };
+    let mut workers: Vec<_> = [theirs, "ours", theirs, "ours"].map(|kind| fleet.worker(kind)).into();
     fleet.goes_on("sections before any fault");
     for _ in 0..rounds {
-        for kind in ["go", "ours"] {
+        for kind in [theirs, "ours"] {
             let inside = fleet.inside(kind);
             let killed = workers.iter_mut().find(|(name, _)| *name == inside).expect("it is one of them");
             killed.1.kill();
@@ -229,7 +238,7 @@ fn sections_of_go_and_ours_never_overlap_while_holders_are_killed_and_paused() {
             fleet.goes_on("sections behind one that was killed");
         }
         // Only ours sees that it was paused beyond its lease: theirs would write into the section of the next one.
-        for (kind, pause) in [("ours", LEASE + millis(1_500)), ("go", millis(700))] {
+        for (kind, pause) in [("ours", LEASE + millis(1_500)), (theirs, millis(700))] {
             let pid = loop {
                 let inside = fleet.inside(kind);
                 let (name, worker) = workers.iter().find(|(name, _)| *name == inside).expect("one of them");
@@ -245,20 +254,67 @@ fn sections_of_go_and_ours_never_overlap_while_holders_are_killed_and_paused() {
             proc::resume(pid);
             fleet.goes_on("sections behind one that was paused");
         }
-        fleet.member.pause();
+        (fleet.beside.pause)();
         thread::sleep(millis(700));
-        fleet.member.resume();
-        fleet.goes_on("sections behind a member that hung");
+        (fleet.beside.resume)();
+        fleet.goes_on("sections behind a server that hung");
     }
     eventually_within("all sections", Duration::from_secs(600), || {
-        fleet.sections("go") + fleet.sections("ours") >= sections
+        fleet.sections(theirs) + fleet.sections("ours") >= sections
     });
     for (_, worker) in workers {
         worker.end();
     }
     let (found, all) = overlaps(&fleet.history());
-    println!("{all} sections, {} of Go and {} of ours left", fleet.sections("go"), fleet.sections("ours"));
+    println!(
+        "{all} sections, {} of {theirs} and {} of ours left",
+        fleet.sections(theirs),
+        fleet.sections("ours")
+    );
     assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn sections_of_go_and_ours_never_overlap_while_holders_are_killed_and_paused() {
+    let (member, go) = (EtcdMember::start(), go_program());
+    sections_never_overlap_while_holders_are_killed_and_paused(Neighbours {
+        kind: "go",
+        url: format!("{}?lease={}s", member.url(), LEASE.as_secs()),
+        program: &|name, file| {
+            let mut command = Command::new(&go);
+            command.args([name, &member.address().to_string(), "polylatch/web"]);
+            command.arg(LEASE.as_secs().to_string()).arg(file);
+            command
+        },
+        pause: &|| member.pause(),
+        resume: &|| member.resume(),
+    });
+}
+
+fn beside(library: Library, kind: &'static str) {
+    let server = ZooKeeper::start();
+    sections_never_overlap_while_holders_are_killed_and_paused(Neighbours {
+        kind,
+        url: format!("{}?tick=200ms&lease={}s", server.url(), LEASE.as_secs()),
+        program: &|name, file| {
+            let mut command = program_of(library);
+            command.args(["enter", &server.address().to_string(), "/polylatch/web", name]);
+            command.arg(LEASE.as_secs().to_string()).arg(file);
+            command
+        },
+        pause: &|| server.pause(),
+        resume: &|| server.resume(),
+    });
+}
+
+#[test]
+fn sections_of_curator_and_ours_never_overlap_while_holders_are_killed_and_paused() {
+    beside(Library::Curator, "curator");
+}
+
+#[test]
+fn sections_of_kazoo_and_ours_never_overlap_while_holders_are_killed_and_paused() {
+    beside(Library::Kazoo, "kazoo");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::contract::{block_on, eventually, eventually_within, millis, seen};
 use crate::contract_zookeeper::SERVER;
 use polylatch::{ErrorKind, Guard, LostReason, Polylatch};
+use polylatch_test_services::proxy::{Hold, Proxy};
 use polylatch_test_services::zookeeper::{Ensemble, ZooKeeper};
 
 pub fn connect(url: &str) -> Polylatch {
@@ -168,6 +169,24 @@ fn a_member_that_hangs_delays_a_hand_off_and_stops_none() {
     assert!(took < Duration::from_secs(12), "{took:?}");
     second.check().unwrap();
     assert!(second.fencing_token() > first.fencing_token());
+}
+
+/// Its client goes on asking for its session, and is heard.
+#[test]
+fn a_client_that_hears_no_answers_keeps_its_places_for_no_longer_than_two_sessions() {
+    let proxy = Proxy::start_raw(SERVER.address());
+    let options = "prefix=faults-5&tick=200ms&lease=1s&timeout=1s";
+    let (cut, other) = (
+        connect(&format!("zookeeper://{}?{options}", proxy.address())),
+        connect(&format!("{}?{options}", SERVER.url())),
+    );
+    let guard = block_on(cut.lock("a").acquire()).unwrap();
+    proxy.set_hold(Hold::StallReplies);
+    let next = block_on(other.lock("a").wait(millis(20_000)).acquire()).unwrap();
+    assert!(next.fencing_token() > guard.fencing_token() && !guard.is_held());
+    proxy.set_hold(Hold::Off);
+    assert!(block_on(cut.lock("b").wait(millis(20_000)).acquire()).unwrap().is_held());
+    next.check().unwrap();
 }
 
 #[test]

@@ -24,7 +24,7 @@ const PERMITS: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug)]
-enum Library {
+pub enum Library {
     Curator,
     Kazoo,
 }
@@ -36,36 +36,45 @@ struct Neighbour {
     said: Receiver<String>,
 }
 
+/// The program that uses this library, without its words.
+pub fn program_of(library: Library) -> Command {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/neighbours");
+    match library {
+        Library::Curator => {
+            let jars = [
+                "zookeeper",
+                "slf4j-simple",
+                "curator-recipes",
+                "curator-framework",
+                "curator-client",
+                "guava",
+                "failureaccess",
+            ];
+            let jars: Vec<_> = jars.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
+            let mut command = Command::new("java");
+            command
+                .args([
+                    "-Xmx96m",
+                    "-XX:TieredStopAtLevel=1",
+                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+                ])
+                .args(["-cp", &jars.join(":")])
+                .arg(here.join("curator_lock.java"));
+            command
+        }
+        Library::Kazoo => {
+            let mut command = Command::new("python3");
+            // Where Debian's package is, also for another Python.
+            command.env("PYTHONPATH", "/usr/lib/python3/dist-packages").arg(here.join("kazoo_lock.py"));
+            command
+        }
+    }
+}
+
 impl Neighbour {
     fn start(library: Library, words: &[&str]) -> Self {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/neighbours");
-        let mut command = match library {
-            Library::Curator => {
-                let jars = [
-                    "zookeeper",
-                    "slf4j-simple",
-                    "curator-recipes",
-                    "curator-framework",
-                    "curator-client",
-                    "guava",
-                    "failureaccess",
-                ];
-                let jars: Vec<_> = jars.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
-                let mut command = Command::new("java");
-                command
-                    .args(["-Xmx96m", "-XX:TieredStopAtLevel=1", "-cp", &jars.join(":")])
-                    .arg(here.join("curator_lock.java"));
-                command
-            }
-            Library::Kazoo => {
-                let mut command = Command::new("python3");
-                // Where Debian's package is, also for another Python.
-                command.env("PYTHONPATH", "/usr/lib/python3/dist-packages").arg(here.join("kazoo_lock.py"));
-                command
-            }
-        };
         let place = SERVER.address().to_string();
-        let mut child = command
+        let mut child = program_of(library)
             .arg(words[0])
             .arg(place)
             .args(&words[1..])

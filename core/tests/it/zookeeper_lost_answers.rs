@@ -28,6 +28,8 @@ struct Proxy {
     times: AtomicUsize,
     /// Answers to `exists` name another session.
     lies: AtomicUsize,
+    /// Requests of this kind are lost with their connections.
+    drops: AtomicI32,
 }
 
 impl Proxy {
@@ -40,6 +42,7 @@ impl Proxy {
             loses: AtomicI32::new(0),
             times: AtomicUsize::new(0),
             lies: AtomicUsize::new(0),
+            drops: AtomicI32::new(0),
         });
         let served = Arc::clone(&proxy);
         thread::spawn(move || {
@@ -106,6 +109,10 @@ impl Proxy {
                     15 => 15 + 100 * int(&frame[frame.len() - 4..]),
                     kind => kind,
                 };
+                if kind == self.drops.load(Ordering::SeqCst) {
+                    let _ = from_client.shutdown(Shutdown::Both);
+                    break;
+                }
                 kinds.lock().unwrap().push((int(&frame[4..]), kind));
             }
             to_server.write_all(&frame).ok()?;
@@ -211,6 +218,30 @@ fn a_release_whose_answer_was_lost_is_a_release() {
     });
     let again = block_on(client.lock("a").wait(millis(30_000)).acquire()).unwrap();
     assert!(again.fencing_token() > guard.fencing_token());
+}
+
+/// Its node would last as long as the session, which other locks renew, and the lock would never be free again.
+#[test]
+fn a_waiter_that_could_not_leave_for_longer_than_its_lease_leaves_later() {
+    let proxy = Proxy::start();
+    let (client, looks) = (
+        proxy.client("lost-7", "lease=3s&timeout=500ms&poll=1s"),
+        connect(&crate::zookeeper_faults::url("lost-7", "")),
+    );
+    let held = block_on(looks.lock("a").acquire()).unwrap();
+    let lock = client.lock("a").wait(millis(900));
+    let waiter = thread::spawn(move || block_on(lock.acquire()).unwrap_err());
+    eventually_within("it waits", millis(20_000), || seen(&looks, "a").waiters.len() == 1);
+    proxy.drops.store(DELETE, Ordering::SeqCst);
+    assert_eq!(waiter.join().unwrap().kind(), ErrorKind::WaitTimeout);
+    // After a lease the attempt to leave is given up.
+    thread::sleep(millis(4_500));
+    assert_eq!(seen(&looks, "a").waiters.len(), 1, "it could not leave");
+    proxy.drops.store(0, Ordering::SeqCst);
+    let other = block_on(client.lock("b").wait(millis(20_000)).acquire()).unwrap();
+    eventually_within("it has left", millis(10_000), || seen(&looks, "a").waiters.is_empty());
+    other.check().unwrap();
+    block_on(held.release()).unwrap();
 }
 
 #[test]

@@ -13,6 +13,10 @@ use crate::load::{Healing, Hurt, Plan, run};
 use crate::sharing::Family;
 use crate::size;
 
+/// For so long a lock is not entered at most, also if its holders die or are cut off one after the other while a leader is
+/// elected.
+const FREE_AGAIN: Duration = Duration::from_secs(15);
+
 /// A store of several members.
 #[derive(Debug)]
 pub struct Members {
@@ -98,6 +102,7 @@ pub fn sections_never_overlap_while_sessions_end_and_leaders_die(
         outcome.figures
     );
     evidence.judge(&mut outcome.history);
+    assert!(outcome.figures.longest_gap <= FREE_AGAIN, "a lock was stuck: {}", outcome.figures);
     assert!(outcome.figures.sections as u64 >= sections, "{}", outcome.figures);
     assert!(outcome.figures.faults.values().sum::<u64>() >= faults, "{}", outcome.figures);
 }

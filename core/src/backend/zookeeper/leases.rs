@@ -2,7 +2,8 @@
 //!
 //! A node lasts as long as its session, and other locks of the client renew that. So a lease that its holder does not renew
 //! any more (a fixed lease, a limit that was reached, work that hangs) is ended by its own client, when it has expired by
-//! the clock that the holder counts by. A client that cannot do so does not renew its session either.
+//! the clock that the holder counts by. A client that cannot do so does not renew its session either. Nor does the place of a
+//! waiter end with its lease: one that could not be removed from the queue is removed as soon as a member can be asked.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -55,6 +56,11 @@ impl Leases {
         unpoisoned(&self.held).remove(&owner);
     }
 
+    /// What is being removed is removed then, if that fails.
+    pub(crate) fn end_later(&self, contender: &Arc<Contender>) {
+        self.hold(contender, SystemClock.now() + AGAIN);
+    }
+
     /// Lets the task see that its client is gone.
     pub(crate) fn wake(&self) {
         self.changed.notify_one();
@@ -81,11 +87,10 @@ impl Leases {
             let (expired, next) = self.expired(now);
             let Some(inner) = client.upgrade().filter(|inner| !inner.is_closed()) else { return };
             for contender in expired {
-                let (leases, inner) = (Arc::clone(&self), Arc::clone(&inner));
+                let inner = Arc::clone(&inner);
                 tokio::spawn(async move {
-                    if let Err(error) = inner.cancel(Arc::clone(&contender)).await {
+                    if let Err(error) = inner.cancel(contender).await {
                         tracing::debug!(%error, "the node of an expired lease could not be deleted yet");
-                        leases.hold(&contender, SystemClock.now() + AGAIN);
                     }
                 });
             }

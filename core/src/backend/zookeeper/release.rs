@@ -71,6 +71,7 @@ impl Inner {
         let mut state = acquisition.state.lock().await;
         if let Some(session) = state.session.clone() {
             session.forget(contender.owner);
+            self.leases.end_later(&contender);
             let undone = self.undo(&mut state, &contender, &session).await;
             if !session.is_ended() {
                 undone?;

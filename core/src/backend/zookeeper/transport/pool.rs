@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::clock::millis;
+use crate::clock::{Clock, SystemClock, millis};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wakeups::{Wakeups, unpoisoned};
 
@@ -83,6 +83,7 @@ impl Pool {
             orders,
             timeout: timeout_for(lease, tick),
             pings_every: pings_every(lease),
+            heard: SystemClock.now(),
             password: vec![0; 16],
             seen: 0,
             next: nth,

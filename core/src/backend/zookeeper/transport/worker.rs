@@ -35,6 +35,8 @@ pub(crate) struct Worker {
     /// What is asked for; the servers may grant another one.
     pub timeout: Duration,
     pub pings_every: Duration,
+    /// When a member answered last.
+    pub heard: BootInstant,
     pub password: Vec<u8>,
     pub seen: i64,
     /// The member that is tried next.
@@ -138,6 +140,12 @@ impl Worker {
                     // No one is left; what the servers still know of the session expires.
                     return None;
                 }
+                // To ask for the session keeps it at the servers, also where no answer comes back, and with it its places in
+                // the queues. Its locks are lost by now.
+                if self.shared.state().id != 0 && SystemClock.now().since(self.heard) >= self.timeout {
+                    self.over(errors::expired());
+                    return None;
+                }
                 match self.dial().await {
                     Ok(link) => match self.begin(&link) {
                         Ok(()) => return Some(link),
@@ -181,6 +189,7 @@ impl Worker {
 
     /// Takes over what the server says of the session. Errors: it is over.
     fn begin(&mut self, link: &Link) -> Result<()> {
+        self.heard = SystemClock.now();
         let connected = &link.connected;
         let granted = Duration::from_millis(u64::try_from(connected.timeout_ms).unwrap_or(0));
         if connected.session == 0 || granted.is_zero() {
@@ -272,6 +281,7 @@ impl Worker {
         while let Some(frame) = serving.link.input.frame().map_err(|()| errors::unreadable(place))? {
             let answer = Answer::read(&frame).ok_or_else(|| errors::unreadable(place))?;
             let now = SystemClock.now();
+            self.heard = now;
             match answer.number {
                 NOTIFICATION => {
                     let ended = answer.watched().and_then(|node| self.shared.state().watches.remove(&node));
