@@ -3,7 +3,7 @@
 //! - While a client waits, one more connection of it sleeps at the server (`SLEEP`). A session lock (`GET_LOCK`) gives that
 //!   connection a name. One connection is enough for all waiters of a client.
 //! - A step that grants a lock to another client rings after its commit, in the same request: it ends the sleep by
-//!   `KILL QUERY`, and the connection by that name. The request of the sleeper answers with what was granted meanwhile.
+//!   `KILL QUERY`, and the connection by that name. The next request of the sleeper answers with what was granted.
 //! - A server lets a client wake connections of its own user only. So each client has a second session lock, which says
 //!   that it rings; waiters look once for that of each holder, and poll where there is none.
 //!
@@ -153,9 +153,9 @@ async fn hears(store: &Store<Mysql>, doorbell: &Doorbell) {
             };
             doorbell.opened(true);
             let limit = LISTEN_FOR + store.link.timeout;
-            match tokio::time::timeout(limit, session.ask(&listen(&names, &owners), false)).await {
-                Ok(Ok(answers)) => Ok(answers.into_iter().nth(1).unwrap_or_default()),
-                // It was rung where it did not sleep.
+            match tokio::time::timeout(limit, session.ask(&[listen(&names, &owners)], false)).await {
+                Ok(Ok(answers)) => Ok(answers.into_iter().next().unwrap_or_default()),
+                // It was rung, and asks at once what was granted.
                 Ok(Err(Failure::Collision(_))) => Ok(Vec::new()),
                 Ok(Err(failure)) => Err(failure),
                 Err(_) => Err(silent()),

@@ -175,7 +175,7 @@ impl crate::backend::rows::server::Session for Session {
                     *slot = Some(conn);
                     Ok(answers)
                 }
-                Some(Err(error)) => Err(self.failed(&mut slot, conn, error, changes).await),
+                Some(Err(error)) => Err(self.failed(&mut slot, conn, error, changes, statements).await),
             };
         }
         let mut answers = Vec::with_capacity(statements.len());
@@ -187,7 +187,7 @@ impl crate::backend::rows::server::Session for Session {
                 None => return Err(self.gone(sent)),
                 Some(Ok(rows)) => answers.push(rows),
                 Some(Err(error)) if is_refused_ring(statement, &error) => answers.push(Vec::new()),
-                Some(Err(error)) => return Err(self.failed(&mut slot, conn, error, sent).await),
+                Some(Err(error)) => return Err(self.failed(&mut slot, conn, error, sent, statements).await),
             }
         }
         *slot = Some(conn);
@@ -212,10 +212,16 @@ impl Session {
         mut conn: Conn,
         error: mysql_async::Error,
         sent: bool,
+        statements: &[Statement],
     ) -> Failure {
         let failed = failure(error, &self.place, sent);
         if matches!(failed, Failure::Lost { .. }) {
             self.ended.close();
+            return failed;
+        }
+        if statements.len() == 1 {
+            // A transaction that it belongs to is rolled back by the one that has begun it.
+            *slot = Some(conn);
             return failed;
         }
         // What the server has refused may be one of several statements of a transaction.
