@@ -150,9 +150,9 @@ typedef struct PlRun PlRun;
 /**
  * Idempotent work in one database, whose record is committed by a transaction of yours: both, or neither.
  *
- * Nothing is sent: you execute statements on your connection and hand their rows back, until a PlTalk is over. You begin the
- * transaction (SQLite: BEGIN IMMEDIATE), commit and roll back. Roll back after every error. Without a transaction (autocommit)
- * nothing of this holds.
+ * Nothing is sent: you execute statements on your connection and hand their rows back, until a PlTalk is over. You
+ * begin the transaction (SQLite: BEGIN IMMEDIATE), commit and roll back. Roll back after every error. Without a
+ * transaction (autocommit) nothing of this holds.
  */
 typedef struct PlRuns PlRuns;
 
@@ -272,7 +272,8 @@ typedef struct PlRunOptions {
    */
   int64_t lease_ms;
   /**
-   * 1: do not wait for another transaction with the same key (PostgreSQL, MariaDB). Default: 0. Only with pl_runs_run.
+   * 1: do not wait for another transaction with the same key (PostgreSQL, MariaDB). Default: 0. Only with
+   * pl_runs_run.
    */
   int32_t no_wait;
 } PlRunOptions;
@@ -626,11 +627,13 @@ enum PlStatus pl_try_acquire(const struct PlClient *client,
                              struct PlError **error);
 
 /**
- * Names a database: "sqlite ?1", "sqlite ?", "postgres $1", "postgres ?", "postgres %s", "mysql ?" or "mysql %s" (MariaDB too),
- * which is the database and the sign of its driver for a value. `schema` is that of the store on PostgreSQL, or NULL.
+ * Names a database: "sqlite ?1", "sqlite ?", "postgres $1", "postgres ?", "postgres %s", "mysql ?" or "mysql %s"
+ * (MariaDB too), which is the database and the sign of its driver for a value. `schema` is that of the store on
+ * PostgreSQL, or NULL.
  *
- * On PostgreSQL, MySQL and MariaDB the record is the one that the store in that database keeps for idempotent work in other
- * languages. On SQLite it is in a table of its own. pl_runs_schema makes the tables. Free it with pl_runs_free.
+ * On PostgreSQL, MySQL and MariaDB the record is the one that the store in that database keeps for idempotent work
+ * in other languages. On SQLite it is in a table of its own. pl_runs_schema makes the tables. Free it with
+ * pl_runs_free.
  *
  * Errors: "invalid_argument", "invalid_config" for an impossible schema.
  */
@@ -645,8 +648,8 @@ enum PlStatus pl_runs_new(const char *dialect,
 char *pl_runs_schema(const struct PlRuns *runs);
 
 /**
- * Whether an error of the database, by its code, says of a claim with `no_wait` that another transaction has the key: "1205" of
- * MySQL and MariaDB. Roll back, and answer as for "in_progress".
+ * Whether an error of the database, by its code, says of a claim with `no_wait` that another transaction has the
+ * key: "1205" of MySQL and MariaDB. Roll back, and answer as for "in_progress".
  */
 bool pl_runs_says_in_progress(const struct PlRuns *runs,
                               const char *code);
@@ -657,15 +660,16 @@ bool pl_runs_says_in_progress(const struct PlRuns *runs,
 void pl_runs_free(struct PlRuns *runs);
 
 /**
- * Fills options with the defaults. `size` is sizeof(PlRunOptions). Does nothing for NULL, and for a size that this library does
- * not know: the options are refused by the call that gets them.
+ * Fills options with the defaults. `size` is sizeof(PlRunOptions). Does nothing for NULL, and for a size that this
+ * library does not know: the options are refused by the call that gets them.
  */
 void pl_run_options_init(struct PlRunOptions *options,
                          size_t size);
 
 /**
- * Names work that is one transaction. `scope` is the operation and the caller it is done for, 1 to 256 bytes; `key` what is unique
- * to one request, 1 to 255 bytes, made by its client. `options` may be NULL. Nothing is sent. Free it with pl_run_free.
+ * Names work that is one transaction. `scope` is the operation and the caller it is done for, 1 to 256 bytes; `key`
+ * what is unique to one request, 1 to 255 bytes, made by its client. `options` may be NULL. Nothing is sent. Free it
+ * with pl_run_free.
  *
  * Errors: "invalid_argument".
  */
@@ -677,7 +681,8 @@ enum PlStatus pl_runs_run(const struct PlRuns *runs,
                           struct PlError **error);
 
 /**
- * Names work in several transactions: a repetition goes on after the last step that was committed. Otherwise as pl_runs_run.
+ * Names work in several transactions: a repetition goes on after the last step that was committed. Otherwise as
+ * pl_runs_run.
  */
 enum PlStatus pl_runs_steps(const struct PlRuns *runs,
                             const char *scope,
@@ -687,7 +692,8 @@ enum PlStatus pl_runs_steps(const struct PlRuns *runs,
                             struct PlError **error);
 
 /**
- * Deletes records whose retention is over, at most so many: 1 to 100 000. Commit it; pl_talk_deleted says how many it were.
+ * Deletes records whose retention is over, at most so many: 1 to 100 000. Commit it; pl_talk_deleted says how many
+ * it were.
  *
  * Errors: "invalid_argument".
  */
@@ -697,14 +703,14 @@ enum PlStatus pl_runs_purge(const struct PlRuns *runs,
                             struct PlError **error);
 
 /**
- * Claims the key, or finds its answer: the first statements of the transaction. Commit a claim of work in steps at once. When the
- * talk is over, pl_talk_claimed has the claim, or pl_talk_answer the answer of an earlier run. After a rollback claim again with
- * the same PlRun. Free the talk with pl_talk_free.
+ * Claims the key, or finds its answer: the first statements of the transaction. Commit a claim of work in steps at
+ * once. When the talk is over, pl_talk_claimed has the claim, or pl_talk_answer the answer of an earlier run. After
+ * a rollback claim again with the same PlRun. Free the talk with pl_talk_free.
  *
  * A claim of one transaction waits at the database for another transaction with the key.
  *
- * Errors: "invalid_argument". Those of its pl_talk_next: "in_progress", "payload_mismatch", "result_too_large", and "failed" if
- * an earlier run failed; pl_talk_answer has what it stored.
+ * Errors: "invalid_argument". Those of its pl_talk_next: "in_progress", "payload_mismatch", "result_too_large", and
+ * "failed" if an earlier run failed; pl_talk_answer has what it stored.
  */
 enum PlStatus pl_run_claim(const struct PlRun *run,
                            struct PlTalk **talk,
@@ -716,12 +722,12 @@ enum PlStatus pl_run_claim(const struct PlRun *run,
 void pl_run_free(struct PlRun *run);
 
 /**
- * Stores the next statement in `sql`, or NULL if the talk is over. Execute it with the values of pl_talk_value, and hand its rows to
- * the next call: `columns` has `rows` times `width` values, row after row; `rows` is 0 for the first call and for a statement
- * that returns none. What was stored lives until the next call with this talk.
+ * Stores the next statement in `sql`, or NULL if the talk is over. Execute it with the values of pl_talk_value, and
+ * hand its rows to the next call: `columns` has `rows` times `width` values, row after row; `rows` is 0 for the
+ * first call and for a statement that returns none. What was stored lives until the next call with this talk.
  *
- * Errors: those of the call that made the talk; "stale_token" if another client has taken the work over; "backend_rejected" for
- * rows in an unknown form; "invalid_argument" after the end. Roll back after each.
+ * Errors: those of the call that made the talk; "stale_token" if another client has taken the work over;
+ * "backend_rejected" for rows in an unknown form; "invalid_argument" after the end. Roll back after each.
  */
 enum PlStatus pl_talk_next(struct PlTalk *talk,
                            const struct PlSqlValue *columns,
@@ -736,14 +742,14 @@ enum PlStatus pl_talk_next(struct PlTalk *talk,
 bool pl_talk_value(const struct PlTalk *talk, size_t index, struct PlSqlValue *value);
 
 /**
- * Returns the claim that came of a talk that is over; NULL if none did. Each call returns another one, to be freed with
- * pl_claim_free.
+ * Returns the claim that came of a talk that is over; NULL if none did. Each call returns another one, to be freed
+ * with pl_claim_free.
  */
 struct PlClaim *pl_talk_claimed(const struct PlTalk *talk);
 
 /**
- * Returns the answer of an earlier run, with its length in bytes, or what an earlier run that failed has stored; NULL if no earlier
- * run has ended. It lives as long as the talk.
+ * Returns the answer of an earlier run, with its length in bytes, or what an earlier run that failed has stored;
+ * NULL if no earlier run has ended. It lives as long as the talk.
  */
 const uint8_t *pl_talk_answer(const struct PlTalk *talk,
                               size_t *length);
@@ -764,13 +770,14 @@ void pl_talk_free(struct PlTalk *talk);
 uint64_t pl_claim_fencing_token(const struct PlClaim *claim);
 
 /**
- * Returns how many runs of this key began, this one counted; of work in steps, how many clients worked on it. 0 for NULL.
+ * Returns how many runs of this key began, this one counted; of work in steps, how many clients worked on it. 0 for
+ * NULL.
  */
 uint32_t pl_claim_runs(const struct PlClaim *claim);
 
 /**
- * Returns the name of a finished step, from 0 in their order, with its value; NULL behind the last one. They live as long as the
- * claim.
+ * Returns the name of a finished step, from 0 in their order, with its value; NULL behind the last one. They live as
+ * long as the claim.
  */
 const char *pl_claim_finished(const struct PlClaim *claim,
                               size_t index,
@@ -778,11 +785,12 @@ const char *pl_claim_finished(const struct PlClaim *claim,
                               size_t *length);
 
 /**
- * Records that a step is finished, with a value, and renews the lease: the last statements before the step's commit. `name` has 1 to
- * 100 bytes. The talk ends with the next claim, which records the step after this one.
+ * Records that a step is finished, with a value, and renews the lease: the last statements before the step's commit.
+ * `name` has 1 to 100 bytes. The talk ends with the next claim, which records the step after this one.
  *
- * Errors: "invalid_argument" for a step that is finished already, and for values of more than 1 MiB in all. Of its pl_talk_next:
- * "stale_token" if another client has taken the work over; roll back: the step was not done by this one.
+ * Errors: "invalid_argument" for a step that is finished already, and for values of more than 1 MiB in all. Of its
+ * pl_talk_next: "stale_token" if another client has taken the work over; roll back: the step was not done by this
+ * one.
  */
 enum PlStatus pl_claim_step(const struct PlClaim *claim,
                             const char *name,
@@ -808,8 +816,8 @@ enum PlStatus pl_claim_release(const struct PlClaim *claim,
 /**
  * Records the result: the last statements before the (last) commit.
  *
- * Errors: "invalid_argument" for a result of more than 1 MiB. Of its pl_talk_next: "stale_token". Roll back after each: nothing is
- * done then.
+ * Errors: "invalid_argument" for a result of more than 1 MiB. Of its pl_talk_next: "stale_token". Roll back after
+ * each: nothing is done then.
  */
 enum PlStatus pl_claim_complete(const struct PlClaim *claim,
                                 const uint8_t *result,
@@ -818,7 +826,8 @@ enum PlStatus pl_claim_complete(const struct PlClaim *claim,
                                 struct PlError **error);
 
 /**
- * Records a failure: every repetition gets "failed" with this answer. What the transaction changed is committed with it.
+ * Records a failure: every repetition gets "failed" with this answer. What the transaction changed is committed with
+ * it.
  *
  * Errors: as pl_claim_complete.
  */

@@ -35,6 +35,27 @@ pub(crate) unsafe fn call(
     }
 }
 
+/// Stores what `make` makes, for its `…_free` to free; null if it fails.
+///
+/// # Safety
+/// Each pointer is null or may be written to.
+pub(crate) unsafe fn made<T>(
+    parameter: &str,
+    to: *mut *mut T,
+    error: *mut *mut PlError,
+    make: impl FnOnce() -> Result<T, Failure>,
+) -> PlStatus {
+    // SAFETY: the caller's promise for every pointer.
+    unsafe {
+        call(error, || {
+            let to = place(parameter, to)?;
+            *to = std::ptr::null_mut();
+            *to = Box::into_raw(Box::new(make()?));
+            Ok(PlStatus::PL_OK)
+        })
+    }
+}
+
 /// Runs a call that cannot fail; a panic, which is a bug, becomes `otherwise`.
 pub(crate) fn infallible<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
     border::caught(work).unwrap_or(otherwise)

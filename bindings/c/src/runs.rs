@@ -8,7 +8,7 @@ use polylatch::resource::{SqlRow, SqlStatement, SqlValue};
 use polylatch_bridge::Failure;
 use polylatch_bridge::sql_runs::{End, Next, SqlClaim, SqlRun, SqlRunOptions, SqlRuns, Talk};
 
-use crate::border::{self, free, handle, infallible, optional_text, owned_text, place, text};
+use crate::border::{self, free, handle, infallible, made, optional_text, owned_text, place, text};
 use crate::error::{PlError, PlStatus};
 use crate::lock::{PL_DEFAULT, choice, millis, sized};
 
@@ -527,31 +527,10 @@ pub unsafe extern "C" fn pl_claim_free(claim: *mut PlClaim) {
     unsafe { free(claim) };
 }
 
-/// Stores what `make` makes.
-///
-/// # Safety
-/// Each pointer is null or may be written to.
-unsafe fn made<T>(
-    parameter: &str,
-    to: *mut *mut T,
-    error: *mut *mut PlError,
-    make: impl FnOnce() -> Result<T, Failure>,
-) -> PlStatus {
-    // SAFETY: the caller's promise for every pointer.
-    unsafe {
-        border::call(error, || {
-            let to = place(parameter, to)?;
-            *to = ptr::null_mut();
-            *to = Box::into_raw(Box::new(make()?));
-            Ok(PlStatus::PL_OK)
-        })
-    }
-}
-
 /// Stores the talk that `make` makes.
 ///
 /// # Safety
-/// As [`made`].
+/// Each pointer is null or may be written to.
 unsafe fn talking(
     talk: *mut *mut PlTalk,
     error: *mut *mut PlError,

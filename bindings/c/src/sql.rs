@@ -280,14 +280,7 @@ unsafe fn made<T: Into<PlSql>>(
     make: impl FnOnce() -> Result<T, Failure>,
 ) -> PlStatus {
     // SAFETY: the caller's promise for every pointer.
-    unsafe {
-        border::call(error, || {
-            let sql = place("sql", sql)?;
-            *sql = ptr::null_mut();
-            *sql = Box::into_raw(Box::new(make()?.into()));
-            Ok(PlStatus::PL_OK)
-        })
-    }
+    unsafe { border::made("sql", sql, error, || Ok(make()?.into())) }
 }
 
 /// # Safety
