@@ -45,8 +45,8 @@ pub fn sections_never_overlap_while_sessions_end_and_leaders_die(
     hurt_leader: impl Fn(bool),
 ) {
     let seed = size("POLYLATCH_ROBUSTNESS_SEED", members.seed);
-    let sections = size("POLYLATCH_MEMBERS_SECTIONS", 1_000);
-    let faults = size("POLYLATCH_MEMBERS_FAULTS", 12);
+    let sections = size("POLYLATCH_MEMBERS_SECTIONS", 500);
+    let faults = size("POLYLATCH_MEMBERS_FAULTS", 8);
     let Members { store, common, options, .. } = *members;
     let proxies: Vec<_> = members.addresses.iter().map(|address| Proxy::start_raw(*address)).collect();
     let joined = |addresses: Vec<SocketAddr>| {

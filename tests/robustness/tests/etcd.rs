@@ -22,7 +22,7 @@ fn on_stage(scenario: impl FnOnce(&Stage)) {
 
 #[test]
 fn a_holder_paused_beyond_its_lease_is_notified_at_once_and_refused() {
-    on_stage(|stage| scenarios::a_holder_paused_so_often_is_notified_at_once_and_refused(stage, 4));
+    on_stage(|stage| scenarios::a_holder_paused_so_often_is_notified_at_once_and_refused(stage, 2));
 }
 
 #[test]

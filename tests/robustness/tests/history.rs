@@ -1,6 +1,9 @@
 //! The judge itself is judged: hand-made bad histories are refused, each for its own reason.
 #![cfg(unix)]
 
+use std::time::Duration;
+
+use polylatch_robustness::forced::{ForcedEnd, expect_forced_ends};
 use polylatch_robustness::history::{History, Rule};
 use polylatch_robustness::resource::Write;
 
@@ -70,6 +73,37 @@ fn two_sections_at_one_time_are_an_overlap() {
     // Other locks do not matter.
     let other = ("other", "entered 1 5 100 400\nleft 1 5 300 301 held 400\nreleased 1 5 302 ok\n", None);
     assert_eq!(rules(&[other, GOOD[1]], &[]), []);
+}
+
+#[test]
+fn what_was_ended_by_force_ends_then_and_is_told_within_a_lease() {
+    let next =
+        ("next", "entered 0 9 300 900 mutex 90\nleft 0 9 310 311 held 900\nreleased 0 9 312 ok\n", None);
+    let ended = |entered: u64, asked: u64, told: u64| {
+        format!(
+            "entered 0 5 {entered} 950 mutex {asked}\nleft 0 5 {told} {told} session_ended 950\nreleased 0 5 {told} session_ended\n"
+        )
+    };
+    let judge = |text: &str, end: (u64, u64)| {
+        let mut history = history(&[("ended", text, None), next], &[(5, 110, true), (9, 305, true)]);
+        let end = ForcedEnd { pid: 1, before: end.0, after: end.1 };
+        let told = expect_forced_ends(&mut history, &[end], Duration::from_nanos(100));
+        (told, history.check().iter().map(|violation| violation.rule).collect::<Vec<_>>())
+    };
+    // It knows a while after the next one has entered.
+    assert_eq!(judge(&ended(100, 90, 350), (290, 295)), (1, vec![]));
+    // It had ended before the lock was free.
+    assert_eq!(judge(&ended(100, 90, 350), (302, 305)).1, [Rule::Overlap]);
+    // More than a lease later.
+    assert_eq!(
+        judge(&ended(100, 90, 450), (290, 295)).1,
+        [Rule::Overlap, Rule::Unexplained, Rule::Unexplained]
+    );
+    // It was asked for behind the end: a node of the ended session was taken for its own.
+    assert_eq!(
+        judge(&ended(297, 296, 350), (290, 295)).1,
+        [Rule::Overlap, Rule::Unexplained, Rule::Unexplained]
+    );
 }
 
 #[test]
