@@ -15,20 +15,31 @@ const MOST_RECENT: usize = 8;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
+    /// Dark, light, or as the desktop is.
     pub theme: ThemeChoice,
+    /// Stronger colours and borders.
     pub high_contrast: bool,
     /// Rows of 20 points instead of 26.
     pub compact: bool,
     /// 1 is the normal size.
     pub scale: f32,
+    /// Width and height of the window in points.
     pub window: [f32; 2],
+    /// Whether the list of stores is open.
     pub rail_open: bool,
+    /// Its width in points.
     pub rail_width: f32,
+    /// Whether the details of the selected lock are open.
     pub details_open: bool,
+    /// Their height in points.
     pub details_height: f32,
+    /// The tab that was shown last.
     pub tab: Tab,
+    /// Names of columns that were resized, with their widths in points.
     pub columns: Vec<(String, f32)>,
+    /// Names of columns that are not shown.
     pub hidden_columns: Vec<String>,
+    /// Recordings that were opened, the latest first.
     pub recordings: Vec<PathBuf>,
 }
 
