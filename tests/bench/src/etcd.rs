@@ -17,10 +17,13 @@ use crate::figures::{Samples, heading, row};
 use crate::http::Wire;
 
 const ROUNDS: usize = 10;
-const HAND_OFFS: usize = 200;
+const HAND_OFFS: usize = 100;
 
 /// How long a lock is held before a hand-off: the other client certainly waits by then.
 const HELD: Duration = Duration::from_millis(15);
+
+/// The same for the floor: a member serves the watch of a younger lock request once in 0.1 s only.
+const HELD_FOR_THE_FLOOR: Duration = Duration::from_millis(150);
 
 /// Length of what a contender writes into its key.
 const RECORD: usize = 140;
@@ -119,7 +122,7 @@ fn between_two(address: SocketAddr) -> Vec<f64> {
                 let key = lock(waiter, lease);
                 (key, Instant::now())
             });
-            thread::sleep(HELD);
+            thread::sleep(HELD_FOR_THE_FLOOR);
             let released = Instant::now();
             ask(holder, "/v3/lock/unlock", &json!({"key": key}));
             let (key, entered) = waits.join().expect("no panic");
