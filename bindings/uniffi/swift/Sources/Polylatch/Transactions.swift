@@ -32,9 +32,12 @@ public enum SqlValue: Hashable, Sendable {
 
 /// A statement with the values of its parameters, in order.
 public struct SqlStatement: Sendable {
+    /// The text, with placeholders.
     public let sql: String
+    /// One for each placeholder.
     public let values: [SqlValue]
 
+    /// A statement of the caller's own.
     public init(sql: String, values: [SqlValue]) {
         self.sql = sql
         self.values = values
@@ -110,6 +113,7 @@ public struct TransactionRunOptions: Sendable {
     public var payload: Data?
     /// What the payload is recognized by instead, such as its SHA-256: 1 to 128 bytes.
     public var fingerprint: String?
+    /// How long the answer is kept: 24 h by default.
     public var retention: Retention?
 
     /// How long an answer is kept: 24 h by default.
@@ -119,6 +123,7 @@ public struct TransactionRunOptions: Sendable {
         case forever
     }
 
+    /// Options that are not given are the library's defaults.
     public init(payload: Data? = nil, fingerprint: String? = nil, retention: Retention? = nil) {
         self.payload = payload
         self.fingerprint = fingerprint
@@ -232,7 +237,9 @@ public struct TransactionSteps: Sendable {
 
 /// The answer to a run: `value`, and whether an earlier run did the work.
 public struct Outcome<T> {
+    /// What the work returned.
     public let value: T
+    /// Whether an earlier run returned it.
     public let replayed: Bool
 }
 

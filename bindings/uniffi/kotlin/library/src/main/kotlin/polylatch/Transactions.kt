@@ -11,6 +11,7 @@ import kotlin.time.toKotlinDuration
 
 /** Work in a transaction, which may throw anything. */
 public fun interface TransactionWork<T> {
+    /** Does the work. What it throws ends the run, and the transaction is the caller's to roll back. */
     @Throws(Exception::class)
     public fun run(claim: TransactionClaim): T
 }
@@ -35,12 +36,15 @@ public class TransactionRunOptions(
     /** In Java, where the other constructor cannot be called. */
     public constructor() : this(payload = null)
 
+    /** What the request consists of. The same key with another one is refused. */
     public fun payload(payload: ByteArray): TransactionRunOptions =
         TransactionRunOptions(payload, fingerprint, retention, noWait)
 
+    /** What the payload is recognized by instead, such as its SHA-256: 1 to 128 bytes. */
     public fun fingerprint(fingerprint: String): TransactionRunOptions =
         TransactionRunOptions(payload, fingerprint, retention, noWait)
 
+    /** How long the answer is kept: 1 s to 10 years. */
     public fun retention(retention: java.time.Duration): TransactionRunOptions =
         TransactionRunOptions(payload, fingerprint, retention.toKotlinDuration(), noWait)
 
@@ -48,6 +52,7 @@ public class TransactionRunOptions(
     public fun keepForever(): TransactionRunOptions =
         TransactionRunOptions(payload, fingerprint, Duration.INFINITE, noWait)
 
+    /** A repetition does not wait for another transaction with the same key. */
     public fun noWait(): TransactionRunOptions = TransactionRunOptions(payload, fingerprint, retention, true)
 
     internal fun native() = SqlRunWith(payload, fingerprint, retention?.secs(), null, noWait)
@@ -67,12 +72,15 @@ public class TransactionStepsOptions(
     /** In Java, where the other constructor cannot be called. */
     public constructor() : this(payload = null)
 
+    /** What the request consists of. The same key with another one is refused. */
     public fun payload(payload: ByteArray): TransactionStepsOptions =
         TransactionStepsOptions(payload, fingerprint, retention, lease)
 
+    /** What the payload is recognized by instead, such as its SHA-256: 1 to 128 bytes. */
     public fun fingerprint(fingerprint: String): TransactionStepsOptions =
         TransactionStepsOptions(payload, fingerprint, retention, lease)
 
+    /** How long the answer is kept: 1 s to 10 years. */
     public fun retention(retention: java.time.Duration): TransactionStepsOptions =
         TransactionStepsOptions(payload, fingerprint, retention.toKotlinDuration(), lease)
 
@@ -80,6 +88,7 @@ public class TransactionStepsOptions(
     public fun keepForever(): TransactionStepsOptions =
         TransactionStepsOptions(payload, fingerprint, Duration.INFINITE, lease)
 
+    /** 100 ms to a day. Each step renews it. */
     public fun lease(lease: java.time.Duration): TransactionStepsOptions =
         TransactionStepsOptions(payload, fingerprint, retention, lease.toKotlinDuration())
 
