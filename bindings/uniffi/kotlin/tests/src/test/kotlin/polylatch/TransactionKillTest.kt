@@ -55,7 +55,8 @@ class TransactionKillTest {
             works.forEach { work -> eventually { work.finish() } }
             val all = connection.done(scope)
             assertEquals(works.flatMap { it.effects }.associateWith { 1 }, all, "each is done once")
-            assertTrue(done.isNotEmpty())
+            // Of a few, each may have been killed before it had done anything.
+            assertTrue(kills < 20 || done.isNotEmpty())
             // The server is that of other tests too.
             connection.transaction { connection.execute("DELETE FROM ${database.table} WHERE scope LIKE '$scope%'") }
             println("$database: $kills kills; ${done.size} of ${all.size} effects done by killed workers, 0 not recorded, 0 not done")
