@@ -101,8 +101,8 @@ pub fn impossible_thefts_are_errors_and_end_nothing(store: &impl Store) {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.to_string().contains(part), "{error}");
     };
-    invalid(client.rw_lock("a").read().steal("test"), "excludes all others");
-    invalid(client.semaphore("b", 2).permits(2).steal("test"), "excludes all others");
+    invalid(client.rw_lock("a").read().steal("test"), "only an exclusive lock can be stolen");
+    invalid(client.semaphore("b", 2).permits(2).steal("test"), "only an exclusive lock can be stolen");
     invalid(client.rw_lock("a").write().owner("me").steal("test"), "leave steal or owner out");
     for reason in ["", "  ", "a\u{1b}b", &"x".repeat(257)] {
         invalid(client.rw_lock("a").write().steal(reason), "the reason of a break");
