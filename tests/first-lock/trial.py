@@ -61,7 +61,7 @@ class Machine:
             "LANG": "C.UTF-8",
             "TMPDIR": str(options.scratch),
         }
-        # Compilers and interpreters that are in somebody's home, and caches of what was downloaded.
+        # Compilers and interpreters in the home of the user, and caches of what was downloaded.
         home = Path.home()
         for name, folder in {"CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup", "PYENV_ROOT": ".pyenv"}.items():
             if name in os.environ or (home / folder).is_dir():

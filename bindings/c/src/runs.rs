@@ -598,6 +598,7 @@ unsafe fn read_rows(columns: *const PlSqlValue, rows: usize, width: usize) -> Re
     let columns = unsafe { slice::from_raw_parts(columns, count) };
     columns
         .chunks(width)
+        // SAFETY: the caller's promise for each value.
         .map(|row| row.iter().map(|column| unsafe { read_column(column) }).collect())
         .collect()
 }

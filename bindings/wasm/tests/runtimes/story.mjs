@@ -42,7 +42,7 @@ export async function story(open, name) {
   await lost;
   expect('its holder is told', next.signal.reason instanceof LeaseLostError);
   const shared = one.locks.request(name, { mode: 'shared' }, (lock) => lock.mode);
-  if (one.capability.sharing) expect('it is had in the way of Web Locks', (await shared) === 'shared');
+  if (one.capability.sharing) expect('a shared Web Lock is acquired', (await shared) === 'shared');
   else await refused(UnsupportedError, shared);
   await Promise.all([one.close(), other.close()]);
   return 'done';
