@@ -362,7 +362,9 @@ fn pages_and_public_comments_have_the_words_of_the_field() {
     ] {
         take(files(folder, ends), Kind::Strings);
     }
-    take(files("core/web/src", &[".rs"]), Kind::Slashes);
+    for folder in ["core/web/src", "inspector/model/src", "inspector/host/src"] {
+        take(files(folder, &[".rs"]), Kind::Slashes);
+    }
     // Examples are read as a whole.
     let programs = [".rs", ".py", ".mjs", ".kt", ".java", ".rb", ".go", ".php", ".cpp", ".html"];
     take(files("examples", &programs), Kind::Whole);

@@ -10,12 +10,12 @@ use super::store::{Failure, Store, json, print_line};
 use super::{BreakArgs, exit};
 use host::{ThisHost, who_am_i};
 use model::health;
-use model::text::{count, harmless, name_argument, span};
+use model::text::{count, name_argument, sanitized, span};
 use model::{Beat, Evidence};
 
 pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u8, Failure> {
     let store = Store::open(url, None).await?;
-    let name = harmless(&args.name);
+    let name = sanitized(&args.name);
     let query = Query { name: Some(args.name.clone()), ..Query::default() };
     let snapshot = store.read(&query).await?;
     let host = ThisHost::new();
@@ -105,7 +105,7 @@ fn no_such_token(
     expected: FencingToken,
     present: FencingToken,
 ) -> Result<u8, Failure> {
-    let name = harmless(&args.name);
+    let name = sanitized(&args.name);
     if args.json {
         let outcome = serde_json::json!({ "outcome": "no_such_token", "present": present });
         print_line(&json(&outcome, false)?)?;
@@ -128,7 +128,7 @@ fn meaning(lock: &LockView, expected: FencingToken, evidence: &Evidence<'_>) {
     };
     let who = holder.client.as_ref().map_or_else(|| "unknown".into(), |id| evidence.who(id));
     let label =
-        if holder.label.is_empty() { String::new() } else { format!(", \"{}\"", harmless(&holder.label)) };
+        if holder.label.is_empty() { String::new() } else { format!(", \"{}\"", sanitized(&holder.label)) };
     let held = holder.held_for_ms.map(|ms| format!(", for {}", span(ms))).unwrap_or_default();
     let effect = match Beat::of(holder) {
         Some(beat) if !beat.is_late() => format!(
@@ -159,7 +159,7 @@ fn meaning(lock: &LockView, expected: FencingToken, evidence: &Evidence<'_>) {
             count(several - 1, "other client still holds", "other clients still hold")
         ),
     };
-    eprintln!("Break the lease {expected} on {}:", harmless(&lock.name));
+    eprintln!("Break the lease {expected} on {}:", sanitized(&lock.name));
     let columns = stderr_columns().map(|columns| columns.saturating_sub(11).max(20));
     for (key, value) in [("Holder", format!("{who}{label}{held}")), ("Effect", effect), ("Next", next)] {
         for (at, line) in wrap(&value, columns).iter().enumerate() {
@@ -175,7 +175,7 @@ fn confirm(lock: &LockView, expected: FencingToken) -> Result<(), Failure> {
     }
     let holder = lock.holders.iter().find(|holder| holder.fencing_token == Some(expected));
     let alive = holder.and_then(Beat::of).is_some_and(|beat| !beat.is_late());
-    let (question, wanted) = if alive && harmless(&lock.name) == lock.name {
+    let (question, wanted) = if alive && sanitized(&lock.name) == lock.name {
         ("Type the lock's name to break it: ", lock.name.as_str())
     } else {
         ("Type yes to break it: ", "yes")

@@ -15,7 +15,7 @@ use super::store::{Failure, JSON_VERSION, Store, json, print_line};
 use host::duration::parse_duration;
 use host::poll::ViewerClock;
 use model::Next;
-use model::text::{count, harmless, span};
+use model::text::{count, sanitized, span};
 use model::{ConnectionId, Fleet, Row, Rule, Severity};
 
 /// Check locks and print one line, with an exit code for cron and probes
@@ -280,7 +280,7 @@ fn line(cases: &[Case]) -> String {
             (None, "") => "the store".to_owned(),
             (None, lock) => lock.to_owned(),
         };
-        format!("{what}: {}: {}", case.code, harmless(case.sentence.trim_end_matches('.')))
+        format!("{what}: {}: {}", case.code, sanitized(case.sentence.trim_end_matches('.')))
     };
     let mut told: Vec<String> = cases.iter().take(MOST_TOLD).map(one).collect();
     match cases.len().saturating_sub(MOST_TOLD) {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::exit;
 use super::paint::{Paint, wrap};
 use super::store::{Failure, json, print_line, refuse_memory};
-use model::text::{count, harmless, width};
+use model::text::{count, sanitized, width};
 
 /// Examine the store: what this set-up can and cannot promise, and how to fix it
 ///
@@ -130,7 +130,7 @@ impl Report {
         let mut lines = Vec::new();
         if let Some(url) = &self.url {
             let version = self.version.as_deref().map(|version| format!(", {version}")).unwrap_or_default();
-            lines.push(paint.bold(&harmless(&format!("{url}{version}"))));
+            lines.push(paint.bold(&sanitized(&format!("{url}{version}"))));
             lines.push(self.counts(paint));
             lines.push(String::new());
         }
@@ -149,7 +149,7 @@ impl Report {
             let titles: Vec<String> = brief
                 .iter()
                 .filter(|check| check.severity == kind)
-                .map(|check| harmless(&check.title))
+                .map(|check| sanitized(&check.title))
                 .collect();
             if titles.is_empty() {
                 continue;
@@ -208,7 +208,7 @@ fn severity(severity: CheckSeverity, paint: &Paint) -> (&'static str, &'static s
 fn finding(paint: &Paint, check: &Check, columns: usize) -> Vec<String> {
     let (sign, word, sgr) = severity(check.severity, paint);
     let head = format!("{sign} {word:<7}");
-    let title = harmless(&check.title);
+    let title = sanitized(&check.title);
     // The id is for those who look for it in scripts and in the documentation.
     let id = if width(&title) + HANG + check.id.len() + 3 <= columns {
         format!("  [{}]", check.id)
@@ -218,7 +218,7 @@ fn finding(paint: &Paint, check: &Check, columns: usize) -> Vec<String> {
     let mut lines = vec![format!("{} {}{}", paint.sgr(sgr, &head), paint.bold(&title), paint.dim(&id))];
     let room = columns.saturating_sub(HANG + 6).max(20);
     let mut say = |key: &str, text: &str| {
-        for (at, line) in wrap(&harmless(text), Some(room)).iter().enumerate() {
+        for (at, line) in wrap(&sanitized(text), Some(room)).iter().enumerate() {
             let key = if at == 0 { key } else { "" };
             lines.push(format!("{:HANG$}{}{line}", "", paint.dim(&format!("{key:<6}"))));
         }
@@ -234,11 +234,11 @@ fn finding(paint: &Paint, check: &Check, columns: usize) -> Vec<String> {
             // Each in one piece, however long: a command that was broken into lines cannot be copied.
             for (at, command) in command.split(" && ").enumerate() {
                 let key = if at == 0 { "fix" } else { "" };
-                let command = paint.sgr("36", &harmless(command));
+                let command = paint.sgr("36", &sanitized(command));
                 lines.push(format!("{:HANG$}{}{command}", "", paint.dim(&format!("{key:<6}"))));
             }
             if !remark.is_empty() {
-                let wrapped = wrap(&format!("# {}", harmless(remark)), Some(room));
+                let wrapped = wrap(&format!("# {}", sanitized(remark)), Some(room));
                 lines.extend(wrapped.iter().map(|line| format!("{:1$}{2}", "", HANG + 6, paint.dim(line))));
             }
         } else {
@@ -255,7 +255,7 @@ fn promises(paint: &Paint, promises: &[Promise], columns: usize) -> Vec<String> 
         && rest.iter().all(|promise| promise.because == first.because)
     {
         let sign = if paint.unicode { "✗" } else { "x" };
-        let text = format!("Nothing: {}", harmless(&first.because));
+        let text = format!("Nothing: {}", sanitized(&first.because));
         let wrapped = wrap(&text, Some(columns.saturating_sub(2).max(20)));
         let start = |at: usize| if at == 0 { paint.sgr("31", sign) } else { " ".to_owned() };
         return wrapped.iter().enumerate().map(|(at, line)| format!("{} {line}", start(at))).collect();
@@ -274,7 +274,7 @@ fn promises(paint: &Paint, promises: &[Promise], columns: usize) -> Vec<String> 
         let sign = if paint.unicode { unicode } else { plain };
         let head = paint.sgr(sgr, &format!("{sign} {word:<7}"));
         let indent = if beside { start } else { HANG + 2 };
-        let because = harmless(&promise.because);
+        let because = sanitized(&promise.because);
         let wrapped = wrap(&because, Some(columns.saturating_sub(indent).max(20)));
         let mut wrapped = wrapped.iter();
         if beside {

@@ -8,7 +8,7 @@ use super::store::{Failure, Store, print_json, print_line};
 use host::ThisHost;
 use model::Evidence;
 use model::copy::show_command;
-use model::text::{bar, clock_time, count, harmless, short_span};
+use model::text::{bar, clock_time, count, sanitized, short_span};
 use model::{Finding, Overview, Row, Rule, Severity, health, overview_by};
 
 /// Columns of the table; `watch` shows the same.
@@ -188,7 +188,7 @@ fn reasons(paint: &Paint, snapshot: &Snapshot, overview: &Overview, command: &st
     if let Some(row) = first {
         let show = show_command(command, &snapshot.locks[row.index]);
         lines.push(String::new());
-        lines.push(format!("{} {}", paint.dim("What to do:"), harmless(&show)));
+        lines.push(format!("{} {}", paint.dim("What to do:"), sanitized(&show)));
     }
     lines
 }
@@ -200,7 +200,7 @@ fn empty(store: &Store, prefix: Option<&str>) -> Vec<String> {
         Some(prefix) => vec![
             format!(
                 "No lock whose name starts with \"{}\" is held or waited for in {url}.",
-                harmless(prefix)
+                sanitized(prefix)
             ),
             format!("All locks: {command} ls"),
         ],

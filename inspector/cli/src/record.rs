@@ -12,7 +12,7 @@ use super::store::{Failure, Store};
 use crate::exit;
 use host::files::Recorder;
 use host::poll::{Poller, Target, Told, ViewerClock};
-use model::text::{count, harmless};
+use model::text::{count, sanitized};
 use model::{Connection, ConnectionId, Environment, Report};
 
 pub(super) async fn record(url: Option<&str>, args: &RecordArgs) -> Result<u8, Failure> {
@@ -29,7 +29,7 @@ pub(super) async fn record(url: Option<&str>, args: &RecordArgs) -> Result<u8, F
     let mut ended = std::pin::pin!(asked_to_end()?);
     let clock = ViewerClock::start();
     let mut recorder = Recorder::create(&args.file, &[connection], clock.now_ms())
-        .map_err(|error| Failure::new(exit::SYSTEM, harmless(&error)))?;
+        .map_err(|error| Failure::new(exit::SYSTEM, sanitized(&error)))?;
     let news = Arc::<Notify>::default();
     let wake = Arc::clone(&news);
     let (poller, told) = Poller::start(clock, Arc::new(move || wake.notify_one()))?;
@@ -53,7 +53,7 @@ pub(super) async fn record(url: Option<&str>, args: &RecordArgs) -> Result<u8, F
             match update.report {
                 Report::Polled(_) => (snapshots, in_trouble) = (snapshots + 1, false),
                 Report::Failed { message, .. } if !in_trouble => {
-                    say(&format!("not known for now: {}", harmless(&message)));
+                    say(&format!("not known for now: {}", sanitized(&message)));
                     in_trouble = true;
                 }
                 Report::Failed { .. } => {}

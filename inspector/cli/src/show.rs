@@ -9,7 +9,7 @@ use super::{ShowArgs, exit};
 use host::ThisHost;
 use model::copy::is_foreign_key;
 use model::deadline::gives_up;
-use model::text::{APART, bar, clock_time, count, harmless, span};
+use model::text::{APART, bar, clock_time, count, sanitized, span};
 use model::{Beat, Evidence, Finding, Next};
 use model::{Process, overview_by, sharing};
 
@@ -57,12 +57,12 @@ async fn foreign(store: &Store, args: &ShowArgs, host: &ThisHost) -> Result<u8, 
         let message = format!(
             "--foreign reads other libraries' keys on Redis, and {} is {}; leave it out",
             store.shown_url(),
-            harmless(&snapshot.backend)
+            sanitized(&snapshot.backend)
         );
         return Err(Failure::new(exit::USAGE, message));
     }
     if !snapshot.locks.iter().any(|lock| lock.name == args.name && is_foreign_key(lock)) {
-        let (key, url) = (harmless(&args.name), store.shown_url());
+        let (key, url) = (sanitized(&args.name), store.shown_url());
         let message = format!("the key \"{key}\" in {url} holds no lock of a library that is known");
         return Err(Failure::new(exit::NOTHING_DONE, message));
     }
@@ -178,14 +178,14 @@ impl Page {
                         .process_started_at_ms
                         .map(|at| format!(", started {} UTC", clock_time(at, now)))
                         .unwrap_or_default();
-                    let (program, language) = (harmless(&client.program), harmless(&client.language));
-                    let version = harmless(&client.version);
+                    let (program, language) = (sanitized(&client.program), sanitized(&client.language));
+                    let version = sanitized(&client.version);
                     self.line("Program", &format!("{program} ({language} {version}){started}"));
                 }
             }
         }
         if !holder.label.is_empty() {
-            self.line("Label", &harmless(&holder.label));
+            self.line("Label", &sanitized(&holder.label));
         }
         if let Some(share) = sharing::share(lock, holder) {
             self.line("Share", &share);
@@ -224,8 +224,8 @@ impl Page {
         if let Some(session) = of_session("session") {
             let more = ["session TTL", "lock-delay", "node"].into_iter().filter_map(of_session);
             let more: String =
-                more.map(|detail| format!(", {} {}", detail.name, harmless(&detail.value))).collect();
-            self.line("Session", &format!("{}{more}", harmless(&session.value)));
+                more.map(|detail| format!(", {} {}", detail.name, sanitized(&detail.value))).collect();
+            self.line("Session", &format!("{}{more}", sanitized(&session.value)));
         }
     }
 
@@ -242,7 +242,7 @@ impl Page {
                 (true, Some(_), Some(id)) => format!("held by {}{left}", evidence.who(id)),
                 (true, Some(_), None) => format!("held by another program{left}"),
             };
-            self.line(if at == 0 { "Nodes" } else { "" }, &format!("{}: {says}", harmless(&vote.node)));
+            self.line(if at == 0 { "Nodes" } else { "" }, &format!("{}: {says}", sanitized(&vote.node)));
         }
     }
 
@@ -252,7 +252,7 @@ impl Page {
         }
         for (at, waiter) in lock.waiters.iter().take(MOST_LISTED).enumerate() {
             let who = evidence.who(&waiter.client);
-            let label = harmless(&waiter.label);
+            let label = sanitized(&waiter.label);
             let label = if label.is_empty() || who.contains(&label) {
                 String::new()
             } else {
@@ -270,7 +270,7 @@ impl Page {
         }
         self.more(lock.waiters.len());
         for (at, what) in lock.unreadable().enumerate() {
-            self.line(if at == 0 { "Unreadable" } else { "" }, &harmless(what));
+            self.line(if at == 0 { "Unreadable" } else { "" }, &sanitized(what));
         }
     }
 
@@ -307,8 +307,8 @@ impl Page {
             let text = format!(
                 "{} UTC by {}: \"{}\" (token {} of {})",
                 clock_time(entry.at_ms, snapshot.taken_at_ms),
-                harmless(&entry.by),
-                harmless(&entry.reason),
+                sanitized(&entry.by),
+                sanitized(&entry.reason),
                 entry.fencing_token,
                 evidence.who(&entry.holder),
             );

@@ -11,9 +11,9 @@ use serde::Serialize;
 use super::exit;
 use super::paint::say;
 use model::Evidence;
-use model::export::harmless_json;
+use model::export::sanitized_json;
 use model::graph::has_rings;
-use model::text::{harmless, shell_word};
+use model::text::{sanitized, shell_word};
 use model::{Finding, HostFacts, LockState, Overview, sharing};
 
 /// Why the program ends without having done what was asked.
@@ -35,7 +35,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         // Messages quote names and holders from the store.
         let error_code = Some(error.code());
-        Self { error_code, ..Self::new(exit::of(&error), harmless(&error.to_string())) }
+        Self { error_code, ..Self::new(exit::of(&error), sanitized(&error.to_string())) }
     }
 }
 
@@ -94,7 +94,7 @@ impl Store {
                 return Err(error.into());
             }
             if !told {
-                let error = harmless(&error.to_string());
+                let error = sanitized(&error.to_string());
                 say(&format!("waiting for {what}: the store is unavailable, trying again: {error}"));
                 told = true;
             }
@@ -148,7 +148,7 @@ impl Store {
 
     /// Returns the store's URL without secrets, sanitized.
     pub(crate) fn shown_url(&self) -> String {
-        harmless(self.client.url_for_display())
+        sanitized(self.client.url_for_display())
     }
 }
 
@@ -175,7 +175,7 @@ fn refuse_missing_file(url: &str) -> Result<(), Failure> {
     if path.is_empty() || std::path::Path::new(&*path).exists() {
         return Ok(()); // what is wrong with it otherwise is told by the store
     }
-    let path = harmless(&path);
+    let path = sanitized(&path);
     Err(Failure::new(
         exit::USAGE,
         format!("there is no lock file {path}; check the path, or make the file with `polylatch run`"),
@@ -250,7 +250,7 @@ pub(crate) fn print_json(url: &str, snapshot: &Snapshot, overview: &Overview) ->
 
 /// Writes JSON whose characters are all safe in a terminal; for a parser nothing changes.
 pub(crate) fn json(value: &impl Serialize, pretty: bool) -> Result<String, Failure> {
-    harmless_json(value, pretty).map_err(|error| Failure::new(exit::INTERNAL, format!("no JSON: {error}")))
+    sanitized_json(value, pretty).map_err(|error| Failure::new(exit::INTERNAL, format!("no JSON: {error}")))
 }
 
 /// Prints a line; a reader that went away (`| head`) ends the program quietly.
@@ -282,7 +282,7 @@ pub(crate) fn held_by(snapshot: &Snapshot, name: &str, facts: &dyn HostFacts) ->
     let evidence = Evidence::new(snapshot, facts, "");
     let who = holder.client.as_ref().map_or_else(|| "another program".into(), |id| evidence.who(id));
     let label =
-        if holder.label.is_empty() { String::new() } else { format!(", \"{}\"", harmless(&holder.label)) };
+        if holder.label.is_empty() { String::new() } else { format!(", \"{}\"", sanitized(&holder.label)) };
     let since = holder.held_for_ms.map(|ms| format!(", for {}", span(ms))).unwrap_or_default();
     let (held, others) = (sharing::held(lock), sharing::and_others(lock));
     Some(format!("{held} by {who}{label}{since}{others}"))

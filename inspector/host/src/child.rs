@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Lets the kernel kill the command when this process ends, however it ends: nobody renews then.
+/// Lets the kernel kill the command when this process ends, however it ends: no process renews the lease then.
 #[cfg(target_os = "linux")]
 pub fn die_with_us(process: &mut Command) {
     use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};

@@ -31,7 +31,7 @@ const FILES: [&str; 2] = ["locks.db", "ledger.sock"];
 /// A socket's path may have about a hundred bytes.
 const LONGEST_FOLDER: usize = 80;
 
-/// What the cleaner is told of the terminal; every other line is the number of a process.
+/// What the cleaner receives from the terminal; every other line is the number of a process.
 const SCREEN_ON: &str = "screen on";
 const SCREEN_OFF: &str = "screen off";
 

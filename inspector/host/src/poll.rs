@@ -16,14 +16,14 @@ use tokio::sync::{Notify, mpsc, watch};
 use crate::ThisHost;
 use crate::pace::Pace;
 use model::records::RecordsRead;
-use model::text::{harmless, shell_word};
+use model::text::{sanitized, shell_word};
 use model::{
     BreakOrder, BreakResult, Connection, ConnectionId, Environment, LocalFacts, Polled, Records, Report,
     Update,
 };
 
-/// News that wait for the consumer. A snapshot that does not fit is left out; the next one tells what
-/// happened since the last one that was told.
+/// Updates that wait for the consumer. A snapshot that does not fit is left out; the next one says what
+/// happened since the last one that was reported.
 const MOST_WAITING: usize = 32;
 
 /// First and longest pause after a failure.
@@ -292,14 +292,14 @@ async fn break_lease(
     let client = client.ok_or_else(|| "not connected; nothing was sent".to_owned())?;
     let (name, reason) = (order.lock.clone(), order.reason.clone());
     let request = BreakRequest { name, expected: order.expected, by, reason };
-    client.inspect().break_lease(&request).await.map_err(|error| harmless(&error.to_string()))
+    client.inspect().break_lease(&request).await.map_err(|error| sanitized(&error.to_string()))
 }
 
 async fn read_records(client: Option<Polylatch>) -> Result<Records, String> {
     let client = client.ok_or_else(|| "not connected".to_owned())?;
     match client.idempotency_records().list("", RecordsRead::MOST).await {
         Ok(records) => Ok(Records::new(records, &ThisHost::new())),
-        Err(error) => Err(harmless(&error.to_string())),
+        Err(error) => Err(sanitized(&error.to_string())),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Alert rules: what should be told to somebody who does not look.
+//! Alert rules: what an operator should be notified of.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::filter::Filter;
 use super::fleet::{Fleet, RowRef};
 use super::rows::{LockState, Row, RowKey};
 use super::store::Phase;
-use super::text::{count, harmless, span};
+use super::text::{count, sanitized, span};
 use super::verdict::Severity;
 
 /// What an alert watches for.
@@ -49,7 +49,7 @@ pub struct AlertRule {
     /// Only for rows that pass this filter, in the filter language.
     #[serde(default)]
     pub filter: String,
-    /// How long the condition must have held without a break before it is told.
+    /// How long the condition must have held without a break before it is reported.
     #[serde(default)]
     pub for_ms: u64,
     /// A program that is started for each alert, with its arguments; no shell. It finds the alert in its
@@ -61,7 +61,7 @@ pub struct AlertRule {
     pub off: bool,
 }
 
-/// Something to be told.
+/// Something to report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Alert {
     /// Name of the rule.
@@ -72,7 +72,7 @@ pub struct Alert {
     pub at_ms: u64,
     /// How much it matters.
     pub severity: Severity,
-    /// What is the case; harmless.
+    /// What is the case; sanitized.
     pub sentence: String,
     /// What the rule says is to be started.
     #[serde(skip)]
@@ -83,7 +83,7 @@ pub struct Alert {
 #[derive(Debug, Clone, Default)]
 pub struct Alarms {
     rules: Vec<(AlertRule, Filter)>,
-    /// What is the case, since when, and whether it was told.
+    /// What is the case, since when, and whether it was reported.
     cases: HashMap<(usize, RowKey), Case>,
     standing: Vec<Alert>,
 }
@@ -169,7 +169,7 @@ impl Alarms {
         new
     }
 
-    /// Returns what was told and is not over yet, the oldest first.
+    /// Returns what was reported and is not over yet, the oldest first.
     pub fn standing(&self) -> &[Alert] {
         &self.standing
     }
@@ -195,7 +195,7 @@ fn told(
     rule: &AlertRule,
     now_ms: u64,
 ) -> (Severity, String) {
-    let connection = harmless(key.connection.as_str());
+    let connection = sanitized(key.connection.as_str());
     let Some(row) = place.map(|place| fleet.at(place)) else {
         let why = match fleet.store(&key.connection).map(|store| store.phase(now_ms)) {
             Some(Phase::Lost { why, .. }) => why,

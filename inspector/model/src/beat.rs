@@ -2,7 +2,7 @@
 
 use polylatch::inspect::HolderView;
 
-use super::text::harmless;
+use super::text::sanitized;
 
 /// A running lease's beat, judged by the length of its present term: a first lease may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl<'a> Session<'a> {
         match self.ttl {
             // Source: developer.hashicorp.com, sessions: the TTL is a lower bound, and Consul may wait for
             // up to twice that time.
-            Some(ttl) if ttl != "none" => format!("within twice its time to live, {}", harmless(ttl)),
+            Some(ttl) if ttl != "none" => format!("within twice its time to live, {}", sanitized(ttl)),
             Some(_) => "only with its node's health checks".into(),
             None => "when the store finds its client gone".into(),
         }

@@ -18,7 +18,7 @@ impl ConnectionId {
         Self(name.into())
     }
 
-    /// Returns the name; not harmless.
+    /// Returns the name; not sanitized.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -56,7 +56,7 @@ pub enum Environment {
 }
 
 impl Environment {
-    /// All, the most harmless first.
+    /// All, the least severe first.
     pub const ALL: [Self; 3] = [Self::Development, Self::Staging, Self::Production];
 
     /// Returns the word that is shown.
@@ -89,7 +89,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Completes a connection that stands in a file, which anyone may have written: the command is made
+    /// Completes a connection from a file that anyone may have written: the command is made
     /// from the URL that is shown.
     pub(super) fn read_from_file(self) -> Self {
         Self { command: command_for_shown(&self.shown_url), ..self }

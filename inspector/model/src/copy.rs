@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::finding::Next;
 use super::fleet::Fleet;
 use super::rows::RowKey;
-use super::text::{break_command, harmless, name_argument, shell_word};
+use super::text::{break_command, name_argument, sanitized, shell_word};
 
 /// A command line for a POSIX shell, quoted, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn that_helps(fleet: &Fleet, key: &RowKey) -> Option<String> {
 
 /// Returns the commands for a lock of a connection.
 pub fn of_lock(connection: &Connection, backend: &str, lock: &LockView) -> Vec<CopyCommand> {
-    if harmless(&lock.name) != lock.name {
+    if sanitized(&lock.name) != lock.name {
         return Vec::new();
     }
     let command = &connection.command;
@@ -61,12 +61,12 @@ pub fn of_lock(connection: &Connection, backend: &str, lock: &LockView) -> Vec<C
             });
         }
     }
-    if harmless(&connection.shown_url) != connection.shown_url {
+    if sanitized(&connection.shown_url) != connection.shown_url {
         return found;
     }
     // What the store holds is asked for with its own tool, without writing.
     let key = lock.details.iter().find(|detail| detail.name == "key").map(|detail| detail.value.as_str());
-    let key = key.filter(|key| harmless(key) == *key);
+    let key = key.filter(|key| sanitized(key) == *key);
     match (backend, key) {
         ("redlock", Some(key)) => found.extend(redlock(connection, lock, key)),
         ("redis", Some(key)) => found.extend(redis(connection, lock, key)),
@@ -88,7 +88,7 @@ fn holders(
 ) -> Vec<CopyCommand> {
     let url = connection.shown_url.split('?').next().unwrap_or_default();
     let places = lock.holders.iter().flat_map(|holder| &holder.details).filter(|detail| detail.name == place);
-    let places = places.filter(|detail| harmless(&detail.value) == detail.value);
+    let places = places.filter(|detail| sanitized(&detail.value) == detail.value);
     let read = places.filter_map(|detail| read(url, &detail.value));
     read.map(|text| CopyCommand::look(format!("read the {place}"), text)).collect()
 }
@@ -175,7 +175,7 @@ fn redlock(connection: &Connection, lock: &LockView, key: &str) -> Vec<CopyComma
         let text = format!("redis-cli -u {url} GET {}", shell_word(key));
         CopyCommand::look(format!("read the key on {node}"), text)
     };
-    let plain = |node: &&str| harmless(node) == **node;
+    let plain = |node: &&str| sanitized(node) == **node;
     lock.votes.iter().map(|vote| vote.node.as_str()).filter(plain).map(ask).collect()
 }
 

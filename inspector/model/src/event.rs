@@ -3,17 +3,17 @@
 use polylatch::ClientId;
 use polylatch::inspect::{Event, EventKind};
 
-use super::text::{clock_time, harmless, span};
+use super::text::{clock_time, sanitized, span};
 
-/// One event as a line: when, what, which lock, who. What `who` returns must be harmless.
+/// One event as a line: when, what, which lock, who. What `who` returns must be sanitized.
 pub fn line(event: &Event, now_ms: u64, who: impl Fn(&ClientId) -> String) -> String {
     let at = clock_time(event.at_ms, now_ms);
     let (word, detail) = told(&event.kind);
     let who = event.client.as_ref().map_or_else(|| "another program".into(), who);
     let label =
-        if event.label.is_empty() { String::new() } else { format!(" \"{}\"", harmless(&event.label)) };
+        if event.label.is_empty() { String::new() } else { format!(" \"{}\"", sanitized(&event.label)) };
     let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-    format!("{at}  {word:<10}  {}  {who}{label}{detail}", harmless(&event.lock))
+    format!("{at}  {word:<10}  {}  {who}{label}{detail}", sanitized(&event.lock))
 }
 
 fn told(kind: &EventKind) -> (&'static str, String) {
@@ -34,7 +34,7 @@ fn told(kind: &EventKind) -> (&'static str, String) {
         EventKind::Released => ("released", String::new()),
         EventKind::Expired => ("expired", String::new()),
         EventKind::Broken { by, reason } => {
-            ("broken", format!("by {}: \"{}\"", harmless(by), harmless(reason)))
+            ("broken", format!("by {}: \"{}\"", sanitized(by), sanitized(reason)))
         }
         // A kind that is newer than this program.
         _ => ("changed", String::new()),

@@ -10,7 +10,7 @@ use super::beat::Session;
 use super::connection::ConnectionId;
 use super::graph::{Cycle, Source, cycles, lasting};
 use super::signs::Signs;
-use super::text::harmless;
+use super::text::sanitized;
 use super::{HostFacts, Process};
 
 /// Two start times of one process may differ by this much: clocks are stepped, ticks are coarse.
@@ -43,7 +43,7 @@ impl<'a> Evidence<'a> {
         Self::among(Cow::Owned(nowhere), commands, clients, facts, Cow::Owned(rings)).of_store(Some(snapshot))
     }
 
-    /// The same after an earlier snapshot of the same store. Without one no ring of waits is told, because a ring
+    /// The same after an earlier snapshot of the same store. Without one no ring of waits is reported, because a ring
     /// counts only if no lock in it changed hands between two snapshots.
     pub fn since(self, before: &Snapshot) -> Self {
         let before = cycles(&[Source { connection: &self.connection, snapshot: before, facts: self.facts }]);
@@ -135,15 +135,15 @@ impl<'a> Evidence<'a> {
     pub fn who(&self, id: &ClientId) -> String {
         let (host, pid) = self.place(id);
         let program =
-            self.client(id).map(|client| format!(" ({})", harmless(&client.program))).unwrap_or_default();
+            self.client(id).map(|client| format!(" ({})", sanitized(&client.program))).unwrap_or_default();
         format!("{host} pid {pid}{program}")
     }
 
     /// Returns the host's name and the process id as text.
     pub fn place(&self, id: &ClientId) -> (String, String) {
         match self.client(id) {
-            Some(client) => (harmless(&client.host), client.pid.to_string()),
-            None => (harmless(id.host()), id.pid().map_or("?".into(), |pid| pid.to_string())),
+            Some(client) => (sanitized(&client.host), client.pid.to_string()),
+            None => (sanitized(id.host()), id.pid().map_or("?".into(), |pid| pid.to_string())),
         }
     }
 

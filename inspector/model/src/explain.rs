@@ -9,7 +9,7 @@ use super::graph::Cycle;
 use super::history::LockHistory;
 use super::judge::judge;
 use super::signs::SIGN_EVERY_MS;
-use super::text::{break_command, count, harmless, span};
+use super::text::{break_command, count, sanitized, span};
 use super::verdict::{Rule, Severity, Verdict};
 use super::votes::{self, Camp};
 use super::{health, sharing};
@@ -59,7 +59,7 @@ fn nothing_found(evidence: &Evidence<'_>) -> String {
     match evidence.silent_nodes().as_slice() {
         [] => "Nothing wrong was found.".to_owned(),
         silent => {
-            let nodes = harmless(&silent.join(", "));
+            let nodes = sanitized(&silent.join(", "));
             format!("Not all is known yet: no answer from {nodes}. The other nodes show nothing wrong.")
         }
     }
@@ -73,8 +73,8 @@ fn deadlock(ring: &Cycle, evidence: &Evidence<'_>) -> Words {
         .map(|wait| {
             let (waiter, holder) = (evidence.who(&wait.waiter), evidence.who(&wait.holder));
             let place =
-                if several { format!(" in {}", harmless(wait.connection.as_str())) } else { String::new() };
-            let lock = format!("{}{place}", harmless(&wait.lock));
+                if several { format!(" in {}", sanitized(wait.connection.as_str())) } else { String::new() };
+            let lock = format!("{}{place}", sanitized(&wait.lock));
             match &wait.through {
                 None => format!("{waiter} waits for {lock}, held by {holder}"),
                 Some(started) => {
@@ -100,7 +100,7 @@ fn deadlock(ring: &Cycle, evidence: &Evidence<'_>) -> Words {
     let mut next = Vec::new();
     if let Some(wait) = ring.cheapest()
         && let Some(token) = wait.fencing_token
-        && harmless(&wait.lock) == wait.lock
+        && sanitized(&wait.lock) == wait.lock
     {
         let (command, reason) = (evidence.command(&wait.connection), "'deadlock: taken last'");
         next.push(Next::Run(break_command(command, &wait.lock, token, reason)));
@@ -115,7 +115,7 @@ fn deadlock(ring: &Cycle, evidence: &Evidence<'_>) -> Words {
 
 fn break_step(lock: &LockView, holder: &HolderView, evidence: &Evidence<'_>) -> Option<Next> {
     let token = holder.fencing_token?;
-    if harmless(&lock.name) != lock.name {
+    if sanitized(&lock.name) != lock.name {
         let advice = "break it with the exact name from the JSON output: it has invisible characters";
         return Some(Next::Do(advice.into()));
     }
@@ -130,10 +130,10 @@ fn about_holder(
 ) -> Option<Words> {
     let who = evidence.holder(holder);
     let theirs = match lock.details.iter().find(|detail| detail.name == "library") {
-        Some(library) => format!("Another program ({}) holds it", harmless(&library.value)),
+        Some(library) => format!("Another program ({}) holds it", sanitized(&library.value)),
         None => "Another program holds it".into(),
     };
-    let says = match harmless(&holder.label) {
+    let says = match sanitized(&holder.label) {
         label if label.is_empty() => "the store does not say who".to_owned(),
         label => format!("it says: {label}"),
     };
@@ -322,7 +322,7 @@ fn about_line(lock: &LockView, rule: Rule, evidence: &Evidence<'_>) -> Option<Wo
         let sentence = format!(
             "Free, but in lock-delay ({}): the session of the last holder ended without a release, and Consul \
              refuses new holders for that time. Waiters are not at fault.",
-            harmless(&delay.value)
+            sanitized(&delay.value)
         );
         return Some((sentence, vec![Next::Do("wait, or give the lock a shorter lock-delay".into())]));
     }

@@ -8,7 +8,7 @@ use super::copy::commands;
 use super::finding::{Finding, Next};
 use super::fleet::{Fleet, RowRef};
 use super::rows::LockState;
-use super::text::{clock_time, harmless, is_treacherous, span};
+use super::text::{clock_time, is_treacherous, sanitized, span};
 
 #[derive(Serialize)]
 struct Exported<'a> {
@@ -38,11 +38,11 @@ pub fn json(fleet: &Fleet, rows: &[RowRef], now_ms: u64) -> String {
             lock: fleet.lock(&row.key),
         })
         .collect();
-    harmless_json(&rows, true).unwrap_or_default() + "\n"
+    sanitized_json(&rows, true).unwrap_or_default() + "\n"
 }
 
-/// Writes JSON whose characters are all harmless in a terminal; for a parser nothing changes.
-pub fn harmless_json(value: &impl Serialize, pretty: bool) -> Result<String, serde_json::Error> {
+/// Writes JSON whose characters are all safe in a terminal; for a parser nothing changes.
+pub fn sanitized_json(value: &impl Serialize, pretty: bool) -> Result<String, serde_json::Error> {
     let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) }?;
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -87,7 +87,7 @@ pub fn csv(fleet: &Fleet, rows: &[RowRef], now_ms: u64) -> String {
         let cells = [
             fleet.state(row, now_ms).word().to_owned(),
             row.name.clone(),
-            harmless(row.key.connection.as_str()),
+            sanitized(row.key.connection.as_str()),
             row.backend.clone().into_owned(),
             row.mode.clone(),
             row.place.clone(),
@@ -122,11 +122,11 @@ fn csv_cell(text: &str) -> String {
 pub fn markdown(fleet: &Fleet, row: RowRef, now_ms: u64) -> String {
     let row = fleet.at(row);
     let connection = fleet.store(&row.key.connection).map(|store| store.connection());
-    let url = connection.map(|connection| harmless(&connection.shown_url)).unwrap_or_default();
+    let url = connection.map(|connection| sanitized(&connection.shown_url)).unwrap_or_default();
     let time = |ms: Option<u64>| ms.map_or_else(|| "unknown".into(), span);
     let mut facts = vec![
         ("State", fleet.state(row, now_ms).word().to_owned()),
-        ("Store", format!("{} ({url})", harmless(row.key.connection.as_str()))),
+        ("Store", format!("{} ({url})", sanitized(row.key.connection.as_str()))),
         ("Seen", format!("{} UTC", clock_time(row.sampled_at_ms, 0))),
     ];
     if row.holders > 0 {

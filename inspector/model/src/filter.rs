@@ -29,7 +29,7 @@ pub struct FilterError {
 
 impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", super::text::harmless(&self.part), self.message)
+        write!(f, "{}: {}", super::text::sanitized(&self.part), self.message)
     }
 }
 

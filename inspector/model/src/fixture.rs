@@ -124,7 +124,7 @@ pub fn snapshot(locks: Vec<LockView>) -> Snapshot {
     }
 }
 
-/// A host called [`HOST`] whose processes all run and have no known parents, except as told.
+/// A host called [`HOST`] whose processes all run and have no known parents, except as given.
 #[derive(Debug, Default)]
 pub struct Host(pub HashMap<u32, Process>, pub HashMap<u32, u32>);
 

@@ -15,7 +15,7 @@ use super::history::{Limits, LockHistory, Logged};
 use super::report::{Report, Update};
 use super::rows::{LockState, Row, RowKey, Summary};
 use super::store::{Facts, Phase, Store};
-use super::text::{clock_time, harmless, span};
+use super::text::{clock_time, sanitized, span};
 use super::verdict::{Rule, Severity};
 use super::wait_for::Graph;
 use super::{Process, health};
@@ -49,15 +49,15 @@ pub struct ClientRow {
     pub connection: ConnectionId,
     /// Its id.
     pub id: ClientId,
-    /// Host, harmless.
+    /// Host, sanitized.
     pub host: String,
     /// Process number, as text; `?` if it is not known.
     pub pid: String,
-    /// Program, harmless; empty if it is not known.
+    /// Program, sanitized; empty if it is not known.
     pub program: String,
-    /// Language of the binding, harmless.
+    /// Language of the binding, sanitized.
     pub language: String,
-    /// Version of the binding, harmless.
+    /// Version of the binding, sanitized.
     pub version: String,
     /// How long ago it last said so, as of the snapshot; `None` if it never did.
     pub seen_ago_ms: Option<u64>,
@@ -258,7 +258,7 @@ impl Fleet {
         self.explain_with(place, &evidence)
     }
 
-    /// As [`Fleet::explain`], as it is known at `now_ms`: nothing of the latest snapshot is told as the present if the
+    /// As [`Fleet::explain`], as it is known at `now_ms`: nothing of the latest snapshot is reported as the present if the
     /// store is not read any more.
     pub fn explain_now(&self, key: &RowKey, now_ms: u64) -> Vec<Finding> {
         let Some(store) = self.store(&key.connection).filter(|store| !store.is_fresh(now_ms)) else {
@@ -318,7 +318,7 @@ impl Fleet {
     }
 
     /// Returns everything that needs attention, the most severe first, then the oldest. Locks that one
-    /// finding is about, as a deadlock is about all locks of its ring, are told by the first of them.
+    /// finding is about, as a deadlock is about all locks of its ring, are reported by the first of them.
     pub fn attention(&self, now_ms: u64) -> Vec<Attention> {
         let mut found: Vec<Attention> = Vec::new();
         for (at, store) in self.stores.iter().enumerate() {
@@ -431,7 +431,7 @@ fn evidence<'a>(known: &[&'a Facts], at: usize, rings: &'a [Cycle]) -> Evidence<
 fn client_row(store: &Store, id: &ClientId, evidence: &Evidence<'_>) -> ClientRow {
     let (host, pid) = evidence.place(id);
     let said = evidence.client(id);
-    let text = |of: fn(&ClientView) -> &String| said.map(|client| harmless(of(client))).unwrap_or_default();
+    let text = |of: fn(&ClientView) -> &String| said.map(|client| sanitized(of(client))).unwrap_or_default();
     ClientRow {
         connection: store.facts.connection.id.clone(),
         id: id.clone(),

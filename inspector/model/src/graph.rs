@@ -35,7 +35,7 @@ pub struct Wait {
     pub connection: ConnectionId,
     /// Who waits.
     pub waiter: ClientId,
-    /// The client that stands in line, if the waiter only waits for the end of that process.
+    /// The queued client, if the waiter only waits for the end of that process.
     pub through: Option<ClientId>,
     /// For what; the name as the store has it.
     pub lock: String,
@@ -158,7 +158,7 @@ pub(super) fn lasting(mut rings: Vec<Cycle>, before: &[Cycle]) -> Vec<Cycle> {
     rings
 }
 
-/// Most rings that are told; a store in which everything waits for everything has too many to read.
+/// Most rings that are reported; a store in which everything waits for everything has too many to read.
 const MOST_CYCLES: usize = 100;
 
 /// A wait between two parties.
@@ -171,7 +171,7 @@ struct Arrow {
 /// Finds rings of waiting clients, the shortest through each lock, each once, ordered by first lock.
 ///
 /// A waiter waits for every holder it cannot be beside. For permits that is a holder without whose own
-/// there are too few, whatever the others give back, for the waiter or for one before it in line; so a
+/// there are too few, whatever the other clients release, for the waiter or for one before it in the queue; so a
 /// ring that needs several holders of one semaphore is not found.
 ///
 /// A holding client that started a waiting one waits with it, in whatever stores they are.
@@ -331,7 +331,7 @@ fn by_client(lock: &LockView) -> impl Iterator<Item = (&ClientId, &HolderView, u
 const AGES_APART_MS: u64 = 250;
 const AGES_APART_BETWEEN_STORES_MS: u64 = 10_000;
 
-/// Says whether who holds what `first` waits for may be held up by waiting as in `then`. Somebody who waits
+/// Says whether who holds what `first` waits for may be held up by waiting as in `then`. A task that waits
 /// takes nothing meanwhile: a lock that its client took later is another task's, which goes on.
 fn leads_on(first: &Wait, then: &Wait) -> bool {
     let same = first.connection == then.connection;

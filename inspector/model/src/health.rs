@@ -5,7 +5,7 @@ use polylatch::inspect::{LockView, Snapshot, Trouble, TroubleKind};
 
 use super::evidence::Evidence;
 use super::finding::Next;
-use super::text::{count, harmless, span};
+use super::text::{count, sanitized, span};
 use super::verdict::{Rule, Severity};
 use super::votes;
 
@@ -29,7 +29,7 @@ pub fn word(trouble: &Trouble) -> &'static str {
 
 /// Returns what is the case. Nothing of a single lock is in it, so that all locks share it.
 pub fn sentence(trouble: &Trouble) -> String {
-    let detail = harmless(&trouble.detail);
+    let detail = sanitized(&trouble.detail);
     match trouble.kind {
         TroubleKind::NoQuorum | TroubleKind::NodeSilent => format!(
             "No quorum: {detail}. No lock can be acquired, renewed or released, and which locks are held is not known."
@@ -50,7 +50,7 @@ pub fn sentence(trouble: &Trouble) -> String {
 pub(super) fn explain(trouble: &Trouble, silent: &[&str], command: &str) -> (String, Vec<Next>) {
     let mut sentence = sentence(trouble);
     if !silent.is_empty() {
-        sentence += &format!(" No answer from {}.", harmless(&silent.join(", ")));
+        sentence += &format!(" No answer from {}.", sanitized(&silent.join(", ")));
     }
     let advice = match trouble.kind {
         TroubleKind::ReadOnly => {
@@ -69,17 +69,17 @@ pub(super) fn explain(trouble: &Trouble, silent: &[&str], command: &str) -> (Str
 /// Returns what is known of nodes that are of no use while the store as a whole works.
 pub fn nodes_down(snapshot: &Snapshot) -> Option<String> {
     let of_node = |trouble: &Trouble| {
-        let node = harmless(trouble.node.as_deref()?);
+        let node = sanitized(trouble.node.as_deref()?);
         Some(match trouble.kind {
             TroubleKind::NodeSilent => format!("{node} does not answer"),
-            _ => format!("{node} refuses writes ({})", harmless(&trouble.detail)),
+            _ => format!("{node} refuses writes ({})", sanitized(&trouble.detail)),
         })
     };
     let down: Vec<String> = snapshot.troubles.iter().filter_map(of_node).collect();
     (!down.is_empty()).then(|| down.join("; "))
 }
 
-/// Says whether silent nodes decide who holds a lock: nobody is known to have a majority, and somebody may have.
+/// Says whether silent nodes decide who holds a lock: no client is known to have a majority, and one may have it.
 pub fn is_undecided(lock: &LockView) -> bool {
     votes::tally(lock).is_some_and(|tally| {
         let silent = tally.nodes - tally.reached;
@@ -92,7 +92,7 @@ pub fn is_undecided(lock: &LockView) -> bool {
 pub(super) fn undecided(lock: &LockView, evidence: &Evidence<'_>) -> Option<(String, Vec<Next>)> {
     let tally = votes::tally(lock)?;
     let silent: Vec<String> =
-        lock.votes.iter().filter(|vote| !vote.reached).map(|vote| harmless(&vote.node)).collect();
+        lock.votes.iter().filter(|vote| !vote.reached).map(|vote| sanitized(&vote.node)).collect();
     let who = match tally.camps.first() {
         None => "a client".to_owned(),
         Some(camp) => {

@@ -94,7 +94,7 @@ pub struct Hold {
     pub owner_digest: Box<str>,
     /// From when, on the store's clock.
     pub from_ms: u64,
-    /// It was held already when the picture began, so `from_ms` may be too late.
+    /// It was held already at the first snapshot, so `from_ms` may be too late.
     pub began_unseen: bool,
     /// Until when; `None` if it goes on.
     pub to_ms: Option<u64>,
@@ -105,7 +105,7 @@ pub struct Hold {
 /// How a hold ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldEnd {
-    /// Given back.
+    /// Released by its holder.
     Released,
     /// Its time was up.
     Expired,
@@ -151,18 +151,18 @@ pub struct LockHistory {
     /// Who waited, oldest first; those that still wait are among them.
     pub waits: VecDeque<Waited>,
     /// The first snapshot of the store, on its clock, if the lock was in it: what was before is known only as far as
-    /// the store told it then.
+    /// the store reported it then.
     pub observed_from_ms: Option<u64>,
     /// When it was granted during the last minute.
     grants: VecDeque<u64>,
-    /// How often those in line were passed over.
+    /// How often queued clients were passed over.
     passed: HashMap<String, u32>,
     /// The largest token that was granted, and who was granted a smaller one afterwards.
     top_token: u64,
     fell_back: Option<(String, u64)>,
-    /// Beats of the present gap that stand in the strip already.
+    /// Beats of the present gap that are in the strip already.
     told_missed: u32,
-    /// Nobody holds it and nobody waits: it is kept for a while.
+    /// No client holds it or waits for it: it is kept for a while.
     pub(super) quiet: bool,
 }
 
@@ -315,7 +315,7 @@ impl LockHistory {
         push(&mut self.holds, hold, limits.holds);
     }
 
-    /// Counts who was in line before the new holder came, and still is.
+    /// Counts the clients that were queued before the new holder came, and still is.
     fn pass_over(&mut self, holder: &HolderView, step: &Step<'_>) {
         let (Some(old), Some(new)) = (step.old, step.new) else { return };
         let place = old.waiters.iter().position(|waiter| waiter.owner_digest == holder.owner_digest);

@@ -132,7 +132,7 @@ fn about_holder(lock: &LockView, holder: &HolderView, evidence: &Evidence<'_>) -
     (beat.is_late() && to_be_renewed).then_some((Rule::LateRenewal, Severity::Notice))
 }
 
-/// Only while nobody has a majority: a minority that is behind is no harm to a holder.
+/// Only while no client has a majority: a minority that is behind is no harm to a holder.
 fn about_votes(lock: &LockView) -> Option<(Rule, Severity)> {
     let tally = votes::tally(lock).filter(|_| lock.holders.is_empty())?;
     match tally.camps.len() {

@@ -1,9 +1,9 @@
-//! The picture of a store's locks that the command line and the window share.
+//! The view of a store's locks that the command line and the window share.
 //!
 //! A [`Fleet`] takes the snapshots of several stores and remembers; an [`Overview`] shows a single one.
 //! Everything is computed from [`Snapshot`](polylatch::inspect::Snapshot)s and from what the host says
 //! about its own processes; time is an argument, and there is no I/O. All text in a [`Row`], [`Finding`],
-//! [`Line`](view::Line) or [`Alert`] came through [`text::harmless`] and may be shown as it is; snapshots,
+//! [`Line`](view::Line) or [`Alert`] came through [`text::sanitized`] and may be shown as it is; snapshots,
 //! histories and names in keys may not.
 //!
 //! Two clocks: the viewer's (`now_ms`, `sampled_at_ms`; milliseconds since the Unix epoch that never go

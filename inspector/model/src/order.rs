@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::connection::ConnectionId;
 
-/// An order to end a lease that somebody looked at.
+/// An order to end a lease that an operator looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BreakOrder {
     /// Where.
@@ -24,7 +24,7 @@ pub struct BreakOrder {
 pub struct BreakResult {
     /// The order.
     pub order: BreakOrder,
-    /// The outcome, or why there is none; the text is harmless.
+    /// The outcome, or why there is none; the text is sanitized.
     pub outcome: Result<BreakOutcome, String>,
 }
 

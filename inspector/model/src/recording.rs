@@ -118,13 +118,13 @@ impl Encoder {
         (encoder, text)
     }
 
-    /// Returns the line of a connection; for those that come later, too.
+    /// Returns the text line of a connection; for those that come later, too.
     pub fn connection(&mut self, connection: &Connection, now_ms: u64) -> String {
         self.written.remove(&connection.id);
         Line { connection: Some(connection.clone()), ..Line::at(now_ms) }.text()
     }
 
-    /// Returns the line of an update, with its end of line.
+    /// Returns the text line of an update, with its end of line.
     pub fn update(&mut self, update: &Update) -> String {
         let of = Some(update.connection.clone());
         let polled = match &update.report {
@@ -224,7 +224,7 @@ impl Recording {
         self.lines.is_empty()
     }
 
-    /// Returns what could not be used: a cut end, damaged lines. Harmless.
+    /// Returns what could not be used: a cut end, damaged lines. Sanitized.
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }

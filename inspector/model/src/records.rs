@@ -9,7 +9,7 @@ use polylatch::idempotency::{RecordState, RecordView};
 use super::beat::Beat;
 use super::connection::ConnectionId;
 use super::finding::{Finding, Next};
-use super::text::{count, harmless, shell_word, span};
+use super::text::{count, sanitized, shell_word, span};
 use super::verdict::{Rule, Severity};
 use super::{HostFacts, LocalFacts, Process};
 
@@ -176,7 +176,7 @@ impl Records {
                     "{who} works on it for {}, and the longest stored run of {} took {}. It renews its claim, so nothing \
                      ends it: the work may hang.",
                     span(runs_for_ms(record)),
-                    harmless(operation(&record.scope)),
+                    sanitized(operation(&record.scope)),
                     self.longest_ms(record).map_or_else(String::new, span)
                 );
                 let look = Next::Do("look at what that process does; its end frees the key".into());
@@ -201,7 +201,7 @@ impl Records {
 
     /// Tells a record in sentences: who, when, and what the next run gets. `now_ms` is the wall clock.
     pub fn told(&self, record: &RecordView, now_ms: u64) -> Vec<String> {
-        let (scope, key) = (harmless(&record.scope), harmless(&record.key));
+        let (scope, key) = (sanitized(&record.scope), sanitized(&record.key));
         let by = client(record);
         let ago = span(now_ms.saturating_sub(record.written_at_ms));
         let bytes = usize::try_from(record.result_bytes).unwrap_or(usize::MAX);
@@ -239,7 +239,7 @@ impl Records {
                 Some(longest) => {
                     format!(
                         "The longest stored run of {} took {}.",
-                        harmless(operation(&record.scope)),
+                        sanitized(operation(&record.scope)),
                         span(longest)
                     )
                 }
@@ -251,7 +251,7 @@ impl Records {
                 .push(format!("It was begun {} times: earlier runs ended without an answer.", record.runs));
         }
         if !record.fingerprint.is_empty() {
-            sentences.push(format!("Fingerprint of its payload: {}", harmless(&record.fingerprint)));
+            sentences.push(format!("Fingerprint of its payload: {}", sanitized(&record.fingerprint)));
         }
         if !record.is_token {
             sentences.push(format!("Fencing token of its claim: {}", record.fence));
@@ -280,12 +280,12 @@ impl Records {
 }
 
 fn client(record: &RecordView) -> String {
-    format!("host {} pid {}", harmless(record.client.host()), record.client.pid().unwrap_or_default())
+    format!("host {} pid {}", sanitized(record.client.host()), record.client.pid().unwrap_or_default())
 }
 
 /// The command that frees a key whose client is not to come back; `None` where the names cannot be typed.
 fn forget(record: &RecordView, command: &str) -> Option<Next> {
-    let typed = [&record.scope, &record.key].into_iter().all(|text| harmless(text) == *text);
+    let typed = [&record.scope, &record.key].into_iter().all(|text| sanitized(text) == *text);
     let names = format!("-- {} {}", shell_word(&record.scope), shell_word(&record.key));
     typed.then(|| Next::Run(format!("{command} idem forget --even-if-running {names}")))
 }

@@ -9,7 +9,7 @@ use super::history::Limits;
 use super::recording::{Decoder, Entry, Recording};
 use super::report::{Report, Update};
 use super::rows::RowKey;
-use super::text::harmless;
+use super::text::sanitized;
 use super::verdict::Rule;
 
 /// Places from which going back starts; each is a whole fleet, so there are few.
@@ -48,7 +48,7 @@ pub struct Mark {
     pub at_ms: u64,
     /// Where; the lock's name is empty if it is about a connection.
     pub key: RowKey,
-    /// What; harmless.
+    /// What; sanitized.
     pub text: String,
     /// It is a finding that needs attention; otherwise a break, an expiry, or a time without data.
     pub attention: bool,
@@ -148,7 +148,7 @@ impl Replay {
         &self.marks
     }
 
-    /// Returns what could not be read of the file; harmless.
+    /// Returns what could not be read of the file; sanitized.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = self.recording.remarks().to_vec();
         if self.unread > 0 {
@@ -176,9 +176,9 @@ fn told(update: &Update) -> Vec<Mark> {
     let Report::Polled(polled) = &update.report else { return Vec::new() };
     let marks = polled.events.iter().filter_map(|event| {
         let text = match &event.kind {
-            EventKind::Expired => format!("{}: the lease expired", harmless(&event.lock)),
+            EventKind::Expired => format!("{}: the lease expired", sanitized(&event.lock)),
             EventKind::Broken { by, reason } => {
-                format!("{}: broken by {}: {}", harmless(&event.lock), harmless(by), harmless(reason))
+                format!("{}: broken by {}: {}", sanitized(&event.lock), sanitized(by), sanitized(reason))
             }
             _ => return None,
         };

@@ -25,7 +25,7 @@ pub enum Report {
     Polled(Polled),
     /// It could not be read.
     Failed {
-        /// Why, in words; not harmless.
+        /// Why, in words; not sanitized.
         message: String,
         /// When it will be tried again.
         retry_in_ms: Option<u64>,

@@ -35,7 +35,7 @@ pub enum LockState {
     Endangered,
     /// Another program's.
     Foreign,
-    /// Held, and somebody waits.
+    /// Held, and a client waits.
     Contended,
     /// Held.
     Held,
@@ -47,7 +47,7 @@ pub enum LockState {
     Unknown,
 }
 
-/// The shapes and colours that states are drawn with: fewer than states, told apart without colour.
+/// The shapes and colours that states are drawn with: fewer than states, distinguished without colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mark {
     /// A filled circle.
@@ -56,7 +56,7 @@ pub enum Mark {
     Expiring,
     /// A filled square: no expiry, or an orphan.
     NoExpiry,
-    /// A ring: somebody waits.
+    /// A ring: a client waits.
     Contended,
     /// A bar.
     Free,
@@ -187,7 +187,7 @@ impl LockState {
 pub struct RowKey {
     /// The connection.
     pub connection: ConnectionId,
-    /// The lock's name as the store has it; not harmless.
+    /// The lock's name as the store has it; not sanitized.
     pub lock: Arc<str>,
 }
 
@@ -198,7 +198,7 @@ pub struct Row {
     pub key: RowKey,
     /// Place of the lock in the snapshot.
     pub index: usize,
-    /// Name, harmless.
+    /// Name, sanitized.
     pub name: String,
     /// Kind of store.
     pub backend: Cow<'static, str>,
@@ -253,7 +253,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// How much this row needs somebody's attention.
+    /// How much this row needs an operator's attention.
     pub fn severity(&self) -> Severity {
         self.verdicts.first().map_or(Severity::Fine, |verdict| verdict.severity)
     }
@@ -407,16 +407,16 @@ pub(super) fn row(
     let mut row = Row {
         key,
         index,
-        name: text::harmless(&lock.name),
+        name: text::sanitized(&lock.name),
         backend: snapshot.backend.clone(),
         state: LockState::Free,
         verdicts: Vec::new(),
         mode: sharing::mode(lock),
         holders: lock.holders.len(),
         place,
-        program: said.map(|client| text::harmless(&client.program)).unwrap_or_default(),
-        language: said.map(|client| text::harmless(&client.language)).unwrap_or_default(),
-        label: holder.map(|holder| text::harmless(&holder.label)).unwrap_or_default(),
+        program: said.map(|client| text::sanitized(&client.program)).unwrap_or_default(),
+        language: said.map(|client| text::sanitized(&client.language)).unwrap_or_default(),
+        label: holder.map(|holder| text::sanitized(&holder.label)).unwrap_or_default(),
         fencing_token: holder.and_then(|holder| holder.fencing_token).map(|token| token.get()),
         held_for_ms: holder.and_then(|holder| holder.held_for_ms),
         since_ms: [

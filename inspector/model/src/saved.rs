@@ -1,4 +1,4 @@
-//! Saved connections, filters and alert rules, as they stand in a file. Never a secret.
+//! Saved connections, filters and alert rules, as they are in a file. Never a secret.
 
 use std::collections::HashSet;
 
@@ -316,7 +316,7 @@ fn refuse_what_may_be_a_secret(scheme: &str, rest: &str) -> Result<(), String> {
 }
 
 impl Saved {
-    /// Reads the file's text. Errors: a sentence with the line, or with what [`Saved::check`] finds.
+    /// Reads the file's text. Errors: a sentence with the place in the text, or with what [`Saved::check`] finds.
     pub fn parse(text: &str) -> Result<Self, String> {
         let saved: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if saved.version > VERSION {

@@ -15,7 +15,7 @@ use super::local::LocalFacts;
 use super::report::Polled;
 use super::rows::{Row, RowKey, row};
 use super::signs::Signs;
-use super::text::harmless;
+use super::text::sanitized;
 use super::verdict::{Rule, Severity, Verdict};
 
 /// How long the row of a lock that went is still shown.
@@ -28,7 +28,7 @@ const PATIENCE_MS: u64 = 2_000;
 const JUDGED_MS: u64 = 20_000;
 const SNAPSHOTS: usize = 16;
 
-/// How fresh the picture of a connection is.
+/// How fresh the snapshot of a connection is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
     /// It was never read.
@@ -39,7 +39,7 @@ pub enum Phase {
     Unfit {
         /// A few words, in capitals.
         word: &'static str,
-        /// Why, harmless.
+        /// Why, sanitized.
         why: String,
     },
     /// A snapshot is overdue.
@@ -53,7 +53,7 @@ pub enum Phase {
         since_ms: Option<u64>,
         /// The first failure after it, on the viewer's clock.
         failing_since_ms: u64,
-        /// Why, harmless.
+        /// Why, sanitized.
         why: String,
         /// When it will be tried again, on the viewer's clock.
         retry_at_ms: Option<u64>,
@@ -111,7 +111,7 @@ pub(super) struct Facts {
     pub(super) local: Arc<LocalFacts>,
     pub(super) signs: Arc<Signs>,
     histories: HashMap<Arc<str>, LockHistory>,
-    /// Locks that nobody holds or waits for, in the order in which they became so.
+    /// Locks that no client holds or waits for, in the order in which they became so.
     quiet: VecDeque<Arc<str>>,
     events: VecDeque<Logged>,
     numbered: u64,
@@ -182,7 +182,9 @@ impl Store {
             None => Phase::Connecting,
             Some(since_ms) if self.facts.is_late(now_ms) => Phase::Late { since_ms },
             Some(_) => match self.facts.snapshot.as_ref().and_then(|snapshot| snapshot.trouble()) {
-                Some(trouble) => Phase::Unfit { word: health::word(trouble), why: harmless(&trouble.detail) },
+                Some(trouble) => {
+                    Phase::Unfit { word: health::word(trouble), why: sanitized(&trouble.detail) }
+                }
                 None => Phase::Live,
             },
         }
@@ -290,7 +292,7 @@ impl Store {
     pub(super) fn fail(&mut self, at_ms: u64, message: &str, retry_in_ms: Option<u64>) {
         let since_ms = self.facts.failure.as_ref().map_or(at_ms, |failure| failure.since_ms);
         let retry_at_ms = retry_in_ms.map(|ms| at_ms.saturating_add(ms));
-        self.facts.failure = Some(Failure { since_ms, why: harmless(message), retry_at_ms });
+        self.facts.failure = Some(Failure { since_ms, why: sanitized(message), retry_at_ms });
     }
 
     /// Forgets rows of locks that went a while ago. Says whether there were any.

@@ -1,4 +1,4 @@
-//! Text for people: ages, bars, times of day, and what a store says made harmless.
+//! Text for display: ages, bars, times of day, and sanitized text from a store.
 
 use std::fmt::Display;
 
@@ -11,12 +11,12 @@ pub const MAX_SHOWN: usize = 600;
 pub const APART: &str =
     "on this machine in another PID namespace (a container): the number counts there only";
 
-/// Makes text from a store harmless to show: control, bidirectional and invisible characters are
+/// Sanitizes text from a store for display: control, bidirectional and invisible characters are
 /// written as `\u{202e}`, and everything behind [`MAX_SHOWN`] columns is cut off with `…`.
 ///
 /// Stores are shared with programs that we do not know, so every name, label, host and reason is
 /// hostile until it went through here.
-pub fn harmless(text: &str) -> String {
+pub fn sanitized(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     // Bounded before anything else is done with it: each character adds at most ten columns.
     for c in text.chars().take(MAX_SHOWN) {
@@ -77,7 +77,7 @@ pub fn fit(text: &str, columns: usize) -> String {
     cut
 }
 
-/// Cuts a name to at most `columns`. A long one loses its middle: names of locks are told apart by their end, and
+/// Cuts a name to at most `columns`. A long one loses its middle: names of locks differ at their end, and
 /// belong together by their beginning.
 pub fn fit_middle(text: &str, columns: usize) -> String {
     if width(text) <= columns || columns < 8 {
@@ -192,7 +192,7 @@ pub fn break_command(command: &str, name: &str, token: impl Display, reason: &st
 /// Returns how this program is called for a store, from the URL that is shown for it. A URL that cannot
 /// be shown as it is comes from the environment.
 pub fn command_for_shown(url: &str) -> String {
-    if url.is_empty() || harmless(url) != url {
+    if url.is_empty() || sanitized(url) != url {
         return "polylatch --url \"$POLYLATCH_URL\"".into();
     }
     format!("polylatch --url {}", shell_word(url))
@@ -240,7 +240,7 @@ mod tests {
             ("tag\u{e0041}", r"tag\u{e0041}"),
             ("Größe/注文 ok", "Größe/注文 ok"),
         ] {
-            assert_eq!(harmless(hostile), shown);
+            assert_eq!(sanitized(hostile), shown);
         }
     }
 
@@ -256,8 +256,8 @@ mod tests {
         assert_eq!(fit("orders/42", 6), "order…");
         assert_eq!(fit("注文注文", 5), "注文…");
         assert_eq!(fit("abc", 0), "");
-        assert_eq!(width(&harmless(&"x".repeat(10_000))), MAX_SHOWN);
-        assert!(width(&harmless(&"\u{7}".repeat(10_000))) <= MAX_SHOWN);
+        assert_eq!(width(&sanitized(&"x".repeat(10_000))), MAX_SHOWN);
+        assert!(width(&sanitized(&"\u{7}".repeat(10_000))) <= MAX_SHOWN);
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub enum Rule {
     Clock,
     /// Several contenders have votes of independent nodes, and none has a majority.
     SplitVote,
-    /// Nobody holds it, but fewer nodes than a majority still have it.
+    /// No client holds it, but fewer nodes than a majority still have it.
     Quorum,
     /// Free, but the store refuses new holders for a while.
     LockDelay,
@@ -114,7 +114,7 @@ impl Rule {
         matches!(self, Self::ClaimAbandoned | Self::ClaimLong | Self::ResultTooLarge | Self::WorkRepeated)
     }
 
-    /// Returns the name as it stands in `inspector` documents and JSON.
+    /// Returns the name as it is in `inspector` documents and JSON.
     pub fn code(self) -> &'static str {
         match self {
             Self::Deadlock => "DEADLOCK",

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::filter::Filter;
 use super::fleet::{Fleet, RowRef};
 use super::rows::{LockState, Row, by_attention, earlier_first};
-use super::text::harmless;
+use super::text::sanitized;
 use super::verdict::Severity;
 
 /// What rows are ordered by.
@@ -98,7 +98,7 @@ pub struct View {
 pub enum Line {
     /// A heading.
     Heading {
-        /// Harmless.
+        /// Sanitized.
         title: String,
         /// How many rows stand below it.
         rows: usize,
@@ -149,7 +149,7 @@ impl View {
     }
 }
 
-/// Puts rows under headings; the groups stand in the order of their first rows.
+/// Puts rows under headings; the groups are in the order of their first rows.
 fn grouped(group: Group, rows: &[(RowRef, &Row, LockState)]) -> Vec<Line> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut groups: Vec<(String, Vec<RowRef>, usize)> = Vec::new();
@@ -200,7 +200,7 @@ impl Group {
             Self::Holder => or(&row.place, "(not held)"),
             Self::Host => or(row.place.rsplit_once(':').map_or(&*row.place, |(host, _)| host), "(not held)"),
             Self::Program => or(&row.program, "(not known)"),
-            Self::Connection => harmless(row.key.connection.as_str()),
+            Self::Connection => sanitized(row.key.connection.as_str()),
             Self::State => state.word().into(),
         }
     }

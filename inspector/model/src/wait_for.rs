@@ -9,7 +9,7 @@ use super::evidence::Evidence;
 use super::graph::{Cycle, Source};
 use super::parties::Parties;
 use super::rows::RowKey;
-use super::text::{count, harmless, span};
+use super::text::{count, sanitized, span};
 
 /// Most parties in a graph; who has more problems than fit on a screen begins with these.
 const MOST_PARTIES: usize = 2_000;
@@ -17,7 +17,7 @@ const MOST_PARTIES: usize = 2_000;
 /// Deepest tree of blockers.
 const MOST_LEVELS: usize = 32;
 
-/// Who waits for whom: locks that somebody waits for, with everybody concerned.
+/// Who waits for whom: locks that a client waits for, with all clients concerned.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Graph {
     /// The client processes in it.
@@ -31,14 +31,14 @@ pub struct Graph {
     /// Rings that are to be shown, each once.
     pub rings: Vec<Cycle>,
     /// Trees of the waits that are in no ring; the largest first. The root is a party that waits for no other, or
-    /// one whose own wait is told elsewhere: in a ring, or in another tree.
+    /// one whose own wait is reported elsewhere: in a ring, or in another tree.
     pub trees: Vec<Blocker>,
 }
 
 /// A client process in the graph. A process that is connected to several stores is one party.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Party {
-    /// `host pid 42 (program)`, harmless.
+    /// `host pid 42 (program)`, sanitized.
     pub who: String,
     /// Its ids, each with its connection.
     pub clients: Vec<(ConnectionId, ClientId)>,
@@ -53,7 +53,7 @@ pub struct Edge {
     pub lock: usize,
     /// In which way it is held or wanted.
     pub mode: String,
-    /// What the task says that it does, harmless.
+    /// What the task says that it does, sanitized.
     pub label: String,
     /// For how long, as of the snapshot.
     pub for_ms: Option<u64>,
@@ -108,13 +108,13 @@ impl Graph {
                         continue;
                     };
                     let mode = holder.mode.clone().into_owned();
-                    let label = harmless(&holder.label);
+                    let label = sanitized(&holder.label);
                     graph.holds.push(Edge { party, lock: place, mode, label, for_ms: holder.held_for_ms });
                 }
                 for waiter in lock.waiters.iter().filter(|waiter| !waiter.silent) {
                     let Some(party) = party(&mut graph, &waiter.client) else { continue };
                     let mode = waiter.mode.clone().into_owned();
-                    let (label, for_ms) = (harmless(&waiter.label), Some(waiter.waited_ms));
+                    let (label, for_ms) = (sanitized(&waiter.label), Some(waiter.waited_ms));
                     graph.waits.push(Edge { party, lock: place, mode, label, for_ms });
                 }
             }
@@ -239,7 +239,7 @@ impl Graph {
             for wait in &ring.waits {
                 let (waiter, holder) =
                     (self.who(&wait.connection, &wait.waiter), self.who(&wait.connection, &wait.holder));
-                let lock = harmless(&wait.lock);
+                let lock = sanitized(&wait.lock);
                 let waited = span(wait.waited_ms);
                 let (wants, does) = (quoted(&wait.label), quoted(&wait.holder_label));
                 line(1, format!("{waiter}{wants} waits for {lock}, held by {holder}{does}, for {waited}"));
@@ -248,7 +248,7 @@ impl Graph {
                 line(1, "it is one if in each client the task that waits also holds".into());
             } else if let Some(wait) = ring.cheapest() {
                 let held = wait.held_for_ms.map(|ms| format!(", held for {}", span(ms))).unwrap_or_default();
-                line(1, format!("break here: {}, taken last{held}", harmless(&wait.lock)));
+                line(1, format!("break here: {}, taken last{held}", sanitized(&wait.lock)));
             }
         }
         for tree in &self.trees {
@@ -264,7 +264,7 @@ impl Graph {
             line(0, format!("{} holds up {}:", self.parties[tree.party].who, blocked.join(" and ")));
             let mut open: Vec<(usize, &Blocker)> = tree.behind.iter().rev().map(|next| (1, next)).collect();
             while let Some((level, blocker)) = open.pop() {
-                let lock = blocker.waits_for.map(|at| harmless(&self.locks[at].lock)).unwrap_or_default();
+                let lock = blocker.waits_for.map(|at| sanitized(&self.locks[at].lock)).unwrap_or_default();
                 let more = match blocker.blocked {
                     0 => String::new(),
                     blocked => format!(", and holds up {}", count(blocked, "client", "clients")),
@@ -277,7 +277,7 @@ impl Graph {
         let mut told: HashSet<usize> = self.parties_in_rings().collect();
         self.trees.iter().for_each(|tree| parties_of(tree, &mut told));
         for wait in self.waits.iter().filter(|wait| !told.contains(&wait.party)) {
-            let (who, lock) = (&self.parties[wait.party].who, harmless(&self.locks[wait.lock].lock));
+            let (who, lock) = (&self.parties[wait.party].who, sanitized(&self.locks[wait.lock].lock));
             text.push_str(&format!("{who}{} waits for {lock}\n", quoted(&wait.label)));
         }
         if text.is_empty() {
@@ -314,13 +314,13 @@ impl Graph {
             |party: &&Party| party.clients.iter().any(|(at, client)| at == connection && client == id);
         let known = |party: &&Party| party.clients.iter().any(|(_, client)| client == id);
         let party = self.parties.iter().find(exact).or_else(|| self.parties.iter().find(known));
-        party.map_or_else(|| harmless(id.as_str()), |party| party.who.clone())
+        party.map_or_else(|| sanitized(id.as_str()), |party| party.who.clone())
     }
 }
 
 /// A label behind a client's name: empty if there is none.
 fn quoted(label: &str) -> String {
-    match harmless(label) {
+    match sanitized(label) {
         label if label.is_empty() => label,
         label => format!(" \"{label}\""),
     }

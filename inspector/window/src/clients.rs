@@ -7,7 +7,7 @@ use super::locks::whole_span;
 use super::table::{Cell, Column, Rows, Table, in_the_middle};
 use super::theme::{self, Palette};
 use model::fleet::ClientRow;
-use model::text::{APART, harmless, span};
+use model::text::{APART, sanitized, span};
 use model::{Fleet, Process};
 
 /// The table and its lines.
@@ -128,10 +128,10 @@ impl ClientRows<'_> {
         }
         for (key, held) in row.holds.iter().take(12) {
             let held = held.map(|ms| format!(" for {}", span(ms))).unwrap_or_default();
-            lines.push(format!("holds {}{held}", harmless(&key.lock)));
+            lines.push(format!("holds {}{held}", sanitized(&key.lock)));
         }
         for (key, waited) in row.waits.iter().take(12) {
-            lines.push(format!("waits for {}, {}", harmless(&key.lock), span(*waited)));
+            lines.push(format!("waits for {}, {}", sanitized(&key.lock), span(*waited)));
         }
         lines.join("\n")
     }
@@ -184,8 +184,8 @@ impl Rows for ClientRows<'_> {
             3 => cell.body(&format!("{} {}", row.language, row.version), palette.weak),
             4 => {
                 let held = |(key, held): &(model::RowKey, Option<u64>)| match held {
-                    Some(ms) => format!("{} {}", harmless(&key.lock), whole_span(*ms)),
-                    None => harmless(&key.lock),
+                    Some(ms) => format!("{} {}", sanitized(&key.lock), whole_span(*ms)),
+                    None => sanitized(&key.lock),
                 };
                 let text: Vec<String> = row.holds.iter().take(8).map(held).collect();
                 cell.mono(&text.join("  "), palette.text);
@@ -193,7 +193,7 @@ impl Rows for ClientRows<'_> {
             5 => {
                 let waits = row.waits.iter().take(8);
                 let text: Vec<String> = waits
-                    .map(|(key, waited)| format!("{} {}", harmless(&key.lock), whole_span(*waited)))
+                    .map(|(key, waited)| format!("{} {}", sanitized(&key.lock), whole_span(*waited)))
                     .collect();
                 cell.mono(&text.join("  "), palette.text);
             }

@@ -10,7 +10,7 @@ use super::doing::every;
 use super::keyring::{Answer, Asking, entry_name};
 use host::poll::Target;
 use model::saved::{SavedConnection, SecretSource, names_for};
-use model::text::harmless;
+use model::text::sanitized;
 use model::{Alarms, ConnectionId};
 
 /// How often a new connection is read, unless its settings say otherwise, if a snapshot is expensive.
@@ -73,7 +73,7 @@ impl App {
     pub(super) fn connect_default(&mut self) {
         let url = match std::env::var("POLYLATCH_URL").ok().filter(|url| !url.is_empty()) {
             Some(url) => Ok(url),
-            None => host::poll::default_store().map_err(|error| harmless(&error.to_string())),
+            None => host::poll::default_store().map_err(|error| sanitized(&error.to_string())),
         };
         match url {
             Ok(url) => self.connect_url(&url),

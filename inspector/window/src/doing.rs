@@ -25,7 +25,7 @@ use model::fleet::RowRef;
 use model::history::Limits;
 use model::link::Link;
 use model::replay::Replay;
-use model::text::{harmless, span};
+use model::text::{sanitized, span};
 use model::view::Group;
 use model::{Alarms, AlertRule, BreakResult, Fleet, copy, export};
 
@@ -246,17 +246,17 @@ impl App {
         read_only.then(|| {
             format!(
                 "{} is read-only; change that in its connection first.",
-                harmless(key.connection.as_str())
+                sanitized(key.connection.as_str())
             )
         })
     }
 
     /// Tells what came of a break.
     pub(super) fn tell_break(&mut self, result: &BreakResult) {
-        let name = harmless(&result.order.lock);
+        let name = sanitized(&result.order.lock);
         match &result.outcome {
             Ok(BreakOutcome::Broken { next: Some(next), .. }) => {
-                self.toasts.done(format!("Broken. {name} is now held by {}.", harmless(next.as_str())));
+                self.toasts.done(format!("Broken. {name} is now held by {}.", sanitized(next.as_str())));
             }
             Ok(BreakOutcome::Broken { next: None, .. }) => {
                 self.toasts.done(format!("Broken. {name} had no waiters."));
@@ -277,7 +277,7 @@ impl App {
     /// Opens a recording. Errors: a sentence with the path.
     pub(super) fn open_recording(&mut self, path: &Path) -> Result<(), String> {
         let recording = files::open_recording(path)?;
-        let title = path.file_name().map(|name| harmless(&name.to_string_lossy())).unwrap_or_default();
+        let title = path.file_name().map(|name| sanitized(&name.to_string_lossy())).unwrap_or_default();
         self.replaying = Some(Replaying::new(Replay::new(recording, Limits::default()), title));
         self.frozen = None;
         self.page = Page::Locks;
@@ -293,7 +293,7 @@ impl App {
         });
         match stopped {
             Some((path, ms)) => {
-                self.toasts.done(format!("Recorded {} to {}.", span(ms), harmless(&path.to_string_lossy())));
+                self.toasts.done(format!("Recorded {} to {}.", span(ms), sanitized(&path.to_string_lossy())));
                 self.settings.remember_recording(&path);
             }
             None => self.ask_path(Purpose::Record),
@@ -303,7 +303,7 @@ impl App {
     pub(super) fn start_recording(&mut self, path: &Path) -> Result<(), String> {
         let live = self.live.as_ref().ok_or("nothing is connected")?;
         live.record(path)?;
-        self.toasts.done(format!("Recording to {}.", harmless(&path.to_string_lossy())));
+        self.toasts.done(format!("Recording to {}.", sanitized(&path.to_string_lossy())));
         Ok(())
     }
 
@@ -326,7 +326,7 @@ impl App {
             std::io::Write::write_all(&mut file, text.as_bytes())
         };
         write().map_err(|error| format!("{}: {error}", path.display()))?;
-        self.toasts.done(format!("Exported to {}.", harmless(&path.to_string_lossy())));
+        self.toasts.done(format!("Exported to {}.", sanitized(&path.to_string_lossy())));
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use super::app::{App, Page};
 use super::command::Command;
 use super::theme::{self, Palette};
 use model::Phase;
-use model::text::{harmless, span};
+use model::text::{sanitized, span};
 
 /// Shows it if there is nothing else to show; says whether it did.
 pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) -> bool {
@@ -18,7 +18,7 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
             .iter()
             .filter_map(|store| match store.phase(now_ms) {
                 Phase::Lost { why, retry_at_ms, .. } => {
-                    let name = harmless(store.connection().id.as_str());
+                    let name = sanitized(store.connection().id.as_str());
                     Some((name, why, retry_at_ms.map(|at| at.saturating_sub(now_ms))))
                 }
                 _ => None,
@@ -26,7 +26,7 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
             .collect();
         let locks: usize = fleet.row_refs().count();
         let reading = stores.iter().any(|store| store.phase(now_ms) == Phase::Connecting);
-        let urls: Vec<String> = stores.iter().map(|store| harmless(&store.connection().shown_url)).collect();
+        let urls: Vec<String> = stores.iter().map(|store| sanitized(&store.connection().shown_url)).collect();
         (stores.len(), locks, trouble, reading, urls)
     });
     if stores == 0 {

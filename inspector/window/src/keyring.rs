@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use model::saved::SavedConnection;
-use model::text::harmless;
+use model::text::sanitized;
 
 /// Keeps secrets by name.
 pub trait Keyring: Debug + Send + Sync {
@@ -63,9 +63,9 @@ impl Keyring for Platform {
 fn why(error: &keyring::v1::Error) -> String {
     use keyring::v1::Error;
     match error {
-        Error::PlatformFailure(cause) | Error::NoStorageAccess(cause) => harmless(&cause.to_string()),
+        Error::PlatformFailure(cause) | Error::NoStorageAccess(cause) => sanitized(&cause.to_string()),
         Error::NoDefaultStore => "this system has none, or it does not run".into(),
-        Error::TooLong(what, most) => format!("its {} may have {most} characters at most", harmless(what)),
+        Error::TooLong(what, most) => format!("its {} may have {most} characters at most", sanitized(what)),
         Error::Ambiguous(_) => "it has several entries of this name; remove all but one".into(),
         _ => "its entry is not one that this program wrote; remove it there".into(),
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use polylatch::ClientId;
 use polylatch::inspect::{ClientView, Snapshot};
 
-use model::text::harmless;
+use model::text::sanitized;
 
 /// The clients of one snapshot by their ids.
 #[derive(Debug, Default)]
@@ -21,17 +21,17 @@ impl<'a> People<'a> {
         self.0.get(id).copied()
     }
 
-    /// Returns `program host:pid`, harmless.
+    /// Returns `program host:pid`, sanitized.
     pub fn who(&self, id: Option<&ClientId>) -> String {
         let Some(id) = id else { return "another program".into() };
         match self.client(id) {
             Some(client) if !client.program.is_empty() => {
-                format!("{} {}:{}", harmless(&client.program), harmless(&client.host), client.pid)
+                format!("{} {}:{}", sanitized(&client.program), sanitized(&client.host), client.pid)
             }
-            Some(client) => format!("{}:{}", harmless(&client.host), client.pid),
+            Some(client) => format!("{}:{}", sanitized(&client.host), client.pid),
             None => {
                 let pid = id.pid().map_or_else(|| "?".into(), |pid| pid.to_string());
-                format!("{}:{pid}", harmless(id.host()))
+                format!("{}:{pid}", sanitized(id.host()))
             }
         }
     }

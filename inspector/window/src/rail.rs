@@ -10,7 +10,7 @@ use super::command::Command;
 use super::marks;
 use super::theme::Palette;
 use super::top::{ATTENTION, DEADLOCKS, HELD_LONG, NO_EXPIRY, WAITED, thousands};
-use model::text::{clock_time, harmless, span};
+use model::text::{clock_time, sanitized, span};
 use model::{ConnectionId, Environment, Phase, filter};
 
 /// What is shown of one connection.
@@ -38,7 +38,7 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
             .iter()
             .filter(|saved| !entries.iter().any(|entry| entry.id.as_str() == saved.name));
         for saved in idle {
-            let text = RichText::new(harmless(&saved.name)).color(palette.weak);
+            let text = RichText::new(sanitized(&saved.name)).color(palette.weak);
             let line = ui.add(Button::new(text).frame(false).min_size(vec2(ui.available_width(), 22.0)));
             if line.on_hover_text("Not connected. Click to connect").clicked() {
                 acts.push(Act::Connect(saved.name.clone()));
@@ -74,8 +74,8 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
             ui.add_space(12.0);
             heading(ui, "SAVED", palette);
             for saved in &app.saved.filters {
-                let shown = line(ui, &harmless(&saved.name), app.page == Page::Locks && now == saved.filter);
-                let shown = shown.on_hover_text(harmless(&saved.filter));
+                let shown = line(ui, &sanitized(&saved.name), app.page == Page::Locks && now == saved.filter);
+                let shown = shown.on_hover_text(sanitized(&saved.filter));
                 shown.context_menu(|ui| {
                     if ui.button("Remove").clicked() {
                         acts.push(Act::RemoveView(saved.name.clone()));
@@ -96,7 +96,7 @@ fn entries(app: &App) -> Vec<Entry> {
         let entry = |store: &model::Store| {
             let connection = store.connection();
             let phase = store.phase(now_ms);
-            let mut hint = harmless(&connection.shown_url);
+            let mut hint = sanitized(&connection.shown_url);
             if connection.read_only {
                 hint += "\nread-only";
             }
@@ -114,7 +114,7 @@ fn entries(app: &App) -> Vec<Entry> {
             }
             Entry {
                 id: connection.id.clone(),
-                url: harmless(&connection.shown_url),
+                url: sanitized(&connection.shown_url),
                 environment: connection.environment,
                 read_only: connection.read_only,
                 locks: store.rows().len(),
@@ -166,7 +166,7 @@ fn connection(app: &App, ui: &mut Ui, entry: &Entry, palette: &Palette, acts: &m
         Phase::Live => drop(painter.circle_filled(dot, 3.8, colour)),
         _ => drop(painter.circle_stroke(dot, 3.6, Stroke::new(1.6, colour))),
     }
-    let name = harmless(entry.id.as_str());
+    let name = sanitized(entry.id.as_str());
     let body = egui::FontId::proportional(super::theme::BODY);
     let small = egui::FontId::proportional(super::theme::SMALL - 0.5);
     let locks = thousands(entry.locks);

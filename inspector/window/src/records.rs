@@ -9,7 +9,7 @@ use super::locks::whole_span;
 use super::table::{Cell, Column, Rows, Table, in_the_middle};
 use super::theme::{self, Palette};
 use model::records::RecordsRead;
-use model::text::{clock_time, count, harmless};
+use model::text::{clock_time, count, sanitized};
 use model::{ConnectionId, Finding, Fleet, Next, Records, Severity};
 use polylatch::idempotency::RecordView;
 
@@ -123,9 +123,9 @@ impl RecordsPage {
             ui.label(weak(if self.asked > 0 { "reading…".into() } else { "R reads again".into() }));
         });
         for read in &self.read {
-            let name = harmless(read.connection.as_str());
+            let name = sanitized(read.connection.as_str());
             match &read.outcome {
-                Err(why) => _ = ui.label(weak(format!("{name}: {}", harmless(why)))),
+                Err(why) => _ = ui.label(weak(format!("{name}: {}", sanitized(why)))),
                 Ok(records) if records.all().len() >= RecordsRead::MOST => {
                     ui.label(weak(format!("{name}: only the first {} keys are shown", RecordsRead::MOST)));
                 }
@@ -257,8 +257,8 @@ impl Rows for RecordRows<'_> {
     fn name(&self, row: usize) -> String {
         let (read, record) = self.at(row);
         let found = self.judged(row).map(|(rule, _)| format!(", {}", rule.code())).unwrap_or_default();
-        let (scope, key) = (harmless(&record.scope), harmless(&record.key));
-        let connection = harmless(read.connection.as_str());
+        let (scope, key) = (sanitized(&record.scope), sanitized(&record.key));
+        let connection = sanitized(read.connection.as_str());
         format!("{key} in {scope}, {}{found}, {connection}", record.state.code())
     }
 
@@ -279,11 +279,11 @@ impl Rows for RecordRows<'_> {
         let (_, record) = self.at(cell.row);
         match cell.column {
             0 => cell.body(record.state.code(), palette.strong),
-            1 => cell.mono(&harmless(&record.scope), palette.text),
-            2 => cell.mono(&harmless(&record.key), palette.text),
+            1 => cell.mono(&sanitized(&record.scope), palette.text),
+            2 => cell.mono(&sanitized(&record.key), palette.text),
             3 => {
                 let pid = record.client.pid().unwrap_or_default();
-                cell.mono(&harmless(&format!("{} {pid}", record.client.host())), palette.weak);
+                cell.mono(&sanitized(&format!("{} {pid}", record.client.host())), palette.weak);
             }
             4 => cell.mono(&record.runs.to_string(), palette.text),
             5 => cell.mono(&whole_span(self.now_ms.saturating_sub(record.written_at_ms)), palette.weak),

@@ -8,7 +8,7 @@ use super::act::Act;
 use super::app::App;
 use super::theme::Palette;
 use model::replay::Replay;
-use model::text::{clock_time, harmless, span};
+use model::text::{clock_time, sanitized, span};
 
 const SPEEDS: [f32; 5] = [0.5, 1.0, 2.0, 5.0, 20.0];
 
@@ -86,7 +86,7 @@ pub fn show(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) 
         ui.label(RichText::new(times).color(palette.weak));
         let remarks = replaying.replay.remarks();
         if !remarks.is_empty() {
-            let text: Vec<String> = remarks.iter().map(|remark| harmless(remark)).collect();
+            let text: Vec<String> = remarks.iter().map(|remark| sanitized(remark)).collect();
             let shown = ui.label(RichText::new("not all of the file could be read").color(palette.orphan));
             shown.on_hover_text(text.join("\n"));
         }

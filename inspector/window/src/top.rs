@@ -9,7 +9,7 @@ use super::app::App;
 use super::command::Command;
 use super::marks;
 use super::theme::{Palette, ThemeChoice};
-use model::text::{clock_time, harmless, short_span};
+use model::text::{clock_time, sanitized, short_span};
 use model::{LockState, Phase};
 
 /// Filters behind the numbers and the views of the rail.
@@ -288,7 +288,7 @@ fn summary(app: &mut App, ui: &mut Ui, palette: &Palette, acts: &mut Vec<Act>) {
 fn as_of<'a>(seen: impl Iterator<Item = (&'a str, Option<u64>)>) -> (Option<u64>, String) {
     let mut seen: Vec<_> = seen.filter_map(|(id, at)| Some((at?, id))).collect();
     seen.sort_unstable();
-    let line = |(at, id): &(u64, &str)| format!("{}  {} UTC", harmless(id), clock_time(*at, *at));
+    let line = |(at, id): &(u64, &str)| format!("{}  {} UTC", sanitized(id), clock_time(*at, *at));
     (seen.first().map(|(at, _)| *at), seen.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 

@@ -2,7 +2,7 @@
 
 use super::app::App;
 use model::link::Link;
-use model::text::{clock_time, harmless};
+use model::text::{clock_time, sanitized};
 use model::{ConnectionId, Fleet, RowKey, filter};
 
 /// What is to be selected.
@@ -85,7 +85,7 @@ impl App {
             None => self.toasts.failed(format!(
                 "The link leads to the connection {}, and none of that name is saved here. Save it under this name, or \
                  start with --url URL --lock NAME.",
-                harmless(name)
+                sanitized(name)
             )),
         }
     }
@@ -103,7 +103,7 @@ impl App {
                 if missing && !wanted.told {
                     self.toasts.failed(format!(
                         "{} is neither held nor waited for. It is selected as soon as it is.",
-                        harmless(&wanted.lock)
+                        sanitized(&wanted.lock)
                     ));
                 }
                 self.wanted = Some(Wanted { told: wanted.told || missing, ..wanted });

@@ -16,7 +16,7 @@ use crate::watch::page::{Line, Log, Page};
 use crate::watch::terminal::Screen;
 use host::ThisHost;
 use model::event::line;
-use model::text::{clock_time, harmless, short_span};
+use model::text::{clock_time, sanitized, short_span};
 use model::{Beat, Evidence};
 use model::{LockState, Row, overview};
 
@@ -128,7 +128,7 @@ impl Show {
             if !matches!(event.kind, EventKind::Renewed { .. }) {
                 let mut event = event.clone();
                 event.lock = format!("{:<7}", self.plain_name(&event.lock));
-                let text = line(&event, seen.snapshot.taken_at_ms, |id| harmless(name(id)));
+                let text = line(&event, seen.snapshot.taken_at_ms, |id| sanitized(name(id)));
                 lines.push((text, colour_of_event(&event.kind)));
             }
         }
@@ -259,7 +259,7 @@ impl Show {
                 .iter()
                 .map(|waiter| {
                     let name = evidence.client(&waiter.client).map_or("?", |client| &client.program);
-                    if waiter.silent { format!("{} (silent)", harmless(name)) } else { harmless(name) }
+                    if waiter.silent { format!("{} (silent)", sanitized(name)) } else { sanitized(name) }
                 })
                 .collect();
             if !waiters.is_empty() {

@@ -16,7 +16,7 @@ use crate::exit;
 use crate::signals::asked_to_end;
 use crate::store::{Failure, Store, print_line};
 use crate::watch::terminal::{Screen, keys, leaves, pressed};
-use model::text::{count, harmless};
+use model::text::{count, sanitized};
 
 /// How often the store is looked at.
 const EVERY: Duration = Duration::from_millis(200);
@@ -172,7 +172,7 @@ async fn round<F: Future<Output = ()>>(
         show.refresh(&mut story)?;
         if begun.elapsed() > length * 2 + SLACK {
             let why = "the story does not come to its end: the store, or this machine, is too slow for it";
-            return Err(Failure::new(exit::UNAVAILABLE, harmless(why)));
+            return Err(Failure::new(exit::UNAVAILABLE, sanitized(why)));
         }
     }
     Ok(true)

@@ -20,7 +20,7 @@ use super::signals::asked_to_end;
 use super::store::{Failure, Store, print_text, refuse_memory};
 use host::duration::parse_duration;
 use host::poll::{Poller, Target, Told, ViewerClock};
-use model::text::harmless;
+use model::text::sanitized;
 use model::{Connection, ConnectionId, Environment, Fleet, Report};
 
 /// Serve metrics of locks for Prometheus
@@ -118,7 +118,7 @@ async fn once(stores: &[(ConnectionId, Option<&str>)], args: &ExporterArgs) -> R
             Ok(requests) => drop(known.requests.insert(id.clone(), requests)),
             Err(failure) if failure.code == exit::USAGE => return Err(failure),
             Err(failure) => {
-                say(&format!("{}: {}", harmless(id.as_str()), failure.message));
+                say(&format!("{}: {}", sanitized(id.as_str()), failure.message));
                 known.codes.insert(id.clone(), failure.error_code.unwrap_or("internal"));
                 unread(&mut known.fleet, id, &failure);
             }
@@ -186,12 +186,12 @@ fn note(known: &mut Known, poller: &Poller, update: &model::Update) -> Result<()
         Report::Polled(polled) => {
             *known.requests.entry(id.clone()).or_default() += u64::from(polled.snapshot.requests);
             if known.codes.remove(id).is_some() {
-                say(&format!("{} is read again", harmless(id.as_str())));
+                say(&format!("{} is read again", sanitized(id.as_str())));
             }
         }
         Report::Failed { message, .. } => {
             let code = poller.error_code(id).unwrap_or("backend_unavailable");
-            let message = format!("{}: {}", harmless(id.as_str()), harmless(message));
+            let message = format!("{}: {}", sanitized(id.as_str()), sanitized(message));
             if matches!(code, "invalid_config" | "invalid_argument") {
                 return Err(Failure::new(exit::USAGE, message));
             }

@@ -8,7 +8,7 @@ use polylatch::observe::{MetricType, PrometheusText};
 use super::Known;
 use crate::rules;
 use model::fleet::Attention;
-use model::text::harmless;
+use model::text::sanitized;
 use model::{Row, Rule, Severity, Store};
 
 /// Series for single locks, for each store.
@@ -104,7 +104,7 @@ pub(super) fn write(known: &mut Known, now_ms: u64, per_lock: Option<&str>) -> S
     let fleet = &known.fleet;
     let mut text = PrometheusText::default();
     let stores: Vec<(String, &Store)> =
-        fleet.stores().iter().map(|store| (harmless(store.connection().id.as_str()), store)).collect();
+        fleet.stores().iter().map(|store| (sanitized(store.connection().id.as_str()), store)).collect();
 
     text.family("polylatch_store_up", MetricType::Gauge, "Whether the store can be read: 1, or 0.");
     for (label, store) in &stores {
@@ -267,7 +267,7 @@ fn of_locks(text: &mut PrometheusText, stores: &[(&str, &Store, Numbers)], patte
             // The name as it is shown has no character that does harm; two that differ in such alone are told apart.
             let name_label =
                 if row.name == *row.key.lock { row.name.clone() } else { format!("{:?}", row.key.lock) };
-            text.sample(name, &[("store", label), ("lock", &harmless(&name_label))], value(row, lock));
+            text.sample(name, &[("store", label), ("lock", &sanitized(&name_label))], value(row, lock));
         }
     };
     let age = |ms: Option<u64>, row: &Row| {

@@ -10,7 +10,7 @@ use super::{ForgetArgs, LsArgs, ShowArgs};
 use crate::exit;
 use crate::paint::{Cell, Column, Paint, table, wrap};
 use crate::store::{Failure, JSON_VERSION, Store, json, print_line};
-use model::text::{count, harmless, short_span};
+use model::text::{count, sanitized, short_span};
 use model::{Next, Records, Rule, Severity};
 
 const COLUMNS: [Column; 8] = [
@@ -57,7 +57,7 @@ pub(crate) fn found(store: &Store, records: &Records) -> Vec<Found> {
 
 fn found_of(store: &Store, records: &Records, record: &RecordView) -> Option<Found> {
     let finding = records.finding(record, &store.command, wall_ms())?;
-    let (scope, key) = (harmless(&record.scope), harmless(&record.key));
+    let (scope, key) = (sanitized(&record.scope), sanitized(&record.key));
     let (rule, severity) = (finding.rule, finding.severity);
     Some(Found { scope, key, rule, severity, sentence: finding.sentence, next: finding.next })
 }
@@ -117,13 +117,13 @@ fn row(records: &Records, record: &RecordView) -> Vec<Cell> {
     };
     vec![
         Cell { text: record.state.code().to_owned(), sgr },
-        plain(harmless(&record.scope)),
+        plain(sanitized(&record.scope)),
         plain(if record.is_token {
-            format!("token {}", harmless(&record.key))
+            format!("token {}", sanitized(&record.key))
         } else {
-            harmless(&record.key)
+            sanitized(&record.key)
         }),
-        plain(harmless(&format!("{}:{}", record.client.host(), record.client.pid().unwrap_or_default()))),
+        plain(sanitized(&format!("{}:{}", record.client.host(), record.client.pid().unwrap_or_default()))),
         plain(record.runs.to_string()),
         plain(format!("{} ago", short_span(wall_ms().saturating_sub(record.written_at_ms)))),
         plain(record.keep_left_ms.map_or_else(|| "for ever".to_owned(), short_span)),
@@ -177,13 +177,13 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
 }
 
 fn unknown(args: &ShowArgs) -> String {
-    let (scope, key) = (harmless(&args.scope), harmless(&args.key));
+    let (scope, key) = (sanitized(&args.scope), sanitized(&args.key));
     format!("{key} in {scope} is free: nothing is stored or running. The next run does the work.")
 }
 
 pub(super) async fn forget(url: Option<&str>, args: &ForgetArgs) -> Result<u8, Failure> {
     let store = Store::open(url, None).await?;
-    let (scope, key) = (harmless(&args.scope), harmless(&args.key));
+    let (scope, key) = (sanitized(&args.scope), sanitized(&args.key));
     let records = store.client.idempotency_records();
     let (code, text) = match records.forget(&args.scope, &args.key, args.even_if_running).await? {
         Forgotten::Forgotten => {
@@ -191,7 +191,7 @@ pub(super) async fn forget(url: Option<&str>, args: &ForgetArgs) -> Result<u8, F
         }
         Forgotten::Absent => (exit::NOTHING_DONE, format!("Nothing to forget: {key} in {scope} is free.")),
         Forgotten::Running(record) => {
-            let host = harmless(record.client.host());
+            let host = sanitized(record.client.host());
             let text = format!(
                 "Nothing forgotten: {key} in {scope} is running on host {host} pid {}. Wait for it, or use \
                  --even-if-running.",

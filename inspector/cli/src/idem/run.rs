@@ -17,7 +17,7 @@ use crate::paint::say;
 use crate::run::wait_for::WaitFor;
 use crate::signals::Signals;
 use crate::store::{Failure, Store};
-use model::text::harmless;
+use model::text::sanitized;
 
 /// How often the claim is looked at while the command runs.
 const LOOK_AT_CLAIM_EVERY: Duration = Duration::from_millis(100);
@@ -131,7 +131,7 @@ async fn work(
 }
 
 fn not_started(command: &str, error: &io::Error) -> WorkFailure {
-    say(&format!("{}: {error}", harmless(command)));
+    say(&format!("{}: {error}", sanitized(command)));
     let code =
         if error.kind() == io::ErrorKind::NotFound { exit::NO_SUCH_COMMAND } else { exit::CANNOT_EXECUTE };
     WorkFailure::freed(Frame { code, out: Vec::new(), err: Vec::new(), is_cut: false }.to_bytes())
@@ -155,7 +155,7 @@ fn answer(ended: Result<Outcome, RunError>) -> Result<u8, Failure> {
                 _ => exit::UNAVAILABLE,
             };
             let error_code = Some(error.code());
-            Err(Failure { error_code, ..Failure::new(code, harmless(&error.to_string())) })
+            Err(Failure { error_code, ..Failure::new(code, sanitized(&error.to_string())) })
         }
     }
 }

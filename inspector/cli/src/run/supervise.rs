@@ -17,7 +17,7 @@ use crate::signals::Signals;
 use crate::store::{Store, held_by};
 use host::ThisHost;
 use model::graph::RUN_PROGRAM;
-use model::text::harmless;
+use model::text::sanitized;
 
 /// How often a group is checked that was asked to end.
 const STOPPING_LOOK: Duration = Duration::from_millis(20);
@@ -37,7 +37,7 @@ pub(crate) async fn run(url: Option<&str>, args: RunArgs) -> Result<u8, Failure>
         WaitFor::No => Some(started),
         WaitFor::AtMost(wait) => Some(started + wait),
     };
-    let what = harmless(&args.name);
+    let what = sanitized(&args.name);
     let store = tokio::select! {
         store = Store::open_before(url, Some(format!("{command}{RUN_PROGRAM}")), deadline, &what) => store?,
         signal = signals.next() => return Ok(code_of(signal)),
@@ -124,7 +124,7 @@ async fn not_acquired(store: &Store, name: &str) -> Failure {
         Err(_) => None,
     };
     let holder = holder.unwrap_or_else(|| "another client had it a moment ago".into());
-    Failure::new(exit::NOT_ACQUIRED, format!("did not get {}: {holder}", harmless(name)))
+    Failure::new(exit::NOT_ACQUIRED, format!("did not get {}: {holder}", sanitized(name)))
 }
 
 /// Runs the command while the lease lasts. Returns the exit code, and what to say if all is not well.
@@ -177,7 +177,7 @@ async fn hold(
                 Ok(()) => (code, None),
                 Err(error) => {
                     // The command's work is done, and the lease ends by itself.
-                    say(&format!("could not give the lock back: {}", harmless(&error.to_string())));
+                    say(&format!("could not give the lock back: {}", sanitized(&error.to_string())));
                     (code, None)
                 }
             }
@@ -300,7 +300,7 @@ fn warn_of_self_deadlock(args: &RunArgs) {
         let waits = if args.shared || args.permits.is_some() { "may wait" } else { "waits" };
         say(&format!(
             "this already runs under the lock {}; if the store is the same, it {waits} for itself",
-            harmless(&args.name)
+            sanitized(&args.name)
         ));
     }
 }

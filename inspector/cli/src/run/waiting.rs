@@ -7,7 +7,7 @@ use polylatch::inspect::{LockView, Query};
 use crate::paint::say;
 use crate::store::{Store, held_by};
 use host::ThisHost;
-use model::text::harmless;
+use model::text::sanitized;
 use model::{Evidence, findings};
 use model::{Rule, Severity};
 
@@ -30,8 +30,8 @@ pub(super) async fn tell(store: &Store, name: &str) {
                 if told != Told::Trouble {
                     say(&format!(
                         "still waiting for {}, but {}",
-                        harmless(name),
-                        harmless(&error.to_string())
+                        sanitized(name),
+                        sanitized(&error.to_string())
                     ));
                 }
                 told = Told::Trouble;
@@ -50,7 +50,7 @@ pub(super) async fn tell(store: &Store, name: &str) {
                     if told != state {
                         let holder = held_by(&snapshot, name, &host).unwrap_or_default();
                         let place = position.map(|at| format!("; {}", in_line(at))).unwrap_or_default();
-                        say(&format!("waiting for {}, {holder}{place}", harmless(name)));
+                        say(&format!("waiting for {}, {holder}{place}", sanitized(name)));
                         if let Some(finding) = worst {
                             say(&finding.sentence);
                         }

@@ -4,7 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use polylatch::FencingToken;
 use polylatch::inspect::BreakOutcome;
 
-use model::text::{count, harmless};
+use model::text::{count, sanitized};
 use model::view::{Column, Group, Line, Lines};
 use model::{
     BreakOrder, BreakResult, Connection, ConnectionId, Filter, Fleet, Row, RowKey, RowRef, Update, View,
@@ -118,10 +118,10 @@ impl App {
     }
 
     pub(super) fn broken(&mut self, result: &BreakResult) {
-        let name = harmless(&result.order.lock);
+        let name = sanitized(&result.order.lock);
         self.message = Some(match &result.outcome {
             Ok(BreakOutcome::Broken { next: Some(next), .. }) => {
-                format!("{name}: broken; now held by {}", harmless(next.as_str()))
+                format!("{name}: broken; now held by {}", sanitized(next.as_str()))
             }
             Ok(BreakOutcome::Broken { next: None, .. }) => format!("{name}: broken; it had no waiters"),
             Ok(BreakOutcome::Free) => format!("{name}: nothing broken, it is free"),
@@ -284,7 +284,7 @@ impl App {
             self.message = Some(format!("{}: nothing to break, {why}", row.name));
             return;
         };
-        if harmless(&row.key.lock) != *row.key.lock {
+        if sanitized(&row.key.lock) != *row.key.lock {
             self.message = Some("its name has invisible characters: break it with polylatch break".into());
             return;
         }
@@ -317,7 +317,7 @@ impl App {
             // Longest reason that a store keeps.
             KeyCode::Char(c) if typed.len() + c.len_utf8() <= 256 => typed.push(c),
             KeyCode::Enter if form.missing().is_none() => {
-                self.message = Some(format!("breaking {} …", harmless(&form.key.lock)));
+                self.message = Some(format!("breaking {} …", sanitized(&form.key.lock)));
                 return Step::Break(BreakOrder {
                     connection: form.key.connection.clone(),
                     lock: form.key.lock.as_ref().to_owned(),

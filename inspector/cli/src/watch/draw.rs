@@ -11,7 +11,7 @@ use super::line;
 use crate::paint::Paint;
 use model::deadline::gives_up;
 use model::history::PulseKind;
-use model::text::{bar, clock_time, fit, fit_middle, harmless, short_span, span, width};
+use model::text::{bar, clock_time, fit, fit_middle, sanitized, short_span, span, width};
 use model::view::Line;
 use model::{Evidence, Next, Severity};
 use model::{Filter, Fleet, LockState, Phase, Row, RowKey};
@@ -69,7 +69,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, paint: &Paint, now_ms: 
 fn title<'a>(app: &App, paint: &Paint, now_ms: u64) -> Text<'a> {
     let (fleet, at_ms) = app.overview(now_ms);
     let Some(store) = fleet.store(&app.id) else { return Text::raw("") };
-    let url = harmless(&store.connection().shown_url);
+    let url = sanitized(&store.connection().shown_url);
     match store.phase(at_ms) {
         Phase::Lost { since_ms, why, retry_at_ms, .. } => {
             let since = since_ms.map(|at| format!(" since {} UTC", clock_time(at, at))).unwrap_or_default();
@@ -118,11 +118,11 @@ fn title<'a>(app: &App, paint: &Paint, now_ms: u64) -> Text<'a> {
 
 fn filter_line<'a>(app: &App, paint: &Paint) -> Text<'a> {
     let Mode::Filter { text } = &app.mode else {
-        return Text::styled(format!("/ {}   Esc clears", harmless(app.view.filter.text())), dim());
+        return Text::styled(format!("/ {}   Esc clears", sanitized(app.view.filter.text())), dim());
     };
-    let mut spans = vec![Span::raw(format!("/ {}", harmless(text))), Span::raw("▏")];
+    let mut spans = vec![Span::raw(format!("/ {}", sanitized(text))), Span::raw("▏")];
     if let Err(error) = Filter::parse(text) {
-        spans.push(Span::styled(format!("   {}", harmless(&error.to_string())), colour(paint, Color::Red)));
+        spans.push(Span::styled(format!("   {}", sanitized(&error.to_string())), colour(paint, Color::Red)));
     }
     Text::from(spans)
 }
@@ -285,19 +285,25 @@ fn details<'a>(fleet: &Fleet, key: &RowKey, paint: &Paint, now_ms: u64) -> Vec<T
     }
     for holder in &lock.holders {
         let who = holder.client.as_ref().map_or_else(|| "another program".into(), |id| evidence.who(id));
-        let label =
-            if holder.label.is_empty() { String::new() } else { format!(" \"{}\"", harmless(&holder.label)) };
+        let label = if holder.label.is_empty() {
+            String::new()
+        } else {
+            format!(" \"{}\"", sanitized(&holder.label))
+        };
         let token = holder.fencing_token.map(|token| format!(", token {token}")).unwrap_or_default();
         let held = holder.held_for_ms.map(|ms| format!(", held {}", span(ms))).unwrap_or_default();
-        lines.push(Text::raw(format!("  {who}{label}{token}{held}, {}", harmless(&holder.mode))));
+        lines.push(Text::raw(format!("  {who}{label}{token}{held}, {}", sanitized(&holder.mode))));
     }
     if !lock.waiters.is_empty() {
         lines.push(section("QUEUE"));
     }
     for waiter in lock.waiters.iter().take(20) {
         let silent = if waiter.silent { ", silent" } else { "" };
-        let label =
-            if waiter.label.is_empty() { String::new() } else { format!(" \"{}\"", harmless(&waiter.label)) };
+        let label = if waiter.label.is_empty() {
+            String::new()
+        } else {
+            format!(" \"{}\"", sanitized(&waiter.label))
+        };
         let (place, who) = (waiter.position + 1, evidence.who(&waiter.client));
         let waited = span(waiter.waited_ms + now_ms.saturating_sub(store.sampled_at_ms().unwrap_or(now_ms)));
         let limit = match gives_up(waiter, store.store_now_ms(now_ms)) {
@@ -328,7 +334,10 @@ fn details<'a>(fleet: &Fleet, key: &RowKey, paint: &Paint, now_ms: u64) -> Vec<T
         ]));
     }
     for detail in &lock.details {
-        lines.push(Text::styled(format!("  {}: {}", harmless(&detail.name), harmless(&detail.value)), dim()));
+        lines.push(Text::styled(
+            format!("  {}: {}", sanitized(&detail.name), sanitized(&detail.value)),
+            dim(),
+        ));
     }
     let events: Vec<_> = fleet.events_of(key).collect();
     if !events.is_empty() {
@@ -342,7 +351,7 @@ fn details<'a>(fleet: &Fleet, key: &RowKey, paint: &Paint, now_ms: u64) -> Vec<T
 }
 
 fn draw_break(frame: &mut Frame<'_>, area: Rect, app: &App, form: &BreakForm, paint: &Paint, now_ms: u64) {
-    let name = harmless(&form.key.lock);
+    let name = sanitized(&form.key.lock);
     let changed = app.fleet.find(&form.key).map(|place| app.fleet.at(place).fencing_token);
     let held = app
         .selected_row(now_ms)
@@ -368,9 +377,9 @@ fn draw_break(frame: &mut Frame<'_>, area: Rect, app: &App, form: &BreakForm, pa
         lines.push(Text::styled(text, colour(paint, Color::Yellow)));
     }
     lines.push(Text::raw(""));
-    lines.push(Text::raw(format!("Why     {}{}", harmless(&form.reason), cursor(!form.at_name))));
+    lines.push(Text::raw(format!("Why     {}{}", sanitized(&form.reason), cursor(!form.at_name))));
     if form.alive {
-        lines.push(Text::raw(format!("Name    {}{}", harmless(&form.name), cursor(form.at_name))));
+        lines.push(Text::raw(format!("Name    {}{}", sanitized(&form.name), cursor(form.at_name))));
     }
     lines.push(Text::raw(""));
     let what = form

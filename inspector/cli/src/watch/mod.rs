@@ -19,7 +19,7 @@ use super::store::{Failure, Store, json, print_line};
 use host::ThisHost;
 use model::Evidence;
 use model::event::line;
-use model::text::{count, harmless};
+use model::text::{count, sanitized};
 
 pub(super) async fn watch(url: Option<&str>, args: &WatchArgs) -> Result<u8, Failure> {
     let store = Store::open(url, None).await?;
@@ -42,7 +42,7 @@ pub(super) async fn watch(url: Option<&str>, args: &WatchArgs) -> Result<u8, Fai
             Err(error) => {
                 // Told once per outage; the next good look compares with the last good one.
                 if !in_trouble {
-                    say(&format!("not known for now: {}", harmless(&error.to_string())));
+                    say(&format!("not known for now: {}", sanitized(&error.to_string())));
                 }
                 in_trouble = true;
                 tokio::time::sleep(args.every).await;

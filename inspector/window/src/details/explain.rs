@@ -11,7 +11,7 @@ use crate::act::Act;
 use crate::marks;
 use crate::theme;
 use model::deadline::gives_up;
-use model::text::{APART, clock_time, harmless, span};
+use model::text::{APART, clock_time, sanitized, span};
 use model::{Evidence, Finding, Next, Severity};
 use model::{LockState, Process, copy, sharing};
 
@@ -204,7 +204,7 @@ fn holder_card(
     if !holder.label.is_empty() {
         ui.horizontal_wrapped(|ui| {
             ui.label(RichText::new("doing").size(theme::SMALL).color(palette.weak));
-            ui.label(RichText::new(harmless(&holder.label)).font(FontId::monospace(theme::MONO - 1.0)));
+            ui.label(RichText::new(sanitized(&holder.label)).font(FontId::monospace(theme::MONO - 1.0)));
         });
     }
     let beside = if ui.available_width() < TWO_BESIDE { 1 } else { 2 };
@@ -222,7 +222,10 @@ fn holder_card(
                 .map(|at| ("since", format!("{} UTC", clock_time(at, subject.store_now_ms)))),
         );
         if let Some(client) = client {
-            facts.push(("language", format!("{} {}", harmless(&client.language), harmless(&client.version))));
+            facts.push((
+                "language",
+                format!("{} {}", sanitized(&client.language), sanitized(&client.version)),
+            ));
             let seen = span(client.seen_ago_ms + age);
             facts.push(("seen", format!("{seen} ago")));
         }
@@ -239,8 +242,8 @@ fn holder_card(
     if of_store.peek().is_some() {
         Grid::new("of the store").num_columns(2).spacing([12.0, 2.0]).show(ui, |ui| {
             for detail in of_store {
-                ui.label(RichText::new(harmless(&detail.name)).size(theme::SMALL).color(palette.weak));
-                let fact = RichText::new(harmless(&detail.value));
+                ui.label(RichText::new(sanitized(&detail.name)).size(theme::SMALL).color(palette.weak));
+                let fact = RichText::new(sanitized(&detail.value));
                 ui.add(Label::new(fact.font(FontId::monospace(theme::MONO - 1.0))).wrap());
                 ui.end_row();
             }
@@ -281,7 +284,7 @@ fn line(ui: &mut Ui, lock: &LockView, subject: &Subject<'_>, evidence: &Evidence
             ui.label(format!("{}{}", subject.people.who(Some(&waiter.client)), sharing::wish(waiter)));
             ui.label(RichText::new(span(waiter.waited_ms + age)).monospace());
             if !waiter.label.is_empty() {
-                ui.label(RichText::new(harmless(&waiter.label)).color(palette.weak));
+                ui.label(RichText::new(sanitized(&waiter.label)).color(palette.weak));
             }
             let limit = gives_up(waiter, subject.store_now_ms);
             if !limit.is_empty() {

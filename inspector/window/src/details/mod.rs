@@ -22,7 +22,7 @@ use super::people::People;
 use super::theme::Palette;
 use model::Beat;
 use model::history::{Gap, LockHistory};
-use model::text::harmless;
+use model::text::sanitized;
 use model::{Fleet, RowKey};
 
 /// How the pages stand between frames.
@@ -98,7 +98,7 @@ fn header(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, acts: &m
             let shown = subject.fleet.state(row, subject.now_ms);
             marks::state(ui.painter(), rect.center(), 14.0, shown, palette);
         }
-        let name = harmless(&subject.key.lock);
+        let name = sanitized(&subject.key.lock);
         let room = (ui.available_width() - 480.0).max(120.0);
         let galley = super::table::one_line(
             ui.painter(),
@@ -108,7 +108,7 @@ fn header(ui: &mut Ui, state: &mut DetailsState, subject: &Subject<'_>, acts: &m
             room,
         );
         let title = ui.label(galley);
-        title.on_hover_text(format!("{name}\non {}", harmless(subject.key.connection.as_str())));
+        title.on_hover_text(format!("{name}\non {}", sanitized(subject.key.connection.as_str())));
         if let Some(row) = row {
             let gone = row.gone_at_ms.is_some();
             let word = if gone { "gone" } else { subject.fleet.state(row, subject.now_ms).word() };

@@ -5,15 +5,15 @@ use eframe::egui::{FontId, Grid, RichText, ScrollArea, TextEdit, Ui};
 use super::Subject;
 use crate::act::Act;
 use crate::theme;
-use model::export::harmless_json;
-use model::text::harmless;
+use model::export::sanitized_json;
+use model::text::sanitized;
 
 pub(super) fn show(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
     let Some(lock) = subject.fleet.lock(subject.key) else {
         ui.weak("It was not in the latest snapshot.");
         return;
     };
-    let text = harmless_json(lock, true).unwrap_or_else(|error| error.to_string());
+    let text = sanitized_json(lock, true).unwrap_or_else(|error| error.to_string());
     ui.horizontal(|ui| {
         ui.label("As it was read, times as of the snapshot; the owner token only as a digest.");
         if ui.button("Copy JSON").clicked() {
@@ -26,8 +26,8 @@ pub(super) fn show(ui: &mut Ui, subject: &Subject<'_>, acts: &mut Vec<Act>) {
         if !details.is_empty() {
             Grid::new("details").num_columns(2).spacing([14.0, 3.0]).show(ui, |ui| {
                 for detail in details {
-                    ui.label(RichText::new(harmless(&detail.name)).color(subject.palette.weak));
-                    ui.label(RichText::new(harmless(&detail.value)).font(FontId::monospace(theme::MONO)));
+                    ui.label(RichText::new(sanitized(&detail.name)).color(subject.palette.weak));
+                    ui.label(RichText::new(sanitized(&detail.value)).font(FontId::monospace(theme::MONO)));
                     ui.end_row();
                 }
             });

@@ -9,7 +9,7 @@ use crate::marks;
 use crate::table::one_line;
 use crate::theme::{self, Palette};
 use model::history::{Gap, Hold, HoldEnd, LockHistory, Waited};
-use model::text::{clock_time, harmless, span};
+use model::text::{clock_time, sanitized, span};
 
 const NAMES: f32 = 150.0;
 const LANE: f32 = 22.0;
@@ -20,7 +20,7 @@ pub struct Timeline<'a> {
     pub gaps: &'a [Gap],
     /// The present on the store's clock.
     pub now_ms: u64,
-    /// What a client is called; harmless.
+    /// What a client is called; sanitized.
     pub who: &'a dyn Fn(Option<&polylatch::ClientId>) -> String,
 }
 
@@ -168,7 +168,7 @@ impl Timeline<'_> {
             painter.rect_stroke(bar, 2.0, Stroke::new(1.0, palette.held), StrokeKind::Inside);
             end_mark(&painter, bar, hold.end, palette);
             let text =
-                hold.fencing_token.map_or_else(|| harmless(&hold.by.label), |token| format!("{token}"));
+                hold.fencing_token.map_or_else(|| sanitized(&hold.by.label), |token| format!("{token}"));
             let visible = bar.intersect(rect);
             if visible.width() > 40.0 {
                 let font = FontId::monospace(theme::SMALL - 1.5);
@@ -197,7 +197,7 @@ impl Timeline<'_> {
         let label = if hold.by.label.is_empty() {
             String::new()
         } else {
-            format!(" \"{}\"", harmless(&hold.by.label))
+            format!(" \"{}\"", sanitized(&hold.by.label))
         };
         let token = hold.fencing_token.map(|token| format!("\ntoken {token}")).unwrap_or_default();
         let from = clock_time(hold.from_ms, self.now_ms);

@@ -7,7 +7,7 @@ use polylatch::inspect::{LockView, VoteView};
 use super::Subject;
 use crate::{marks, theme};
 use model::LockState;
-use model::text::{harmless, span};
+use model::text::{sanitized, span};
 use model::votes::tally;
 
 /// Shows the votes, if there are any. `age_ms` is how old the snapshot is.
@@ -31,7 +31,7 @@ pub(super) fn show(ui: &mut Ui, lock: &LockView, age_ms: u64, subject: &Subject<
             ui.horizontal(|ui| {
                 let (rect, _) = ui.allocate_exact_size(vec2(12.0, 14.0), Sense::hover());
                 marks::state(ui.painter(), rect.center(), 11.0, state, palette);
-                ui.label(RichText::new(harmless(&vote.node)).font(FontId::monospace(theme::MONO - 1.0)));
+                ui.label(RichText::new(sanitized(&vote.node)).font(FontId::monospace(theme::MONO - 1.0)));
             });
             ui.label(word(vote, subject));
             let left = vote.remaining_ms.map(|left| left.saturating_sub(age_ms));

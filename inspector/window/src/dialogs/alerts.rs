@@ -6,7 +6,7 @@ use super::{buttons, modal};
 use crate::app::App;
 use crate::theme::Palette;
 use model::alert::{AlertRule, Condition};
-use model::text::harmless;
+use model::text::sanitized;
 
 /// The rules as they are edited.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl AlertsDialog {
                     ui.add_space(4.0);
                     ui.label(RichText::new("NOW").size(11.0).color(palette.weak));
                     for alert in state.standing.iter().take(8) {
-                        ui.label(format!("{}: {}", harmless(&alert.rule), alert.sentence));
+                        ui.label(format!("{}: {}", sanitized(&alert.rule), alert.sentence));
                     }
                 }
             }
@@ -76,7 +76,7 @@ impl AlertsDialog {
             }
             match app.set_alerts(self.rules.clone()) {
                 Ok(()) => return true,
-                Err(message) => self.wrong = Some(harmless(&message)),
+                Err(message) => self.wrong = Some(sanitized(&message)),
             }
         }
         closed || cancel

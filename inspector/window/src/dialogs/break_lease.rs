@@ -11,7 +11,7 @@ use crate::people::People;
 use crate::table::{one_line, one_name};
 use crate::theme::Palette;
 use model::Beat;
-use model::text::{break_command, count, harmless, shell_word, span};
+use model::text::{break_command, count, sanitized, shell_word, span};
 use model::{BreakOrder, Environment, Fleet, RowKey};
 
 /// Longest reason, in bytes.
@@ -36,7 +36,7 @@ impl BreakDialog {
     fn confirmation(&self) -> String {
         let token = self.token.to_string();
         let end = &token[token.len().saturating_sub(4)..];
-        format!("{} {end}", harmless(&self.key.lock))
+        format!("{} {end}", sanitized(&self.key.lock))
     }
 
     fn confirmed(&self) -> bool {
@@ -89,7 +89,7 @@ impl BreakDialog {
             field.labelled_by(label.id);
             ui.add_space(4.0);
             let reason = shell_word(if self.reason.trim().is_empty() { "..." } else { self.reason.trim() });
-            let line = break_command(&command, &harmless(&self.key.lock), self.token, &reason);
+            let line = break_command(&command, &sanitized(&self.key.lock), self.token, &reason);
             ui.horizontal(|ui| {
                 if ui.small_button("Copy").accessible_name("Copy the command").clicked() {
                     answer.acts.push(Act::Copy { text: line.clone(), what: "the command".into() });
@@ -132,8 +132,11 @@ impl BreakDialog {
 /// Lets one of several holders be chosen; what was typed for another one does not count.
 fn choose(ui: &mut Ui, token: &mut FencingToken, typed: &mut String, lock: &LockView, people: &People<'_>) {
     let text = |holder: &HolderView| {
-        let label =
-            if holder.label.is_empty() { String::new() } else { format!(" \"{}\"", harmless(&holder.label)) };
+        let label = if holder.label.is_empty() {
+            String::new()
+        } else {
+            format!(" \"{}\"", sanitized(&holder.label))
+        };
         let token = holder.fencing_token.map(|token| format!(", token {token}")).unwrap_or_default();
         format!("{}{label}{token}", people.who(holder.client.as_ref()))
     };
@@ -169,11 +172,11 @@ fn band(ui: &mut Ui, key: &RowKey, environment: Environment, palette: &Palette) 
     frame.show(ui, |ui| {
         ui.set_width(ui.available_width());
         ui.horizontal_wrapped(|ui| {
-            let (name, font) = (harmless(&key.lock), egui::FontId::monospace(15.0));
+            let (name, font) = (sanitized(&key.lock), egui::FontId::monospace(15.0));
             let shown = one_name(ui.painter(), &name, font, palette.strong, ui.available_width() - 4.0);
             ui.label(shown).on_hover_text(name);
             let on =
-                format!("on {}  ({})", harmless(key.connection.as_str()), environment.word().to_uppercase());
+                format!("on {}  ({})", sanitized(key.connection.as_str()), environment.word().to_uppercase());
             ui.label(RichText::new(on).color(palette.text));
         });
     });
@@ -191,7 +194,7 @@ fn facts(
 ) {
     let who = people.who(holder.client.as_ref());
     let label =
-        if holder.label.is_empty() { String::new() } else { format!(", \"{}\"", harmless(&holder.label)) };
+        if holder.label.is_empty() { String::new() } else { format!(", \"{}\"", sanitized(&holder.label)) };
     let held = holder.held_for_ms.map(|ms| format!(", held {}", span(ms + age_ms))).unwrap_or_default();
     let beat = Beat::of(holder);
     let (alive, effect) = match beat {

@@ -10,7 +10,7 @@ use crate::connecting::EVERY_MS;
 use crate::theme::Palette;
 use model::Environment;
 use model::saved::{SavedConnection, SecretSource};
-use model::text::harmless;
+use model::text::sanitized;
 
 /// Room for the steps of a test: some six of them, the rest is scrolled to.
 const STEPS_HEIGHT: f32 = 150.0;
@@ -129,7 +129,7 @@ impl ConnectionDialog {
             }
             Clicked::Connect | Clicked::Save => match self.filled_in(app) {
                 Err(message) => {
-                    self.wrong = Some(harmless(&message));
+                    self.wrong = Some(sanitized(&message));
                     false
                 }
                 Ok((connection, secret)) => {
@@ -149,7 +149,7 @@ impl ConnectionDialog {
             ui.weak("Saved:");
             for saved in &app.saved.connections {
                 if ui
-                    .selectable_label(self.old.as_deref() == Some(&saved.name), harmless(&saved.name))
+                    .selectable_label(self.old.as_deref() == Some(&saved.name), sanitized(&saved.name))
                     .clicked()
                 {
                     acts.push(Act::EditConnection(Some(saved.name.clone())));
@@ -234,7 +234,7 @@ impl ConnectionDialog {
 
     fn begin_test(&mut self, ctx: &egui::Context, app: &mut App) {
         match self.filled_in(app) {
-            Err(message) => self.wrong = Some(harmless(&message)),
+            Err(message) => self.wrong = Some(sanitized(&message)),
             Ok((connection, secret)) => {
                 self.wrong = None;
                 let secret = secret.or_else(|| app.known_secret(&connection));

@@ -6,9 +6,9 @@ use std::time::Instant;
 use polylatch::Polylatch;
 use polylatch::inspect::{CheckSeverity, Query};
 
-use model::text::{count, harmless};
+use model::text::{count, sanitized};
 
-/// One step and what came of it; harmless.
+/// One step and what came of it; sanitized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub good: bool,
@@ -79,11 +79,11 @@ async fn test<W: Fn()>(url: &str, prefix: &str, tell: &Teller<W>) -> Option<()> 
     let client = match Polylatch::builder().url(url).program("polylatch-inspector").connect().await {
         Ok(client) => client,
         Err(error) => {
-            tell.failed(harmless(&error.to_string()));
+            tell.failed(sanitized(&error.to_string()));
             return None;
         }
     };
-    let name = harmless(client.url_for_display());
+    let name = sanitized(client.url_for_display());
     tell.good(format!("reached and logged in to {name} in {} ms", begun.elapsed().as_millis()));
     let query =
         Query { prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()), ..Query::default() };
@@ -100,18 +100,18 @@ async fn test<W: Fn()>(url: &str, prefix: &str, tell: &Teller<W>) -> Option<()> 
             let ahead = i64::try_from(snapshot.taken_at_ms).unwrap_or(0) - here;
             tell.told(ahead.abs() < 2_000, format!("its clock differs from ours by about {ahead} ms"));
         }
-        Err(error) => tell.failed(format!("may not list: {}", harmless(&error.to_string()))),
+        Err(error) => tell.failed(format!("may not list: {}", sanitized(&error.to_string()))),
     }
     match client.inspect().examine().await {
         Ok(found) => {
             for check in found.findings.iter().filter(|check| check.severity != CheckSeverity::Ok).take(6) {
                 tell.told(
                     !check.severity.needs_action(),
-                    harmless(&format!("{}: {}", check.title, check.detail)),
+                    sanitized(&format!("{}: {}", check.title, check.detail)),
                 );
             }
         }
-        Err(error) => tell.failed(harmless(&error.to_string())),
+        Err(error) => tell.failed(sanitized(&error.to_string())),
     }
     client.close().await;
     listed.is_ok().then_some(())

@@ -7,7 +7,7 @@ use eframe::egui::{self, RichText, TextEdit};
 use super::{buttons, modal};
 use crate::app::App;
 use crate::theme::Palette;
-use model::text::harmless;
+use model::text::sanitized;
 
 /// What the file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl PathDialog {
             }
             if self.purpose == Purpose::Open {
                 for path in app.settings().recordings.clone() {
-                    if ui.link(harmless(&path.to_string_lossy())).clicked() {
+                    if ui.link(sanitized(&path.to_string_lossy())).clicked() {
                         self.typed = path.to_string_lossy().into_owned();
                         go = true;
                     }
@@ -96,7 +96,7 @@ impl PathDialog {
             let path = PathBuf::from(self.typed.trim());
             match self.answer(app, &path) {
                 Ok(()) => return true,
-                Err(message) => self.wrong = Some(harmless(&message)),
+                Err(message) => self.wrong = Some(sanitized(&message)),
             }
         }
         closed || cancel

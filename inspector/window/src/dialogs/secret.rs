@@ -6,7 +6,7 @@ use super::{buttons, modal};
 use crate::app::App;
 use crate::theme::Palette;
 use model::saved::{SavedConnection, SecretSource};
-use model::text::harmless;
+use model::text::sanitized;
 
 /// What it is asked for, and what was typed.
 pub struct SecretDialog {
@@ -29,9 +29,9 @@ impl SecretDialog {
 
     /// Shows it; returns whether it is over.
     pub fn show(&mut self, ctx: &egui::Context, app: &mut App, palette: &Palette) -> bool {
-        let title = format!("Password for {}", harmless(&self.connection.name));
+        let title = format!("Password for {}", sanitized(&self.connection.name));
         let (closed, (connect, cancel)) = modal(ctx, "secret", 420.0, &title, |ui| {
-            ui.label(RichText::new(harmless(&self.connection.url)).color(palette.weak));
+            ui.label(RichText::new(sanitized(&self.connection.url)).color(palette.weak));
             if !self.note.is_empty() {
                 ui.label(&self.note);
             }

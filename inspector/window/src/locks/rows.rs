@@ -12,7 +12,7 @@ use crate::fonts;
 use crate::marks;
 use crate::table::{Cell, Rows, one_name};
 use crate::theme;
-use model::text::{clock_time, escaped, harmless, short_span, span};
+use model::text::{clock_time, escaped, sanitized, short_span, span};
 use model::view::{self, Line};
 use model::{Fleet, LockState, Row};
 
@@ -239,8 +239,10 @@ impl Rows for LockRows<'_> {
                     cell.painter.hline(left..=left + width, y, Stroke::new(1.0, palette.weak));
                 }
             }
-            CONNECTION => cell
-                .body(&harmless(row.key.connection.as_str()), if self.several { text } else { palette.weak }),
+            CONNECTION => cell.body(
+                &sanitized(row.key.connection.as_str()),
+                if self.several { text } else { palette.weak },
+            ),
             BACKEND => cell.body(&row.backend, text),
             MODE => cell.body(&row.mode, text),
             HOLDER => self.holder(cell, row, text),

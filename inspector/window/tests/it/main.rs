@@ -17,7 +17,7 @@ use polylatch::blocking::Polylatch;
 use polylatch_inspector::Args;
 
 use eframe::egui::{Event, Key, Modifiers, Role};
-use pilot::{Kept, Locked, Pilot, harmless};
+use pilot::{Kept, Locked, Pilot, is_safe_to_show};
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::{TempDir, wait_until};
 
@@ -203,7 +203,7 @@ fn hostile_names_and_labels_are_shown_as_inert_text() {
         window.key(key);
         window.steps(2);
         for text in window.texts() {
-            assert!(harmless(&text), "{text:?}");
+            assert!(is_safe_to_show(&text), "{text:?}");
         }
     }
 }

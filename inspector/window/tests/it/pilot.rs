@@ -334,6 +334,6 @@ fn url_in(dir: &TempDir) -> String {
 }
 
 /// Says whether no character of a text could hide or reorder others.
-pub fn harmless(text: &str) -> bool {
+pub fn is_safe_to_show(text: &str) -> bool {
     !text.chars().any(|c| c != '\n' && model::text::is_treacherous(c))
 }

@@ -260,7 +260,7 @@ impl Tree<'_> {
         }
         let hold = self.graph.holds.iter().find(|edge| edge.lock == lock && edge.party == blocker.party);
         let key = self.graph.locks[lock].clone();
-        let name = model::text::harmless(&key.lock);
+        let name = model::text::sanitized(&key.lock);
         let mut node = Node::new(Kind::Lock, name, hold.map(held).unwrap_or_default());
         node.lock = Some(key);
         let y = self.middle(&waiters) - BOX.y / 2.0;

@@ -15,7 +15,7 @@ use crate::marks;
 use crate::theme::Palette;
 use model::RowKey;
 use model::graph::Cycle;
-use model::text::{harmless, short_span};
+use model::text::{sanitized, short_span};
 use model::wait_for::{Blocker, Graph};
 
 /// What is drawn.
@@ -136,9 +136,9 @@ impl<'a> Names<'a> {
             let who = self.who(&wait.waiter);
             let through =
                 wait.through.as_ref().map(|id| format!(" (by {})", self.who(id))).unwrap_or_default();
-            let wish = layout::task(&harmless(&wait.label), "waits", Some(wait.waited_ms));
-            let name = harmless(&wait.lock);
-            let mut held = layout::task(&harmless(&wait.holder_label), "held", wait.held_for_ms);
+            let wish = layout::task(&sanitized(&wait.label), "waits", Some(wait.waited_ms));
+            let name = sanitized(&wait.lock);
+            let mut held = layout::task(&sanitized(&wait.holder_label), "held", wait.held_for_ms);
             let best_break = cheapest.is_some_and(|cheapest| std::ptr::eq(cheapest, wait));
             if best_break {
                 held = format!("break here; {held}");
@@ -160,7 +160,7 @@ fn describe(graph: &Graph, tree: &Blocker, words: &mut Vec<String>) {
     let mut open = vec![tree];
     while let Some(holder) = open.pop() {
         for next in holder.behind.iter().take(layout::MOST_WAITERS) {
-            let Some(lock) = next.waits_for.map(|at| harmless(&graph.locks[at].lock)) else { continue };
+            let Some(lock) = next.waits_for.map(|at| sanitized(&graph.locks[at].lock)) else { continue };
             words.push(format!("{} waits for {lock}, held by {}", who(next.party), who(holder.party)));
             open.push(next);
         }
