@@ -175,9 +175,11 @@ fn hand_offs(server: &MariadbServer, users: [&str; 2], options: &str, count: usi
     took
 }
 
-/// How many clients sleep in a request until they are woken.
-fn sleepers(server: &MariadbServer) -> String {
-    server.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%SLEEP(%' AND host <> 'localhost'")
+/// How many clients wait in a request until they are woken.
+fn listeners(server: &MariadbServer) -> String {
+    server.sql(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock' AND host <> 'localhost'",
+    )
 }
 
 /// A waiter that listens polls every ten seconds here.
@@ -217,7 +219,7 @@ fn a_release_with_a_waiter_costs_one_request() {
         let lock = lock_of(turn);
         let mut waiting = Box::pin(lock.acquire());
         stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
-        eventually("it sleeps until it is woken", || sleepers(&server) == "1");
+        eventually("it waits until it is woken", || listeners(&server) == "1");
         server.sql("SET GLOBAL general_log = 1");
         block_on(holder.release()).unwrap();
         holder = block_on(waiting).unwrap();
@@ -244,6 +246,81 @@ fn a_release_with_a_waiter_costs_one_request() {
     assert_eq!(is_shared(), "0");
     block_on(block_on(second).unwrap().release()).unwrap();
     assert_eq!(server.sql("SELECT COUNT(*) FROM locks.polylatch_waiters"), "0");
+}
+
+/// The connection that is to be woken waits for a session lock of the other one, which may end before.
+#[test]
+fn a_waiter_is_woken_also_after_its_other_connection_was_ended() {
+    let server = MariadbServer::start();
+    let client = || connect(&server, "poll=10s&provisional=30s&lease=60s");
+    let holder = client();
+    let connections = || {
+        let ids = server.sql(
+            "SELECT id FROM information_schema.processlist WHERE host LIKE '127.0.0.1:%' AND command <> 'Killed'",
+        );
+        ids.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let held = block_on(holder.lock("a").acquire()).unwrap();
+    let of_the_holder = connections();
+    let waiter = client();
+    let lock = waiter.lock("a").wait(millis(20_000));
+    let mut waiting = Box::pin(lock.acquire());
+    stands_in_line(waiting.as_mut(), &holder, "a", 1);
+    eventually("it waits until it is woken", || listeners(&server) == "1");
+    let listens = server.sql(
+        "SELECT id FROM information_schema.processlist WHERE state = 'User lock' AND host LIKE '127.0.0.1:%'",
+    );
+    let others = || {
+        let mut ids = connections();
+        ids.retain(|id| *id != listens && !of_the_holder.contains(id));
+        ids
+    };
+    let [verbs] = &others()[..] else { panic!("{:?}", others()) };
+    server.sql(&format!("KILL {verbs}"));
+    eventually("another connection has its lock", || {
+        let named = format!(
+            "SELECT IS_USED_LOCK(CONCAT('polylatch.rings.', LEFT(SHA2(CONCAT('locks/', '{ROOT}', '/', client), 256), 32))) \
+             FROM locks.polylatch_waiters"
+        );
+        others().iter().any(|id| *id == server.sql(&named)) && listeners(&server) == "1"
+    });
+    let released = Instant::now();
+    block_on(held.release()).unwrap();
+    let next = block_on(waiting).unwrap();
+    assert!(released.elapsed() < millis(2_000), "{:?}", released.elapsed());
+    block_on(next.release()).unwrap();
+}
+
+/// A server may stop all that it lets sleep when it wakes one of them.
+#[test]
+fn rings_to_one_client_do_not_hold_up_others() {
+    let server = MariadbServer::start();
+    let slowest: Vec<_> = thread::scope(|scope| {
+        let pairs: Vec<_> = (0..6)
+            .map(|pair| {
+                let clients = [(); 2].map(|()| connect(&server, "poll=10s&provisional=30s&lease=60s"));
+                let name = format!("pair-{pair}");
+                let turns = move |client: Polylatch| {
+                    let lock = client.lock(&name).wait(millis(60_000));
+                    (0..100).fold(Duration::ZERO, |slowest, _| {
+                        let guard = block_on(lock.acquire()).unwrap();
+                        thread::sleep(millis(2));
+                        let began = Instant::now();
+                        block_on(guard.release()).unwrap();
+                        slowest.max(began.elapsed())
+                    })
+                };
+                clients.map(|client| {
+                    scope.spawn({
+                        let turns = turns.clone();
+                        move || turns(client)
+                    })
+                })
+            })
+            .collect();
+        pairs.into_iter().flatten().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(slowest.iter().all(|slowest| *slowest < millis(1_500)), "{slowest:?}");
 }
 
 /// One ring that wakes no client costs the connection nothing: what came before it is committed.
@@ -296,9 +373,9 @@ fn a_connection_that_listens_and_was_cut_costs_no_lock_and_is_opened_again() {
         let lock = clients[turn % 2].lock("a").wait(millis(20_000));
         let mut waiting = Box::pin(lock.acquire());
         stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
-        eventually("it listens", || sleepers(&server) == "1");
+        eventually("it listens", || listeners(&server) == "1");
         server.kill_connections();
-        eventually("it listens again", || sleepers(&server) == "1");
+        eventually("it listens again", || listeners(&server) == "1");
         server.kill_connections();
         block_on(holder.release()).unwrap();
         holder = block_on(waiting).unwrap();

@@ -32,6 +32,10 @@ pub const ROOT: &str = "root";
 /// Small files: a data folder is copied for every server.
 const SMALL: [&str; 2] = ["--innodb-log-file-size=8M", "--innodb-buffer-pool-size=32M"];
 
+/// A log that tests do not fill: at the end of a full one all clients wait, for seconds on a busy disk, until the pages are
+/// written that it is about.
+const ROOMY: [&str; 2] = ["--innodb-log-file-size=96M", "--innodb-buffer-pool-size=64M"];
+
 /// A running server, stopped with its value.
 #[derive(Debug)]
 pub struct MariadbServer {
@@ -197,7 +201,7 @@ impl MariadbServer {
         command.arg(format!("--pid-file={}", self.dir.join("pid").display()));
         command.arg(format!("--port={}", self.port()));
         // Names of hosts are not looked up, so 127.0.0.1 is that and not localhost.
-        command.arg("--skip-name-resolve").args(SMALL).args(&self.settings);
+        command.arg("--skip-name-resolve").args(ROOMY).args(&self.settings);
         let log = fs::File::create(self.dir.join("log")).expect("the folder is ours");
         command.stdout(Stdio::null()).stderr(log);
         let server = child::spawn(command).expect("mariadbd can be started");

@@ -1,11 +1,12 @@
 //! Wakes waiters of other clients, because these servers push nothing.
 //!
-//! - While a client waits, one more connection of it sleeps at the server (`SLEEP`). A session lock (`GET_LOCK`) gives that
-//!   connection a name. One connection is enough for all waiters of a client.
-//! - A step that grants a lock to another client rings after its commit, in the same request: it ends the sleep by
-//!   `KILL QUERY`, and the connection by that name. The next request of the sleeper answers with what was granted.
-//! - A server lets a client wake connections of its own user only. So each client has a second session lock, which says
-//!   that it rings; waiters look once for that of each holder, and poll where there is none.
+//! - Each client has a session lock (`GET_LOCK`) on the connection for its verbs, which says that it rings. While it waits,
+//!   one more connection of it waits at the server for that lock, and has a session lock of its own as its name. One
+//!   connection is enough for all waiters of a client.
+//! - A step that grants a lock to another client rings after its commit, in the same request: it finds the connection by
+//!   that name, and ends its wait by `KILL QUERY`. The next request there answers with what was granted.
+//! - A server lets a client wake connections of its own user only. So waiters look once for the first lock of each holder,
+//!   and poll where there is none.
 //!
 //! A ring is a hint. Leases decide, and waiters poll all the same, only at the usual interval. Rings that a proxy, a cluster or
 //! a lost connection breaks cost time and nothing else.
@@ -27,7 +28,7 @@ use crate::policy::backoff::Backoff;
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::unpoisoned;
 
-use super::protocol::bells::{LISTEN_FOR, Name, crowd, hear, listen, rings};
+use super::protocol::bells::{LISTEN_FOR, Name, crowd, hear, introduce, is_alone, listen, rings, withdraw};
 use super::server::Mysql;
 use super::transport::session::Session;
 
@@ -153,7 +154,12 @@ async fn hears(store: &Store<Mysql>, doorbell: &Doorbell) {
             };
             doorbell.opened(true);
             let limit = LISTEN_FOR + store.link.timeout;
-            match tokio::time::timeout(limit, session.ask(&[listen(&names, &owners)], false)).await {
+            let request = [listen(&doorbell.me, &names, &owners)];
+            match tokio::time::timeout(limit, session.ask(&request, false)).await {
+                Ok(Ok(mut answers)) if answers.first().is_some_and(|answer| is_alone(answer)) => {
+                    introduce_again(store, doorbell, session).await?;
+                    Ok(answers.swap_remove(0))
+                }
                 Ok(Ok(answers)) => Ok(answers.into_iter().next().unwrap_or_default()),
                 // It was rung, and asks at once what was granted.
                 Ok(Err(Failure::Collision(_))) => Ok(Vec::new()),
@@ -175,6 +181,23 @@ async fn hears(store: &Store<Mysql>, doorbell: &Doorbell) {
             }
         }
     }
+}
+
+/// Gives the lock back that says who rings, to the connection for the verbs, which is opened if it has ended.
+async fn introduce_again(
+    store: &Store<Mysql>,
+    doorbell: &Doorbell,
+    session: &Session,
+) -> Result<(), Failure> {
+    let again = async {
+        session.ask(&[withdraw(&doorbell.me)], false).await?;
+        let answers = store.link.ask(&[introduce(&doorbell.me)], false).await?;
+        match answers[0].first().map(|row| row.int(0)) {
+            Some(1) => Ok(()),
+            _ => Err(Error::new(ErrorKind::BackendUnavailable, "the server gave no session lock").into()),
+        }
+    };
+    tokio::time::timeout(store.link.timeout, again).await.unwrap_or_else(|_| Err(silent()))
 }
 
 async fn open(store: &Store<Mysql>, doorbell: &Doorbell) -> Result<Session, Failure> {

@@ -168,7 +168,9 @@ impl Service {
     #[track_caller]
     pub fn wait_for_promotion(&self, before: &RedisServer) -> &RedisServer {
         let port = poll(PATIENCE, || self.named().filter(|port| *port != before.port()));
-        let port = port.unwrap_or_else(|| panic!("the Sentinels promote nobody:\n{}", self.views()));
+        let port = port.unwrap_or_else(|| {
+            panic!("the Sentinels promote nobody; {:?}:\n{}", self.last_words(), self.views())
+        });
         let promoted = self.servers.iter().find(|server| server.port() == port).expect("one of our servers");
         wait_until("the promoted server to accept writes", PATIENCE, || is_primary(promoted));
         promoted
@@ -214,6 +216,12 @@ impl Service {
             let reply = server.command(&words);
             assert!(reply.is_ok(), "{reply:?}");
         }
+    }
+
+    /// The last line that each Sentinel has logged.
+    fn last_words(&self) -> Vec<String> {
+        let last = |log: String| log.lines().last().unwrap_or_default().to_owned();
+        self.sentinels.iter().map(|sentinel| last(sentinel.log_tail())).collect()
     }
 
     /// What each Sentinel thinks and has done, for people.

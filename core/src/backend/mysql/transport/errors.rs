@@ -63,9 +63,10 @@ fn of_server(told: &ServerError, place: &str, sent: bool) -> Failure {
         1053 | 1077 | 1152 | 1158..=1161 | 1184 | 1927 | 4031 => {
             lost(format!("MySQL at {place} ended the connection: {said}; try again when it runs"), None, sent)
         }
-        // A deadlock or a certification conflict, a row that changed in between, a statement that an operator ended:
+        // A deadlock (also of session locks) or a certification conflict, a row that changed in between, a statement that
+        // was ended:
         // nothing of it was done.
-        1213 | 1020 | 1317 => Failure::Collision(Error::new(
+        1213 | 1020 | 1317 | 3058 => Failure::Collision(Error::new(
             ErrorKind::BackendUnavailable,
             format!("other transactions at MySQL at {place} were in the way several times: {said}"),
         )),
