@@ -156,9 +156,9 @@ async fn hears(store: &Store<Mysql>, doorbell: &Doorbell) {
             let limit = LISTEN_FOR + store.link.timeout;
             let request = [listen(&doorbell.me, &names, &owners)];
             match tokio::time::timeout(limit, session.ask(&request, false)).await {
-                Ok(Ok(mut answers)) if answers.first().is_some_and(|answer| is_alone(answer)) => {
+                Ok(Ok(answers)) if answers.first().is_some_and(|answer| is_alone(answer)) => {
                     introduce_again(store, doorbell, session).await?;
-                    Ok(answers.swap_remove(0))
+                    Err(alone())
                 }
                 Ok(Ok(answers)) => Ok(answers.into_iter().next().unwrap_or_default()),
                 // It was rung, and asks at once what was granted.
@@ -183,7 +183,7 @@ async fn hears(store: &Store<Mysql>, doorbell: &Doorbell) {
     }
 }
 
-/// Gives the lock back that says who rings, to the connection for the verbs, which is opened if it has ended.
+/// Gives the lock that says who rings to the connection for the verbs, which is opened if it has ended.
 async fn introduce_again(
     store: &Store<Mysql>,
     doorbell: &Doorbell,
@@ -221,6 +221,11 @@ async fn open(store: &Store<Mysql>, doorbell: &Doorbell) -> Result<Session, Fail
         }
     };
     tokio::time::timeout(store.link.timeout, opened).await.unwrap_or_else(|_| Err(silent()))
+}
+
+/// It listens again after a pause: where a proxy lets connections share their locks, this would go on and on.
+fn alone() -> Failure {
+    Error::new(ErrorKind::BackendUnavailable, "the other connection of this client has ended").into()
 }
 
 fn silent() -> Failure {
