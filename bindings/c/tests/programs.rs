@@ -196,3 +196,48 @@ fn the_php_example_reports_that_the_lock_is_busy() {
         .arg(header()));
     assert!(printed.contains("it is busy") && printed.ends_with("released\n"), "{printed}");
 }
+
+/// The C programs of the page, in their order.
+fn programs_of_the_page() -> Vec<String> {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let blocks = page.split("```c\n").skip(1);
+    blocks.map(|block| block.split_once("```").unwrap().0.to_owned()).collect()
+}
+
+/// They are compiled as they stand there, and those that need no database are run.
+#[test]
+fn the_programs_of_the_page_are_compiled_and_run() {
+    let mut text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page.c")).unwrap();
+    for mut program in programs_of_the_page() {
+        program = program.replace("\"redis://localhost\"", "url").replace("{ … }", "return 1;");
+        if program.starts_with("static ") {
+            let (function, rest) = program.split_once("\n}\n").unwrap();
+            text = text.replace("/* function: on_event */", &format!("{function}\n}}\n"));
+            program = rest.to_owned();
+        }
+        let line = text.lines().find(|line| {
+            line.trim()
+                .strip_prefix("/* program: ")
+                .is_some_and(|line| program.contains(&format!("{}(", line.trim_end_matches(" */"))))
+        });
+        let line = line.unwrap_or_else(|| panic!("no place in page.c for:\n{program}")).to_owned();
+        text = text.replace(&line, &program);
+    }
+    assert!(!text.contains("/* program: ") && !text.contains("/* function: "), "{text}");
+    let dir = TempDir::new();
+    let (source, built) = (dir.path().join("page.c"), dir.path().join("page"));
+    std::fs::write(&source, text).unwrap();
+    run(Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-I"])
+        .arg(header().parent().unwrap())
+        .arg(&source)
+        .arg("-o")
+        .arg(&built)
+        .arg("-L")
+        .arg(libraries())
+        .args(["-lpolylatch_c", "-pthread", "-ldl", "-lm"]));
+    let redis = RedisServer::start();
+    let printed = run(Command::new(built).arg(redis.url()));
+    assert!(printed.contains("\"acquired\":") && printed.contains("polylatch_"), "{printed}");
+}
