@@ -176,6 +176,53 @@ fn every_page_with_rust_is_compiled() {
     }
 }
 
+/// Its lines without what indents them, as they stand in a file of tests, where a first line names the store of the test.
+fn lines_of(text: &str) -> String {
+    let text =
+        text.replace("(url: \"redis://localhost\"", "(url: url").replace("(\"redis://localhost\"", "(url");
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+/// Those of other languages are read from the page by its tests.
+#[test]
+fn the_programs_of_kotlin_java_and_swift_stand_in_their_tests() {
+    let kotlin = "bindings/uniffi/kotlin/tests/src/test";
+    let swift = "bindings/uniffi/swift/Tests/PolylatchTests";
+    // That of Micrometer needs a library that is no part of the tests.
+    let not_run = "Gauge.builder(";
+    for (page, language, tests) in [
+        (
+            "bindings/uniffi/kotlin/README.md",
+            "kotlin",
+            vec![format!("{kotlin}/kotlin/polylatch/PageTest.kt")],
+        ),
+        (
+            "bindings/uniffi/kotlin/README.md",
+            "java",
+            vec![format!("{kotlin}/java/polylatch/PageInJavaTest.java")],
+        ),
+        (
+            "bindings/uniffi/swift/README.md",
+            "swift",
+            vec![format!("{swift}/PageTests.swift"), format!("{swift}/TransactionsTests.swift")],
+        ),
+    ] {
+        let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+        let tests: String = tests.iter().map(|path| lines_of(&read(path)) + "\n").collect();
+        let page_text = read(page);
+        let blocks = page_text.split(&format!("```{language}\n")).skip(1);
+        let programs: Vec<_> = blocks.map(|block| block.split_once("```").unwrap().0).collect();
+        assert!(programs.len() > 2, "{page}: {programs:?}");
+        for program in programs.into_iter().filter(|program| !program.contains(not_run)) {
+            let program = program.trim_start_matches("import Polylatch\n");
+            assert!(
+                tests.contains(&lines_of(program)),
+                "{page}: no test runs this as it stands there:\n{program}"
+            );
+        }
+    }
+}
+
 /// The text of a page below `core/docs`.
 fn docs(name: &str) -> String {
     fs::read_to_string(root().join("core/docs").join(name)).unwrap()

@@ -45,10 +45,14 @@ private final class Database {
     }
 
     func query(_ statement: SqlStatement) throws -> [[SqlValue]] {
+        try rows(statement.sql, statement.values)
+    }
+
+    func rows(_ sql: String, _ values: [SqlValue]) throws -> [[SqlValue]] {
         var prepared: Handle?
-        XCTAssertEqual(prepare(connection, statement.sql, -1, &prepared, nil), 0, statement.sql)
+        XCTAssertEqual(prepare(connection, sql, -1, &prepared, nil), 0, sql)
         defer { _ = finalize(prepared) }
-        for (index, value) in statement.values.enumerated() {
+        for (index, value) in values.enumerated() {
             let at = Int32(index + 1)
             switch value {
             case .null: break
@@ -62,7 +66,7 @@ private final class Database {
         while true {
             let result = step(prepared)
             if result == 101 { return rows }
-            XCTAssertEqual(result, 100, statement.sql)
+            XCTAssertEqual(result, 100, sql)
             rows.append((0..<columns(prepared)).map { column(prepared, $0) })
         }
     }
@@ -112,6 +116,30 @@ final class TransactionsTests: XCTestCase {
     private func made() throws -> (TransactionRuns, Database) {
         let runs = try TransactionRuns(.sqlite)
         return (runs, try Database(runs))
+    }
+
+    /// As it stands on the page of the package, which the project's tests compare.
+    func testTheProgramOfThePage() throws {
+        let database = try Database(TransactionRuns(.sqlite))
+        let key = UUID().uuidString
+        func insertOrder(_ database: Database) throws { database.effect("order") }
+        var answers: [String] = []
+        func respond(_ value: String, _ replayed: Bool) { answers.append("\(value) \(replayed)") }
+        for _ in 0..<2 {
+            let runs = try TransactionRuns(.sqlite)         // .postgres, .mysql (MariaDB too); schemaSql makes the tables
+            let query = { (statement: SqlStatement) -> [[SqlValue]] in
+                try database.rows(statement.sql, statement.values) // each row as its columns: .int, .text, .bytes, .null
+            }
+            try database.transaction {                      // SQLite: BEGIN IMMEDIATE; commits, or rolls back after an error
+                let outcome = try runs.runText(scope: "orders/customer-7", key: key, query: query) { claim in
+                    try insertOrder(database)
+                    return #"{"order": 42}"#
+                }
+                respond(outcome.value, outcome.replayed)
+            }
+        }
+        XCTAssertEqual(answers, [#"{"order": 42} false"#, #"{"order": 42} true"#])
+        XCTAssertEqual(try database.effects("order"), 1)
     }
 
     func testARepetitionGetsTheAnswerOfTheFirstTransaction() async throws {
