@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polylatch::Mode;
 use polylatch::blocking::{Converted, Guard, Polylatch};
 use polylatch_robustness::history::CONVERTED;
 use polylatch_robustness::random::Random;
-use polylatch_robustness::record::Record;
+use polylatch_robustness::record::{Record, Verdict};
 use polylatch_robustness::resource::Writer;
 use polylatch_robustness::sharing::Family;
 use polylatch_robustness::{boot_nanos, lock_name};
@@ -40,6 +40,9 @@ const AGAIN: u64 = 3;
 
 /// One in so many sections of a read-write lock tries to go on in the other way.
 const CONVERTS: u64 = 8;
+
+/// How often a worker looks whether it still holds the lock.
+const LOOKS_EVERY: Duration = Duration::from_millis(1);
 
 /// How long a worker waits for a lock: under faults some give up, and leave the line.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -145,9 +148,10 @@ impl Thread<'_> {
         let alone = matches!(mode, Mode::Mutex | Mode::Write);
         self.writer.write(lock, token, alone, true).expect("the resource answers");
         if self.random.once_in(self.long_one_in) {
-            thread::sleep(self.long);
+            self.stay(lock, &guard, self.long);
         } else if self.random.once_in(MEDIUM) {
-            thread::sleep(Duration::from_millis(1 + self.random.below(8)));
+            let length = Duration::from_millis(1 + self.random.below(8));
+            self.stay(lock, &guard, length);
         }
         if self.random.once_in(AGAIN) {
             // Without a look at the guard: after a pause this comes too late, and is refused.
@@ -176,6 +180,28 @@ impl Thread<'_> {
             Err(error) => code(&error),
         };
         self.worker.note(&released(result));
+    }
+}
+
+impl Thread<'_> {
+    /// Stays in a section for so long. A store that has lost data may take a lease away before its end, and say so: then the
+    /// section lasted until the guard was last seen to be held.
+    fn stay(&self, lock: u32, guard: &Guard, length: Duration) {
+        let began = Instant::now();
+        let (mut held, mut is_told) = (boot_nanos(), false);
+        while let Some(left) = length.checked_sub(began.elapsed()) {
+            let at = boot_nanos();
+            match verdict(guard) {
+                Verdict::Held => held = at,
+                Verdict::Lost(reason) if reason == "superseded" && !is_told => {
+                    is_told = true;
+                    let token = guard.fencing_token().get();
+                    self.worker.note(&Record::Lost { lock, token, at: held, reason });
+                }
+                Verdict::Lost(_) => {}
+            }
+            thread::sleep(left.min(LOOKS_EVERY));
+        }
     }
 }
 
