@@ -210,7 +210,8 @@ fn the_programs_of_kotlin_java_and_swift_stand_in_their_tests() {
         let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
         let tests: String = tests.iter().map(|path| lines_of(&read(path)) + "\n").collect();
         let page_text = read(page);
-        let blocks = page_text.split(&format!("```{language}\n")).skip(1);
+        let fence = format!("```{language}\n");
+        let blocks = page_text.split(&fence).skip(1);
         let programs: Vec<_> = blocks.map(|block| block.split_once("```").unwrap().0).collect();
         assert!(programs.len() > 2, "{page}: {programs:?}");
         for program in programs.into_iter().filter(|program| !program.contains(not_run)) {
