@@ -52,10 +52,17 @@ fn run(command: &mut Command) -> String {
 
 /// Builds a C++ program, and returns it with the folder in which it lives.
 fn cpp(source: &Path) -> (TempDir, PathBuf) {
+    build("c++", &["-std=c++17"], source)
+}
+
+/// Builds a program by this compiler, against the header and the library.
+fn build(compiler: &str, flags: &[&str], source: &Path) -> (TempDir, PathBuf) {
     let dir = TempDir::new();
     let program = dir.path().join("program");
-    run(Command::new("c++")
-        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
+    run(Command::new(compiler)
+        .args(["-Wall", "-Wextra", "-Werror"])
+        .args(flags)
+        .args(["-pthread", "-I"])
         .arg(header().parent().unwrap())
         .arg(source)
         .arg("-o")
@@ -226,18 +233,10 @@ fn the_programs_of_the_page_are_compiled_and_run() {
     }
     assert!(!text.contains("/* program: ") && !text.contains("/* function: "), "{text}");
     let dir = TempDir::new();
-    let (source, built) = (dir.path().join("page.c"), dir.path().join("page"));
+    let source = dir.path().join("page.c");
     std::fs::write(&source, text).unwrap();
-    run(Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-I"])
-        .arg(header().parent().unwrap())
-        .arg(&source)
-        .arg("-o")
-        .arg(&built)
-        .arg("-L")
-        .arg(libraries())
-        .args(["-lpolylatch_c", "-pthread", "-ldl", "-lm"]));
+    let (_built, program) = build("cc", &["-std=c11", "-Wno-unused-parameter"], &source);
     let redis = RedisServer::start();
-    let printed = run(Command::new(built).arg(redis.url()));
+    let printed = run(Command::new(program).arg(redis.url()));
     assert!(printed.contains("\"acquired\":") && printed.contains("polylatch_"), "{printed}");
 }

@@ -183,7 +183,8 @@ fn lines_of(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// Those of other languages are read from the page by its tests.
+/// The programs of these pages stand once more in tests of the language, which compile and run them. Those of Node, Ruby and C
+/// are read from the page itself.
 #[test]
 fn the_programs_of_kotlin_java_and_swift_stand_in_their_tests() {
     let kotlin = "bindings/uniffi/kotlin/tests/src/test";

@@ -315,7 +315,7 @@ impl LockHistory {
         push(&mut self.holds, hold, limits.holds);
     }
 
-    /// Counts the clients that were queued before the new holder came, and still is.
+    /// Counts the clients that were queued before the new holder came, and still are.
     fn pass_over(&mut self, holder: &HolderView, step: &Step<'_>) {
         let (Some(old), Some(new)) = (step.old, step.new) else { return };
         let place = old.waiters.iter().position(|waiter| waiter.owner_digest == holder.owner_digest);

@@ -191,11 +191,7 @@ async fn introduce_again(
 ) -> Result<(), Failure> {
     let again = async {
         session.ask(&[withdraw(&doorbell.me)], false).await?;
-        let answers = store.link.ask(&[introduce(&doorbell.me)], false).await?;
-        match answers[0].first().map(|row| row.int(0)) {
-            Some(1) => Ok(()),
-            _ => Err(Error::new(ErrorKind::BackendUnavailable, "the server gave no session lock").into()),
-        }
+        got(&store.link.ask(&[introduce(&doorbell.me)], false).await?)
     };
     tokio::time::timeout(store.link.timeout, again).await.unwrap_or_else(|_| Err(silent()))
 }
@@ -214,13 +210,18 @@ async fn open(store: &Store<Mysql>, doorbell: &Doorbell) -> Result<Session, Fail
             );
         }
         let session = store.server().opener.open().await?;
-        let answers = session.ask(&[hear(&doorbell.me)], false).await?;
-        match answers[0].first().map(|row| row.int(0)) {
-            Some(1) => Ok(session),
-            _ => Err(Error::new(ErrorKind::BackendUnavailable, "the server gave no session lock").into()),
-        }
+        got(&session.ask(&[hear(&doorbell.me)], false).await?)?;
+        Ok(session)
     };
     tokio::time::timeout(store.link.timeout, opened).await.unwrap_or_else(|_| Err(silent()))
+}
+
+/// Whether the server gave the session lock that it was asked for.
+fn got(answers: &[Vec<Cells>]) -> Result<(), Failure> {
+    match answers.first().and_then(|rows| rows.first()).map(|row| row.int(0)) {
+        Some(1) => Ok(()),
+        _ => Err(Error::new(ErrorKind::BackendUnavailable, "the server gave no session lock").into()),
+    }
 }
 
 /// It listens again after a pause: where a proxy lets connections share their locks, this would go on and on.

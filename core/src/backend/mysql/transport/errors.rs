@@ -124,6 +124,10 @@ mod tests {
     #[test]
     fn what_may_be_repeated_and_what_may_have_been_done_is_told_by_the_code() {
         assert!(matches!(told(1213, "Deadlock found"), Failure::Collision(_)));
+        assert!(matches!(
+            told(3058, "Deadlock found when trying to get user-level lock"),
+            Failure::Collision(_)
+        ));
         assert!(matches!(told(1927, "Connection was killed"), Failure::Lost { sent: true, .. }));
         for (code, message, part) in [
             (1205, "Lock wait timeout exceeded", "raise timeout="),

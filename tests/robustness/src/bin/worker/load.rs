@@ -147,11 +147,11 @@ impl Thread<'_> {
         self.worker.note(&Record::Entered { lock, token, at, valid_until, mode, asked });
         let alone = matches!(mode, Mode::Mutex | Mode::Write);
         self.writer.write(lock, token, alone, true).expect("the resource answers");
+        let mut held = at;
         if self.random.once_in(self.long_one_in) {
-            self.stay(lock, &guard, self.long);
+            held = stay(&guard, self.long);
         } else if self.random.once_in(MEDIUM) {
-            let length = Duration::from_millis(1 + self.random.below(8));
-            self.stay(lock, &guard, length);
+            held = stay(&guard, Duration::from_millis(1 + self.random.below(8)));
         }
         if self.random.once_in(AGAIN) {
             // Without a look at the guard: after a pause this comes too late, and is refused.
@@ -160,6 +160,12 @@ impl Thread<'_> {
         let before = boot_nanos();
         let verdict = verdict(&guard);
         let after = boot_nanos();
+        // A store that has lost data may take a lease away before its end, and say so.
+        if let Verdict::Lost(reason) = &verdict
+            && reason == "superseded"
+        {
+            self.worker.note(&Record::Lost { lock, token, at: held, reason: reason.clone() });
+        }
         let valid_until = guard.valid_until().as_nanos();
         self.worker.note(&Record::Left { lock, token, before, after, verdict, valid_until });
         let released = |result: String| Record::Released { lock, token, at: boot_nanos(), result };
@@ -183,26 +189,17 @@ impl Thread<'_> {
     }
 }
 
-impl Thread<'_> {
-    /// Stays in a section for so long. A store that has lost data may take a lease away before its end, and say so: then the
-    /// section lasted until the guard was last seen to be held.
-    fn stay(&self, lock: u32, guard: &Guard, length: Duration) {
-        let began = Instant::now();
-        let (mut held, mut is_told) = (boot_nanos(), false);
-        while let Some(left) = length.checked_sub(began.elapsed()) {
-            let at = boot_nanos();
-            match verdict(guard) {
-                Verdict::Held => held = at,
-                Verdict::Lost(reason) if reason == "superseded" && !is_told => {
-                    is_told = true;
-                    let token = guard.fencing_token().get();
-                    self.worker.note(&Record::Lost { lock, token, at: held, reason });
-                }
-                Verdict::Lost(_) => {}
-            }
-            thread::sleep(left.min(LOOKS_EVERY));
+/// Stays in a section for so long; returns when the guard was last seen to be held.
+fn stay(guard: &Guard, length: Duration) -> u64 {
+    let (began, mut held) = (Instant::now(), boot_nanos());
+    while let Some(left) = length.checked_sub(began.elapsed()) {
+        let at = boot_nanos();
+        if verdict(guard) == Verdict::Held {
+            held = at;
         }
+        thread::sleep(left.min(LOOKS_EVERY));
     }
+    held
 }
 
 /// Goes on in the other way, and says which that is.
