@@ -59,6 +59,22 @@ fn what_ended_in_time_does_not_overlap() {
     }
 }
 
+/// A store that lost data takes a lease away before its end: no other client may enter while the guard says that it is held.
+#[test]
+fn a_loss_that_is_told_early_ends_the_section_when_the_guard_was_last_held() {
+    let next = ("next", "entered 0 9 300 900\nleft 0 9 310 311 held 900\nreleased 0 9 312 ok\n", None);
+    for (last_held, broken) in [(299, vec![]), (305, vec![Rule::Overlap])] {
+        let told = format!(
+            "entered 0 5 100 600\nlost 0 5 {last_held} superseded\nleft 0 5 500 501 superseded 600\n\
+             released 0 5 502 superseded\n"
+        );
+        let mut history = history(&[("told", &told, None), next], &[]);
+        assert_eq!(history.expect_early_news().len(), 1);
+        let found: Vec<_> = history.check().iter().map(|violation| violation.rule).collect();
+        assert_eq!(found, broken, "last held at {last_held}");
+    }
+}
+
 #[test]
 fn two_sections_at_one_time_are_an_overlap() {
     let early = ("early", "entered 0 7 149 450\nleft 0 7 200 201 held 450\nreleased 0 7 210 ok\n", None);
