@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use pollster::block_on;
 use polylatch::inspect::{BreakRequest, Query};
 use polylatch::{ErrorKind, LostReason, Polylatch};
+use polylatch_test_services::proxy::Proxy;
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::{wait_for, wait_until};
 
@@ -389,4 +390,41 @@ fn closing_a_client_takes_its_waiters_off_a_node_that_answers_late() {
         assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Canceled);
     }
     assert_eq!(crowd(&nodes.0[2]), 0);
+}
+
+/// The late yes of a node is taken back, and the contender waits there too while it waits at all. Here it enters and leaves
+/// at about the time at which the yes comes.
+#[test]
+fn who_leaves_while_a_late_yes_is_taken_back_waits_nowhere() {
+    const LATE: Duration = Duration::from_millis(30);
+    let nodes = Nodes::start(3);
+    let slow = Proxy::start(nodes.0[2].address());
+    let places = [nodes.0[0].address(), nodes.0[1].address(), slow.address()].map(|place| place.to_string());
+    let client =
+        block_on(Polylatch::connect(&format!("redlock://{}?node_timeout=500ms", places.join(",")))).unwrap();
+    let warm = block_on(client.lock("warm").acquire()).unwrap();
+    block_on(warm.release()).unwrap();
+    slow.set_latency(Duration::ZERO, LATE);
+    let enter_and_leave = |thread: u64| {
+        let lock = client.lock(format!("a{thread}")).wait(SOON);
+        for round in 0..20 {
+            // Another library holds it on a majority, until about the time of the late answer.
+            let taken = 26 + (thread + round) % 10;
+            for server in &nodes.0[..2] {
+                let key = format!("polylatch:{{a{thread}}}:lock");
+                server.command(&["SET", &key, "another", "PX", &taken.to_string()]);
+            }
+            block_on(block_on(lock.acquire()).unwrap().release()).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            scope.spawn(move || enter_and_leave(thread));
+        }
+    });
+    let waits = |server: &RedisServer| {
+        (0..16)
+            .any(|at| server.command(&["ZCARD", &format!("polylatch:{{a{at}}}:crowd")]).int().unwrap() != 0)
+    };
+    wait_until("no node has a waiter", SOON, || !nodes.0.iter().any(waits));
 }

@@ -4,10 +4,15 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 static COUNTER: AtomicU64 = AtomicU64::new(0);
+
+/// A folder of a process that is gone is removed when it is this old. Until then it may belong to a container that shares the
+/// temporary folder, whose processes are not seen here.
+const OLD: Duration = Duration::from_secs(2 * 3600);
 
 /// A new folder under the system's temporary folder, readable by this user only.
 ///
@@ -29,6 +34,8 @@ impl TempDir {
 
     /// Creates the folder.
     pub fn try_new() -> io::Result<TempDir> {
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(|| sweep(&std::env::temp_dir()));
         loop {
             // Process, counter and time together: process ids repeat across containers that share
             // one temporary folder.
@@ -68,9 +75,65 @@ impl Drop for TempDir {
     }
 }
 
+/// Removes what tests that were killed have left: a database's folder has 250 MB, and some hundred of them fill a disk.
+fn sweep(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(process_of) else { continue };
+        let modified = entry.metadata().and_then(|metadata| metadata.modified());
+        let is_old = modified
+            .is_ok_and(|modified| SystemTime::now().duration_since(modified).is_ok_and(|age| age > OLD));
+        if is_old && !Path::new(&format!("/proc/{pid}")).exists() {
+            // Another user's folder stays.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// The process that made a folder of this name, if [`TempDir`] names folders so.
+fn process_of(name: &str) -> Option<u32> {
+    let mut parts = name.strip_prefix("pl-")?.split('-').map(|part| u32::from_str_radix(part, 16));
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(Ok(pid)), Some(Ok(_)), Some(Ok(_)), None) => Some(pid),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_old_folders_of_processes_that_are_gone_are_swept() {
+        let within = TempDir::new();
+        // Larger than any process number of Linux.
+        let gone = "7fffffff";
+        let here = format!("{:x}", std::process::id());
+        let old = SystemTime::now() - 2 * OLD;
+        let make = |name: String, is_old: bool| {
+            let path = within.join(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("file"), "content").unwrap();
+            if is_old {
+                fs::File::open(&path).unwrap().set_modified(old).unwrap();
+            }
+            path
+        };
+        let swept = make(format!("pl-{gone}-0-1"), true);
+        let kept = [
+            make(format!("pl-{gone}-0-2"), false),
+            make(format!("pl-{here}-0-3"), true),
+            make(format!("pl-{gone}-0"), true),
+            make("pl-ledger-12".into(), true),
+            make(format!("another-{gone}-0-1"), true),
+        ];
+        sweep(within.path());
+        assert!(!swept.exists());
+        for path in kept {
+            assert!(path.exists(), "{}", path.display());
+        }
+    }
 
     #[test]
     fn the_folder_goes_with_its_value() {

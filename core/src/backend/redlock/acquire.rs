@@ -18,6 +18,7 @@ use crate::policy::backoff::Jitter;
 use crate::policy::fencing::FencingToken;
 use crate::policy::quorum::{Election, Fence, Lost, Outcome, Vote};
 use crate::policy::waiting::WaitAnswer;
+use crate::token::OwnerToken;
 use crate::wakeups::unpoisoned;
 
 /// How often a contender that does not wait asks again when contenders got in each other's way.
@@ -221,7 +222,7 @@ impl Inner {
 
     fn read_vote(
         self: &Arc<Self>,
-        contender: &Contender,
+        contender: &Arc<Contender>,
         ask: Ask,
         at: usize,
         answer: Result<Data>,
@@ -293,10 +294,8 @@ impl Inner {
         let contender = Arc::clone(contender);
         self.settle_late(votes, move |inner, at, answer| {
             // By the time of a late yes it may have given up, or have held the lock and given it back.
-            let waits = unpoisoned(&inner.acquisitions.waiting)
-                .get(&contender.owner)
-                .is_some_and(|waited| !waited.leaves);
-            inner.withdraw_late(&contender, if waits { ask } else { Ask::Try }, at, answer);
+            let ask = if inner.waits(contender.owner) { ask } else { Ask::Try };
+            inner.withdraw_late(&contender, ask, at, answer);
         });
     }
 
@@ -319,17 +318,35 @@ impl Inner {
         });
     }
 
-    fn withdraw_late(self: &Arc<Self>, contender: &Contender, ask: Ask, at: usize, answer: Result<Data>) {
+    fn withdraw_late(
+        self: &Arc<Self>,
+        contender: &Arc<Contender>,
+        ask: Ask,
+        at: usize,
+        answer: Result<Data>,
+    ) {
         let mut seen = Seen::default();
         if let Ok(Vote::Yes(number)) = answer.and_then(|answer| read_answer(answer, &mut seen)) {
             self.withdraw(contender, ask, at, number);
         }
     }
 
-    /// Takes back one yes, in the background.
-    pub(super) fn withdraw(self: &Arc<Self>, contender: &Contender, ask: Ask, at: usize, number: u64) {
+    /// Takes back one yes, in the background. It may be sent after what lets the contender leave: then it has put the
+    /// contender into this node's crowd again, and takes it out once more. Closing waits a moment for that.
+    pub(super) fn withdraw(self: &Arc<Self>, contender: &Arc<Contender>, ask: Ask, at: usize, number: u64) {
         let answers = self.ask(vec![(at, self.nodes[at].run(self.withdrawal(contender, ask, number)))]);
-        self.settle_late(answers, |_, _, _| {});
+        let (contender, under_way) = (Arc::clone(contender), self.leaving.begin());
+        self.settle_late(answers, move |inner, at, _| {
+            let _ = &under_way;
+            if matches!(ask, Ask::Wait { .. }) && !inner.waits(contender.owner) {
+                inner.leave_again(&contender, at);
+            }
+        });
+    }
+
+    /// Whether it waits still, and neither its release nor its cancellation has been sent.
+    fn waits(&self, owner: OwnerToken) -> bool {
+        unpoisoned(&self.acquisitions.waiting).get(&owner).is_some_and(|waited| !waited.leaves)
     }
 
     /// The call that takes a yes back, from a contender that goes on waiting or does not.

@@ -109,18 +109,7 @@ impl Inner {
         let noted = unpoisoned(&self.acquisitions.waiting)
             .get_mut(&contender.owner)
             .map(|waited| waited.leaves = true);
-        let waited = may_wait || noted.is_some();
-        let name = &contender.name;
-        let record = if waited { waiter_record(contender, true) } else { String::new() };
-        let keys = self.release_keys(name);
-        let args = vec![
-            contender.owner.to_hex(),
-            self.keys.inbox_before(),
-            self.keys.spell(name),
-            self.turn_ms(),
-            record,
-        ];
-        let call = Call { script: &scripts::RELEASE, keys, args };
+        let call = self.departure(contender, may_wait || noted.is_some());
         let needed = self.suspects_are_needed();
         let requests = self.nodes.iter().enumerate().filter_map(|(at, node)| {
             if node.is_usable(needed) {
@@ -137,6 +126,28 @@ impl Inner {
         let requests: Vec<(usize, Reply<Data>)> = requests.collect();
         let answers = self.ask(requests);
         (call, answers)
+    }
+
+    /// Lets a contender that has left leave one node once more, which may have put it into its crowd since.
+    pub(super) fn leave_again(self: &Arc<Self>, contender: &Contender, at: usize) {
+        let call = self.departure(contender, true);
+        let answers = self.ask(vec![(at, self.nodes[at].run(call.clone()))]);
+        self.settle_release(answers, self.end_of(contender), call);
+    }
+
+    /// The call that frees the lock of one node, if it is the contender's, and takes the contender out of its crowd if it
+    /// may have waited.
+    fn departure(&self, contender: &Contender, waited: bool) -> Call {
+        let name = &contender.name;
+        let record = if waited { waiter_record(contender, true) } else { String::new() };
+        let args = vec![
+            contender.owner.to_hex(),
+            self.keys.inbox_before(),
+            self.keys.spell(name),
+            self.turn_ms(),
+            record,
+        ];
+        Call { script: &scripts::RELEASE, keys: self.release_keys(name), args }
     }
 
     /// Renews and heals a contender's lease no more. Returns by when every node has let go of it.
