@@ -1,14 +1,14 @@
-//! Many tasks of one process, each with a lock of its own, over one connection.
+//! Many tasks of one process, or many threads, each with a lock of its own, over one connection.
 
 use std::time::Instant;
 
-use polylatch::Polylatch;
+use polylatch::{Polylatch, blocking};
 use polylatch_test_services::redis::RedisServer;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 use crate::figures::{Samples, heading, row};
-use crate::raw::{GIVE, TAKE};
+use crate::raw::{GIVE, TAKE, Wire};
 
 const TASKS: usize = 64;
 const ROUNDS: usize = 12;
@@ -76,4 +76,46 @@ pub fn run() {
         row(&format!("redis crate, two scripts, {name}"), "pairs/s", &raw, &[]);
         row(&format!("polylatch, {name}"), "pairs/s", &ours, &[("redis crate", raw.median())]);
     }
+    threads(&server);
+}
+
+/// The floor has a connection for each thread, as a library without a shared one needs.
+fn threads(server: &RedisServer) {
+    let client = blocking::Polylatch::connect(&server.url()).expect("it connects");
+    let mut wires: Vec<_> = (0..TASKS).map(|_| Wire::connect(server.address())).collect();
+    let (take, give) = (wires[0].load(TAKE), wires[0].load(GIVE));
+    let (mut raw, mut ours) = (Samples::default(), Samples::default());
+    let pairs_per_second =
+        |started: Instant| (TASKS * PAIRS_PER_TASK) as f64 / started.elapsed().as_secs_f64();
+    for _ in 0..ROUNDS {
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for (thread, wire) in wires.iter_mut().enumerate() {
+                let (take, give) = (&take, &give);
+                scope.spawn(move || {
+                    let key = format!("raw-{thread}");
+                    for _ in 0..PAIRS_PER_TASK {
+                        wire.ask(&["EVALSHA", take, "1", &key, "token", "10000"]);
+                        wire.ask(&["EVALSHA", give, "1", &key, "token"]);
+                    }
+                });
+            }
+        });
+        raw.add(pairs_per_second(started));
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for thread in 0..TASKS {
+                let lock = client.lock(format!("ours-{thread}"));
+                scope.spawn(move || {
+                    for _ in 0..PAIRS_PER_TASK {
+                        let guard = lock.acquire().expect("it is free");
+                        guard.release().expect("it is held");
+                    }
+                });
+            }
+        });
+        ours.add(pairs_per_second(started));
+    }
+    row("raw sockets, 64 threads with one each", "pairs/s", &raw, &[]);
+    row("polylatch, 64 threads on one client", "pairs/s", &ours, &[("raw sockets", raw.median())]);
 }
