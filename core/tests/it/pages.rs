@@ -183,46 +183,95 @@ fn lines_of(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// The programs of these pages stand once more in tests of the language, which compile and run them. Those of Node, Ruby and C
-/// are read from the page itself.
+/// The blocks of a language on a page.
+fn programs<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
+    let fence = format!("\n```{language}\n");
+    text.split(&fence).skip(1).map(|block| block.split_once("\n```").unwrap().0).collect()
+}
+
+/// The pages of the packages and of the guide, with their names.
+fn pages_with_programs() -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for folder in ["bindings", "core/docs", "core/src"] {
+        pages(&root().join(folder), &mut all);
+    }
+    let named = |page: PathBuf| {
+        let name = page.strip_prefix(root()).unwrap().display().to_string();
+        (name, fs::read_to_string(&page).unwrap())
+    };
+    all.into_iter().map(named).collect()
+}
+
+/// The programs of these languages stand once more in their tests, which compile and run them. Those of the other languages are
+/// read from the page itself.
 #[test]
 fn the_programs_of_kotlin_java_and_swift_stand_in_their_tests() {
     let kotlin = "bindings/uniffi/kotlin/tests/src/test";
     let swift = "bindings/uniffi/swift/Tests/PolylatchTests";
-    // That of Micrometer needs a library that is no part of the tests.
-    let not_run = "Gauge.builder(";
-    for (page, language, tests) in [
-        (
-            "bindings/uniffi/kotlin/README.md",
-            "kotlin",
-            vec![format!("{kotlin}/kotlin/polylatch/PageTest.kt")],
-        ),
-        (
-            "bindings/uniffi/kotlin/README.md",
-            "java",
-            vec![format!("{kotlin}/java/polylatch/PageInJavaTest.java")],
-        ),
-        (
-            "bindings/uniffi/swift/README.md",
-            "swift",
-            vec![format!("{swift}/PageTests.swift"), format!("{swift}/TransactionsTests.swift")],
-        ),
+    let pages = pages_with_programs();
+    for (language, tests) in [
+        ("kotlin", vec![format!("{kotlin}/kotlin/polylatch/PageTest.kt")]),
+        ("java", vec![format!("{kotlin}/java/polylatch/PageInJavaTest.java")]),
+        ("swift", vec![format!("{swift}/PageTests.swift"), format!("{swift}/TransactionsTests.swift")]),
     ] {
-        let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
-        let tests: String = tests.iter().map(|path| lines_of(&read(path)) + "\n").collect();
-        let page_text = read(page);
-        let fence = format!("```{language}\n");
-        let blocks = page_text.split(&fence).skip(1);
-        let programs: Vec<_> = blocks.map(|block| block.split_once("```").unwrap().0).collect();
-        assert!(programs.len() > 2, "{page}: {programs:?}");
-        for program in programs.into_iter().filter(|program| !program.contains(not_run)) {
-            let program = program.trim_start_matches("import Polylatch\n");
-            assert!(
-                tests.contains(&lines_of(program)),
-                "{page}: no test runs this as it stands there:\n{program}"
-            );
+        let read = |path: &String| lines_of(&fs::read_to_string(root().join(path)).unwrap()) + "\n";
+        let tests: String = tests.iter().map(read).collect();
+        let mut compared = 0;
+        for (page, text) in &pages {
+            for program in programs(text, language) {
+                let program = program.trim_start_matches("import Polylatch\n");
+                assert!(
+                    tests.contains(&lines_of(program)),
+                    "{page}: no test runs this as it stands there:\n{program}"
+                );
+                compared += 1;
+            }
+        }
+        assert!(compared > 2, "{language}: {compared} programs");
+    }
+}
+
+/// Where programs of a language may stand, because there a test runs all of them. Rust's are documentation tests; `sh` on
+/// the page of a package says how to build it.
+#[test]
+fn no_page_has_a_program_that_no_test_reads() {
+    let read_by_tests = [
+        ("bindings/c/", "c sh"),
+        ("bindings/node/", "js ts sh"),
+        ("bindings/python/", "python sh"),
+        ("bindings/uniffi/kotlin/", "kotlin java"),
+        ("bindings/uniffi/ruby/", "ruby"),
+        ("bindings/uniffi/swift/", "swift"),
+        ("bindings/wasm/", "js sh"),
+        ("core/docs/", "js python kotlin java swift ruby rust"),
+        ("core/docs/coming-from/", "sh"),
+        ("core/docs/languages/", "sh"),
+        ("core/docs/recipes/", "sh"),
+        // All commands beside each other, some of which run until they are ended.
+        ("core/docs/operating.md", "sh"),
+        ("core/src/", "rust"),
+        // The rules of `consul_access`.
+        ("core/src/backend/consul/", "hcl"),
+        ("", "text json"),
+    ];
+    let mut unread = Vec::new();
+    for (page, text) in pages_with_programs() {
+        let known = |language: &str| {
+            let of = |(folder, languages): &(&str, &str)| {
+                page.starts_with(folder) && languages.split(' ').any(|known| known == language)
+            };
+            read_by_tests.iter().any(of)
+        };
+        let mut within = false;
+        for line in text.lines() {
+            let Some(language) = line.trim_start().strip_prefix("```") else { continue };
+            within = !within;
+            if within && !known(language.split(',').next().unwrap_or_default()) {
+                unread.push(format!("{page}: {line}"));
+            }
         }
     }
+    assert!(unread.is_empty(), "{unread:#?}");
 }
 
 /// The text of a page below `core/docs`.

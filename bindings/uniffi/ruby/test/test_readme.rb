@@ -4,10 +4,11 @@ require_relative "helper"
 require "logger"
 require "pg"
 
-# The programs of the package's page, run as they stand there, on a real Redis and a real PostgreSQL.
+# The programs of the package's page and of the guide, run as they stand there, on a real Redis and a real PostgreSQL.
 class TestReadme < PolylatchTest
-  PAGE = File.read(File.expand_path("../README.md", __dir__))
-  PROGRAMS = PAGE.scan(/^```ruby\n(.*?)^```$/m).flatten
+  GUIDE = File.expand_path("../../../../core/docs", __dir__)
+  PAGES = [File.expand_path("../README.md", __dir__), *Dir[File.join(GUIDE, "**", "*.md")]]
+  PROGRAMS = PAGES.flat_map { |page| File.read(page).scan(/^```ruby\n(.*?)^```$/m).flatten }
 
   # What a program has that is not on the page.
   class Program
@@ -39,7 +40,7 @@ class TestReadme < PolylatchTest
       @charged += 1
     end
 
-    # Runs the program of the page that has these words, and returns what its last line gives.
+    # Runs the program of a page that has these words, and returns what its last line gives.
     def run(words, result = "nil")
       text = PROGRAMS.find { |program| program.include?(words) } or raise "no program with #{words}"
       text = text.sub("redis://localhost", ENV.fetch("POLYLATCH_TEST_REDIS")).sub("INTO orders …", "INTO readme_orders VALUES ($1)")
@@ -50,7 +51,7 @@ class TestReadme < PolylatchTest
   def setup
     port = ENV.fetch("POLYLATCH_POSTGRES_PORT")
     # A client makes the tables of idempotent work.
-    Polylatch.connect("postgres://postgres@127.0.0.1:#{port}/postgres").close
+    @store = Polylatch.connect("postgres://postgres@127.0.0.1:#{port}/postgres")
     @connection = PG.connect(host: "127.0.0.1", port: port, user: "postgres", dbname: "postgres")
     @connection.exec("SET client_min_messages = warning; DROP TABLE IF EXISTS account, readme_orders;
                       CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT, fence BIGINT);
@@ -61,12 +62,13 @@ class TestReadme < PolylatchTest
 
   def teardown
     @client.close
+    @store.close
     @connection.close
   end
 
   def test_each_program_is_run
     tests = self.class.instance_methods(false).count { |name| name.start_with?("test_the_program_of_") }
-    assert_equal PROGRAMS.length, tests, "the page has a program that no test runs, or lost one"
+    assert_equal PROGRAMS.length, tests, "a page has a program that no test runs, or lost one"
   end
 
   def test_the_program_of_a_first_lock
@@ -97,5 +99,13 @@ class TestReadme < PolylatchTest
   def test_the_program_of_events
     assert_output("", nil) { @program.run("on_event") }
     assert_equal [:work], @program.written
+  end
+
+  def test_the_program_of_a_lock_of_a_transaction
+    @store.lock("orders/42").acquire do
+      assert_equal "held", assert_raises(RuntimeError) { @program.run("TransactionLock") }.message
+    end
+    @program.run("TransactionLock")
+    @store.lock("orders/42").try_acquire.release
   end
 end

@@ -1,22 +1,30 @@
 package polylatch.tests
 
+import io.micrometer.core.instrument.FunctionCounter
+import io.micrometer.core.instrument.FunctionTimer
+import io.micrometer.core.instrument.Gauge
+import io.micrometer.core.instrument.simple.SimpleMeterRegistry
+import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.runBlocking
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.Timeout
 import polylatch.Client
+import polylatch.ConditionalUpdate
 import polylatch.Dialect
 import polylatch.FencedUpdate
 import polylatch.RunOptions
+import polylatch.Term
 import polylatch.TransactionRunOptions
 import polylatch.TransactionRuns
 import java.sql.Connection
 import java.util.UUID
+import java.util.concurrent.TimeUnit
 import kotlin.test.assertEquals
 import kotlin.test.assertTrue
 import kotlin.time.Duration.Companion.seconds
 
-/** The programs of the package's page as they stand there; the project's tests compare them. */
+/** The programs of the package's page and of the guide as they stand there; the project's tests compare them. */
 @Timeout(60)
 class PageTest {
     private object log {
@@ -117,5 +125,45 @@ class PageTest {
         respond(client.prometheus())        // the same as text that Prometheus reads
         client.close()
         assertTrue("polylatch_" in answers.single().toString())
+    }
+
+    @Test
+    fun `meters of Micrometer`() = on(url) { client ->
+        val registry = SimpleMeterRegistry()
+
+        Gauge.builder("polylatch.held") { client.stats.held }.register(registry)
+        Gauge.builder("polylatch.waiting") { client.stats.waiting }.register(registry)
+        FunctionCounter.builder("polylatch.losses", client) { it.stats.losses.values.sum().toDouble() }.register(registry)
+        FunctionTimer.builder("polylatch.wait", client, { it.stats.wait.count }, { it.stats.wait.sum }, TimeUnit.SECONDS)
+            .register(registry)
+
+        val guard = client.lock("orders/42").acquire()
+        assertEquals(1.0, registry["polylatch.held"].gauge().value())
+        assertEquals(0.0, registry["polylatch.waiting"].gauge().value())
+        assertEquals(1.0, registry["polylatch.wait"].functionTimer().count())
+        client.breakLease("orders/42", guard.fencingToken, by = "a test", reason = "a loss is counted")
+        val lost = CompletableDeferred<Unit>()
+        guard.onLost { lost.complete(Unit) }
+        lost.await()
+        assertEquals(0.0, registry["polylatch.held"].gauge().value())
+        assertEquals(1.0, registry["polylatch.losses"].functionCounter().count())
+    }
+
+    @Test
+    fun `a conditional write, of the guide`() = Database.MYSQL.connect().use { connection ->
+        connection.execute("DROP TABLE IF EXISTS item; CREATE TABLE item (id BIGINT, stock BIGINT); INSERT INTO item VALUES (7, 4)")
+
+        val take = ConditionalUpdate.update(Dialect.MYSQL, "item", listOf(Term("stock", "-")), listOf(Term("stock", ">=")), listOf("id"))
+        // take.parameters: "stock -", "id", "stock >="
+
+        assertEquals(listOf("stock -", "id", "stock >="), take.parameters)
+        val values = mapOf("stock -" to 3L, "id" to 7L, "stock >=" to 3L)
+        val rows = List(2) {
+            connection.prepareStatement(take.sql).use { statement ->
+                take.parameters.forEachIndexed { at, name -> statement.setLong(at + 1, values.getValue(name)) }
+                statement.executeUpdate()
+            }
+        }
+        assertEquals(listOf(1, 0), rows, "3 of 4, and not 3 of 1")
     }
 }
