@@ -172,7 +172,8 @@ for target in "${targets[@]}"; do
 done
 
 title 'the jar, with the libraries for x86-64 and arm64, and the source gem'
-mvn -B -ntp -q -f bindings/uniffi/kotlin/pom.xml -pl library -am "-Dpolylatch.native=$jvm" package
+# With the example in Kotlin, which is tried on it.
+mvn -B -ntp -q -f bindings/uniffi/kotlin/pom.xml -pl library,:kotlin -am "-Dpolylatch.native=$jvm" package
 cp "bindings/uniffi/kotlin/library/target/polylatch-$version.jar" "$out/"
 bindings/uniffi/ruby/pack "$out/polylatch-$version.gem" --source "$(echo "$scratch"/sdist/*)"
 
@@ -264,14 +265,20 @@ mvn -B -ntp -q -f bindings/uniffi/kotlin/pom.xml -pl library -am dependency:copy
 cp "$out/polylatch-$version.jar" "$scratch/jars/"
 mkdir "$scratch/java"
 javac --release 11 -cp "$scratch/jars/*" -d "$scratch/java" examples/java/src/main/java/FirstLock.java
+kotlin=$PWD/examples/kotlin/target/classes
+# try_jar VERSION PROGRAM: on this JVM, from Java and from Kotlin.
+try_jar() {
+  try "jar on JVM $1, from Java" first_lock "$2" -cp "$scratch/java:$scratch/jars/*" FirstLock
+  try "jar on JVM $1, from Kotlin" first_lock "$2" -cp "$kotlin:$scratch/jars/*" firstlock.FirstLockKt
+}
 if unpacked bullseye amd64 openjdk-11-jre-headless; then
-  try 'jar on JVM 11' first_lock "$root/usr/lib/jvm/java-11-openjdk-amd64/bin/java" -cp "$scratch/java:$scratch/jars/*" FirstLock
+  try_jar 11 "$root/usr/lib/jvm/java-11-openjdk-amd64/bin/java"
 else
   not_tried 'jar on JVM 11' "it could not be fetched from Debian's archive"
 fi
 mapfile -t javas < <(realpath /usr/lib/jvm/*/bin/java | sort -u)
 for java in "${javas[@]}"; do
-  try "jar on JVM $("$java" -version 2>&1 | sed -n '1s/.*"\([0-9]*\).*/\1/p')" first_lock "$java" -cp "$scratch/java:$scratch/jars/*" FirstLock
+  try_jar "$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p')" "$java"
 done
 not_tried 'jar on arm64' 'no registry here has a JVM for it that the emulator runs'
 
