@@ -247,7 +247,7 @@ fn no_page_has_a_program_that_no_test_reads() {
         ("core/docs/coming-from/", "sh"),
         ("core/docs/languages/", "sh"),
         ("core/docs/recipes/", "sh"),
-        // All commands beside each other, some of which run until they are ended.
+        // Its commands are compared with `cli.md`.
         ("core/docs/operating.md", "sh"),
         ("core/src/", "rust"),
         // The rules of `consul_access`.
@@ -272,6 +272,48 @@ fn no_page_has_a_program_that_no_test_reads() {
         }
     }
     assert!(unread.is_empty(), "{unread:#?}");
+}
+
+/// Commands that the guide's own tests do not run, because they wait for a terminal or until they are ended, are at least those of
+/// `cli.md`, with its options and all that it requires. Another test holds that page to what `--help` prints.
+#[test]
+fn the_commands_of_the_pages_are_complete() {
+    let help = docs("cli.md");
+    let mut all = pages_with_programs();
+    all.push(("README.md".to_owned(), fs::read_to_string(root().join("README.md")).unwrap()));
+    let (mut compared, mut wrong) = (0, Vec::new());
+    for (page, text) in &all {
+        for line in programs(text, "sh").into_iter().flat_map(str::lines) {
+            let Some(words) = line.strip_prefix("polylatch ") else { continue };
+            let words = words.split(" #").next().unwrap().split(" -- ").next().unwrap();
+            let words: Vec<_> = words.split_whitespace().collect();
+            // `idem run` has a section of its own.
+            let section = |count: usize| {
+                let title = format!("\n## polylatch {}\n", words.get(..count)?.join(" "));
+                Some(help.split_once(&title)?.1.split("\n## ").next().unwrap())
+            };
+            let section = section(2).or_else(|| section(1)).unwrap_or_else(|| panic!("{page}: {line}"));
+            let usage = section.lines().find(|line| line.starts_with("Usage: ")).expect("a usage");
+            let known: Vec<_> = section.split(|c: char| c != '-' && !c.is_alphanumeric()).collect();
+            let options = |words: &str| -> Vec<String> {
+                words
+                    .split(' ')
+                    .filter(|word| word.starts_with("--") && word.len() > 2)
+                    .map(str::to_owned)
+                    .collect()
+            };
+            let given = options(&words.join(" "));
+            let unknown = given.iter().find(|option| !known.contains(&option.as_str()));
+            let required = options(usage);
+            let missing = required.iter().find(|option| !given.contains(option));
+            if unknown.or(missing).is_some() {
+                wrong.push(format!("{page}: {line}: unknown {unknown:?}, missing {missing:?}"));
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 20, "{compared} commands");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// The text of a page below `core/docs`.
