@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use polylatch_test_services::mariadb::MariadbServer;
 
-use crate::backend::rows::server::differential::{Tables, run, seeds};
+use crate::backend::rows::server::differential::{Tables, run, run_by_hand, seeds};
 use crate::backend::rows::server::value::Statement;
 use crate::params::take_apart;
 
@@ -17,9 +17,9 @@ use super::transport::session::Opener;
 fn every_statement_answers_and_leaves_what_the_specification_says() {
     // What is compared is not whether the disk keeps it.
     let server = MariadbServer::with(&["innodb-flush-log-at-trx-commit=0"]);
-    for seed in seeds(20) {
-        server.sql(&format!("CREATE DATABASE seed_{seed}"));
-        let url = server.url_of("root", &format!("seed_{seed}"));
+    let tables = |database: &str| {
+        server.sql(&format!("CREATE DATABASE {database}"));
+        let url = server.url_of("root", database);
         let (scheme, target, mut params) = take_apart(&url).unwrap().unwrap();
         let config = MysqlConfig::from_url(scheme, target, &mut params).unwrap();
         let opener = Opener::new(config, Duration::from_secs(20)).unwrap();
@@ -28,7 +28,11 @@ fn every_statement_answers_and_leaves_what_the_specification_says() {
             Statement::new(format!("SET SESSION timestamp = {seconds}.{rest:03}"), vec![])
         };
         let mysql = Mysql { opener, doorbell: None, records_each_heartbeat: true };
-        run(&Tables::new(mysql, set_clock), seed);
+        Tables::new(mysql, set_clock)
+    };
+    run_by_hand(&tables("by_hand"));
+    for seed in seeds(20) {
+        run(&tables(&format!("seed_{seed}")), seed);
         server.sql(&format!("DROP DATABASE seed_{seed}"));
     }
 }

@@ -4,7 +4,7 @@
 
 use polylatch_test_services::postgres::PostgresServer;
 
-use crate::backend::rows::server::differential::{Tables, run, seeds};
+use crate::backend::rows::server::differential::{Tables, run, run_by_hand, seeds};
 use crate::backend::rows::server::value::Statement;
 use crate::params::take_apart;
 
@@ -23,13 +23,17 @@ fn every_statement_answers_and_leaves_what_the_specification_says() {
          $$ SELECT 'epoch'::timestamptz + us * interval '1 microsecond' FROM clock.present $$; \
          ALTER ROLE tester SET search_path = clock, pg_catalog",
     );
-    for seed in seeds(60) {
-        let url = format!("{}?schema=seed_{seed}", server.url_of("tester"));
+    let tables = |schema: &str| {
+        let url = format!("{}?schema={schema}", server.url_of("tester"));
         let (scheme, target, mut params) = take_apart(&url).unwrap().unwrap();
         let config = PostgresConfig::from_url(scheme, target, &mut params).unwrap();
         let set_clock =
             |ms: i64| Statement::new("UPDATE clock.present SET us = $1", vec![(ms * 1000).into()]);
-        run(&Tables::new(Postgres::new(config).unwrap(), set_clock), seed);
+        Tables::new(Postgres::new(config).unwrap(), set_clock)
+    };
+    run_by_hand(&tables("by_hand"));
+    for seed in seeds(60) {
+        run(&tables(&format!("seed_{seed}")), seed);
         server.sql(&format!("DROP SCHEMA seed_{seed} CASCADE"));
     }
 }

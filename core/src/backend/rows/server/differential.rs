@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::backend::memory::store::{Now as SpecNow, Store as Spec};
 use crate::backend::rows::sequences::{Dice, break_of, contenders};
-use crate::backend::{Answer, AnswerAll, Conversion, Purpose};
+use crate::backend::{Answer, AnswerAll, Ask, Contender, Conversion, Purpose, Released, RenewItem, Renewal};
 use crate::clock::BootInstant;
 use crate::mode::Mode;
 use crate::policy::fencing::FencingToken;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Query, Snapshot};
 use crate::token::ClientId;
 use crate::wakeups::Wakeups;
 
@@ -166,6 +166,82 @@ pub(crate) fn run<S: Server>(tables: &Tables<S>, seed: u64) {
         let ours = tables.at(now_ms, snapshot::read(store, &query));
         let theirs = spec.snapshot(now, &query);
         assert_eq!(comparable(ours), comparable(theirs), "{told}: {query:?}");
+    }
+}
+
+/// What the random sequences cannot ask for, because the specification counts for all names together: a clock that stands or
+/// steps back. And waiters that fell silent, before and
+/// behind one that is alive.
+pub(crate) fn run_by_hand<S: Server>(tables: &Tables<S>) {
+    let store = &tables.store;
+    let (_, contenders) = contenders();
+    let line: Vec<_> = contenders.iter().filter(|who| who.name.as_str() == "a").collect();
+    let wait = Ask::Wait {
+        near_heartbeat: Duration::from_millis(900),
+        far_heartbeat: Duration::from_millis(900),
+        left: None,
+    };
+    let poll = |now_ms, who: &Arc<Contender>| tables.at(now_ms, store.poll(who, wait));
+    let token = |now_ms: i64, who| match poll(now_ms, who) {
+        Answer::Held { fence } => fence.get(),
+        other => panic!("at {now_ms}: {other:?}"),
+    };
+    let free = |now_ms, who: &Arc<Contender>, token| {
+        let released = tables.at(now_ms, store.release(who, FencingToken::new(token)));
+        assert_eq!(released, Released::Released);
+    };
+
+    let t = 1_700_000_000_000;
+    let mut last = token(t, line[0]);
+    assert_eq!(last, t as u64 * 1000, "a first number is the server's time in µs");
+    free(t, line[0], last);
+    for now_ms in [t, t, t - 60_000, t - 1] {
+        let next = token(now_ms, line[1]);
+        assert_eq!(next, last + 1, "{} ms after the first", now_ms - t);
+        free(now_ms, line[1], next);
+        last = next;
+    }
+    assert_eq!(token(t + 1, line[0]), (t as u64 + 1) * 1000, "the clock is ahead of the counter again");
+    last = (t as u64 + 1) * 1000;
+    // The same where a release hands over.
+    let holder = |now_ms| {
+        let seen = tables.at(now_ms, snapshot::read(store, &Query::default()));
+        let holder = &seen.locks[0].holders[0];
+        (holder.label.clone(), holder.fencing_token.unwrap().get())
+    };
+    // Places in the queue are numbers of the same counter.
+    for who in &line[1..3] {
+        assert!(matches!(poll(t + 1, who), Answer::Wait { .. }));
+        last += 1;
+    }
+    free(t + 1, line[0], (t as u64 + 1) * 1000);
+    assert_eq!(holder(t + 1), (line[1].label.clone(), last + 1));
+    free(t, line[1], last + 1);
+    assert_eq!(holder(t), (line[2].label.clone(), last + 2), "the clock has stepped back");
+    free(t, line[2], last + 2);
+    last = token(t + 2, line[0]);
+
+    // Behind the holder stand some, of which one stays alive: the third, then the first.
+    let mut now_ms = t + 2;
+    let mut holder = line[0];
+    for (waiters, live) in [(&line[1..5], line[3]), (&line[0..3], line[0])] {
+        for who in waiters {
+            assert!(matches!(poll(now_ms, who), Answer::Wait { .. }));
+        }
+        let (fence, lease) = (FencingToken::new(last), holder.lease);
+        let item = RenewItem { contender: Arc::clone(holder), fence, lease, length: lease, renewals: 1 };
+        assert_eq!(tables.at(now_ms, store.renew(&[item])), [Renewal::Extended]);
+        assert!(matches!(poll(now_ms + 899, live), Answer::Wait { .. }));
+        now_ms += 901;
+        free(now_ms, holder, last);
+        let seen = tables.at(now_ms, snapshot::read(store, &Query::default()));
+        let lock = &seen.locks[0];
+        assert_eq!(lock.holders[0].label, live.label, "the only one that is alive");
+        assert!(
+            lock.waiters.is_empty(),
+            "the silent ones behind it are dropped with the same step: {lock:?}"
+        );
+        (holder, last) = (live, lock.holders[0].fencing_token.unwrap().get());
     }
 }
 
