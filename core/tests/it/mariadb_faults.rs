@@ -248,6 +248,34 @@ fn a_release_with_a_waiter_costs_one_request() {
     assert_eq!(server.sql("SELECT COUNT(*) FROM locks.polylatch_waiters"), "0");
 }
 
+/// What it costs to queue behind a holder: one request, which is a whole transaction.
+#[test]
+fn queueing_behind_a_holder_costs_one_request() {
+    let server = MariadbServer::start();
+    server.sql("SET GLOBAL log_output = 'TABLE'");
+    let clients = [(); 2].map(|()| connect(&server, "poll=10s&provisional=30s&lease=60s"));
+    let held = block_on(clients[0].lock("a").acquire()).unwrap();
+    let logged = |part: &str| {
+        server.sql(&format!(
+            "SELECT COUNT(*) FROM mysql.general_log WHERE command_type = 'Query' AND argument LIKE '{part}'"
+        ))
+    };
+    let lock = clients[1].lock("a").wait(millis(20_000));
+    for turn in 1..=3 {
+        server.sql("SET GLOBAL general_log = 1");
+        let mut waiting = Box::pin(lock.acquire());
+        stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
+        server.sql("SET GLOBAL general_log = 0");
+        let asked =
+            ["START TRANSACTION%INSERT INTO polylatch_waiters%COMMIT", "START TRANSACTION%FOR UPDATE%"];
+        assert_eq!(asked.map(logged), ["1", "1"], "turn {turn}");
+        drop(waiting);
+        eventually("it left the queue", || server.sql("SELECT COUNT(*) FROM locks.polylatch_waiters") == "0");
+        server.sql("TRUNCATE mysql.general_log");
+    }
+    block_on(held.release()).unwrap();
+}
+
 /// The connection that is to be woken waits for a session lock of the other one, which may end before.
 #[test]
 fn a_waiter_is_woken_also_after_its_other_connection_was_ended() {

@@ -28,7 +28,9 @@ use crate::policy::backoff::Backoff;
 use crate::token::{ClientId, OwnerToken};
 use crate::wakeups::unpoisoned;
 
-use super::protocol::bells::{LISTEN_FOR, Name, crowd, hear, introduce, is_alone, listen, rings, withdraw};
+use super::protocol::bells::{
+    LISTEN_FOR, Name, crowd, granted, hear, introduce, is_alone, listen, rings, was_rung, withdraw,
+};
 use super::server::Mysql;
 use super::transport::session::Session;
 
@@ -137,6 +139,7 @@ pub(crate) async fn run(store: Arc<Store<Mysql>>) {
 async fn hears(store: &Store<Mysql>, doorbell: &Doorbell) {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, u64::from(std::process::id()));
     let mut connection = None;
+    let mut is_rung = false;
     loop {
         let (names, owners) = doorbell.waiters(|owner| store.wakeups.waits(owner));
         if owners.is_empty() {
@@ -154,26 +157,34 @@ async fn hears(store: &Store<Mysql>, doorbell: &Doorbell) {
             };
             doorbell.opened(true);
             let limit = LISTEN_FOR + store.link.timeout;
-            let request = [listen(&doorbell.me, &names, &owners)];
+            // A ring says that there is something: what, is asked by the shorter statement.
+            let request = match is_rung {
+                true => [granted(&names, &owners)],
+                false => [listen(&doorbell.me, &names, &owners)],
+            };
             match tokio::time::timeout(limit, session.ask(&request, false)).await {
                 Ok(Ok(answers)) if answers.first().is_some_and(|answer| is_alone(answer)) => {
                     introduce_again(store, doorbell, session).await?;
                     Err(alone())
                 }
-                Ok(Ok(answers)) => Ok(answers.into_iter().next().unwrap_or_default()),
-                // It was rung, and asks at once what was granted.
-                Ok(Err(Failure::Collision(_))) => Ok(Vec::new()),
+                Ok(Ok(answers)) => {
+                    let answer = answers.into_iter().next().unwrap_or_default();
+                    Ok((was_rung(&answer), answer))
+                }
+                Ok(Err(Failure::Collision(_))) => Ok((true, Vec::new())),
                 Ok(Err(failure)) => Err(failure),
                 Err(_) => Err(silent()),
             }
         };
         match heard.await {
-            Ok(granted) => {
+            Ok((rung, granted)) => {
+                is_rung = rung;
                 backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, u64::from(std::process::id()));
                 deliver(store, doorbell, &granted);
             }
             Err(_) => {
                 connection = None;
+                is_rung = false;
                 doorbell.opened(false);
                 // They ask, and learn that they have to poll.
                 owners.into_iter().for_each(|owner| store.wakeups.hint(owner));

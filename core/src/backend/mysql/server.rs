@@ -142,15 +142,18 @@ impl Server for Mysql {
 
     /// One request that grants the lock, commits and wakes the next holder.
     fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Option<Asked> {
-        let mut statements = statements::hand_over(contender, fence).to_vec();
+        let next = self.doorbell.as_ref().map(|doorbell| bells::next(&doorbell.me));
+        let ring = next.is_some().then(bells::ring_next);
+        let mut statements = statements::hand_over(contender, fence, next).to_vec();
         let at = statements.len() - 1;
-        match &self.doorbell {
-            Some(doorbell) => {
-                let [finds, rings] = bells::ring_holder(&doorbell.me, contender.name.as_str());
-                statements.extend([finds, commit(), rings]);
-            }
-            None => statements.push(commit()),
-        }
+        statements.push(commit());
+        statements.extend(ring);
+        Some(Asked { statements, at })
+    }
+
+    fn queue_behind(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Option<Asked> {
+        let statements = statements::queue_behind(contender, near_ms, far_ms).to_vec();
+        let at = statements.len() - 2;
         Some(Asked { statements, at })
     }
 

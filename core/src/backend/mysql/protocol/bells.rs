@@ -68,14 +68,14 @@ pub(crate) fn crowd() -> [Statement; 2] {
     ]
 }
 
-/// Answers with owner and fence of those of these waiters that have their lock, and waits until a ring if none has: a ring
-/// ends the statement. A grant is committed before it rings, so none is missed in between. In one plain SELECT, which
-/// locks no row.
-///
-/// It waits for a session lock that this client has on its other connection, not in `SLEEP`: all sleepers of a MariaDB
-/// server share one mutex, and a `KILL QUERY` that meets one of them while another has it stops all for 2 s (10.11, one in 200
-/// with two sleepers). Got, the lock is the row without an owner whose number is 1: see [`is_alone`].
-pub(crate) fn listen(me: &Name, names: &[String], owners: &[OwnerToken]) -> Statement {
+/// Owner and fence of those of these waiters that have their lock. In one plain SELECT, which locks no row.
+pub(crate) fn granted(names: &[String], owners: &[OwnerToken]) -> Statement {
+    let ([own, beside], values) = granted_in_each(names, owners);
+    Statement::new(format!("{own} UNION ALL {beside}"), values.iter().chain(&values).cloned().collect())
+}
+
+/// The same from the rows of locks, and from the leases beside them; and the values for each.
+fn granted_in_each(names: &[String], owners: &[OwnerToken]) -> ([String; 2], Vec<Param>) {
     let owners: Vec<_> = owners.iter().map(|owner| owner.to_hex()).collect();
     let (name_marks, names) = listed(names);
     let (owner_marks, owners) = listed(&owners);
@@ -89,8 +89,18 @@ pub(crate) fn listen(me: &Name, names: &[String], owners: &[OwnerToken]) -> Stat
             table, name_marks, owner_marks
         )
     };
-    let [own, beside] = ["polylatch_locks", "polylatch_leases"].map(granted);
-    let values: Vec<_> = names.into_iter().chain(owners).collect();
+    (["polylatch_locks", "polylatch_leases"].map(granted), names.into_iter().chain(owners).collect())
+}
+
+/// Answers as [`granted`] does, and waits until a ring if no waiter has its lock: a ring ends the statement, with an error or
+/// as [`was_rung`] says. A grant is committed before it rings, so none is missed in between. In one statement: a ring that
+/// comes between two of one request makes a MariaDB server announce an answer that it then does not send (10.11).
+///
+/// It waits for a session lock that this client has on its other connection, not in `SLEEP`: all sleepers of a MariaDB
+/// server share one mutex, and a `KILL QUERY` that meets one of them while another has it stops all for 2 s (10.11, one in 200
+/// with two sleepers). Got, the lock is the row without an owner whose number is 1: see [`is_alone`].
+pub(crate) fn listen(me: &Name, names: &[String], owners: &[OwnerToken]) -> Statement {
+    let ([own, beside], values) = granted_in_each(names, owners);
     let twice = || values.iter().chain(&values).cloned();
     let seconds = i64::try_from(LISTEN_FOR.as_secs()).unwrap_or(1);
     Statement::new(
@@ -112,24 +122,24 @@ pub(crate) fn is_alone(answer: &[Cells]) -> bool {
     answer.iter().any(|row| row.text(0).is_empty() && row.optional_int(1) == Some(1))
 }
 
+/// Whether a request that listened was ended by a ring: no lock was got, and no time passed.
+pub(crate) fn was_rung(answer: &[Cells]) -> bool {
+    answer.iter().any(|row| row.text(0).is_empty() && row.optional_int(1).is_none())
+}
+
 /// Wakes the connection of a client that listens; fails if there is none, or if it is another user's.
 pub(crate) fn ring(other: &Name) -> Statement {
     Statement::new(concat!("KILL QUERY IS_USED_LOCK(", lock_of!("hears", "?"), ")"), other.params())
 }
 
-/// The same for the client that a lock was just granted to, unless it is this one: a statement before the commit and one after
-/// it, because others may have the row by then.
-pub(crate) fn ring_holder(me: &Name, name: &str) -> [Statement; 2] {
-    let user = Param::from(me.user.as_str());
-    [
-        Statement::new(
-            concat!(
-                "SET @polylatch_next = IS_USED_LOCK(",
-                lock_of!("hears", "(SELECT client FROM polylatch_locks WHERE name = ? AND client <> ?)"),
-                ")"
-            ),
-            vec![user, name.into(), me.client.as_str().into()],
-        ),
-        Statement::new("KILL QUERY @polylatch_next", vec![]),
-    ]
+/// The connection of the client in the column `client` of a row, unless it is this client's, as a value for
+/// `@polylatch_next`: it is looked up before the commit, because another client may have the lock afterwards.
+pub(crate) fn next(me: &Name) -> (&'static str, Vec<Param>) {
+    let hears = concat!("IF(client <> ?, IS_USED_LOCK(", lock_of!("hears", "client"), "), NULL)");
+    (hears, vec![me.client.as_str().into(), me.user.as_str().into()])
+}
+
+/// Wakes the connection that [`next`] found; fails if there was none.
+pub(crate) fn ring_next() -> Statement {
+    Statement::new("KILL QUERY @polylatch_next", vec![])
 }

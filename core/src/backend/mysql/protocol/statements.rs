@@ -5,6 +5,7 @@
 //! A statement that changes one row answers with the fence of that row by `LAST_INSERT_ID(expression)`, because these
 //! servers have no UPDATE ... RETURNING.
 
+use crate::backend::rows::server::commit;
 use crate::backend::rows::server::read::{lease_params, mode_params};
 use crate::backend::rows::server::value::{Param, Statement};
 use crate::backend::rows::server::window::{Lease, Write};
@@ -164,71 +165,137 @@ pub(crate) fn release_alone(contender: &Contender, fence: FencingToken) -> State
 }
 
 /// Releases a mutex and grants it to the first waiter, in a transaction that is still to be committed. The last statement
-/// answers with client, owner and fence of the new holder, or no row.
+/// answers with client, owner and fence of the new holder, or no row. `next` says which connection is to be woken, from the
+/// row of that waiter: see [`super::bells::next`].
 ///
 /// Only where a step would do the same: the first waiter wants a mutex and lives, and so does the one behind it, which
 /// a step would drop otherwise. Who queues or leaves locks the row first, so nothing changes once it is locked.
-pub(crate) fn hand_over(contender: &Contender, fence: FencingToken) -> [Statement; 6] {
-    // One waiter by its primary key. A join, as the table that it is read into, takes a millisecond here.
-    macro_rules! of_waiter {
-        ($column:literal) => {
-            concat!(
-                $column,
-                " = (SELECT ",
-                $column,
-                " FROM polylatch_waiters WHERE name = ? AND ticket = @polylatch_ticket), "
-            )
-        };
-    }
+///
+/// The waiter is read once, into variables: a subquery for each column takes longer than everything else here, and a join,
+/// as the table that it is read into, takes a millisecond.
+pub(crate) fn hand_over(
+    contender: &Contender,
+    fence: FencingToken,
+    next: Option<(&'static str, Vec<Param>)>,
+) -> [Statement; 6] {
     let name = || Param::from(contender.name.as_str());
-    let mut params = vec![name(); 9];
-    params.extend([name(), contender.owner.to_hex().into(), signed(fence.get()).into(), name(), name()]);
+    let (next, next_params) = next.unwrap_or(("NULL", Vec::new()));
+    let read_params = [name(), name()].into_iter().chain(next_params).chain([name()]).collect();
     [
         begin(),
-        Statement::new("SELECT name FROM polylatch_locks WHERE name = ? FOR UPDATE", vec![name()]),
+        // A read that finds no waiter leaves the variables as they are.
         Statement::new(
-            "SET @polylatch_ticket = (SELECT MIN(ticket) FROM polylatch_waiters WHERE name = ?)",
+            "SELECT NULL, NULL INTO @polylatch_ticket, @polylatch_next FROM polylatch_locks WHERE name = ? FOR UPDATE",
             vec![name()],
         ),
         Statement::new(
+            format!(
+                "SELECT ticket, owner, client, label, mode, permits, capacity, lease_ms, first_ms, silent_ms, \
+                 (SELECT s.silent_ms FROM polylatch_waiters s WHERE s.name = ? ORDER BY s.ticket LIMIT 1, 1), \
+                 EXISTS (SELECT 1 FROM polylatch_leases WHERE name = ?), {next} \
+                 INTO @polylatch_ticket, @polylatch_owner, @polylatch_client, @polylatch_label, @polylatch_mode, \
+                 @polylatch_permits, @polylatch_capacity, @polylatch_lease_ms, @polylatch_first_ms, @polylatch_silent_ms, \
+                 @polylatch_second_ms, @polylatch_beside, @polylatch_next \
+                 FROM polylatch_waiters FORCE INDEX (PRIMARY) WHERE name = ? ORDER BY ticket LIMIT 1"
+            ),
+            read_params,
+        ),
+        Statement::new(
             concat!(
-                "UPDATE polylatch_locks SET counter = GREATEST(counter + 1, ",
+                "UPDATE polylatch_locks SET counter = LAST_INSERT_ID(GREATEST(counter + 1, ",
                 clock_us!(),
-                "), fence = counter, ",
-                of_waiter!("owner"),
-                of_waiter!("client"),
-                of_waiter!("label"),
-                of_waiter!("permits"),
-                of_waiter!("capacity"),
-                of_waiter!("lease_ms"),
-                of_waiter!("first_ms"),
-                "acquired_ms = ",
+                ")), fence = counter, owner = @polylatch_owner, client = @polylatch_client, label = @polylatch_label, \
+                 permits = @polylatch_permits, capacity = @polylatch_capacity, lease_ms = @polylatch_lease_ms, \
+                 first_ms = @polylatch_first_ms, acquired_ms = ",
                 clock_us!(),
                 " DIV 1000, ends_ms = (",
                 clock_us!(),
                 " + 999) DIV 1000 + first_ms, renewals = 0, renewed_ms = NULL, \
-                 is_shared = EXISTS (SELECT 1 FROM polylatch_waiters WHERE name = ? AND ticket > @polylatch_ticket) \
-                 OR EXISTS (SELECT 1 FROM polylatch_leases WHERE name = ?) \
+                 is_shared = @polylatch_second_ms IS NOT NULL OR @polylatch_beside \
                  WHERE name = ? AND owner = ? AND fence = ? AND mode = 'mutex' AND ends_ms > ",
                 clock_us!(),
-                " DIV 1000 AND EXISTS (SELECT 1 FROM polylatch_waiters w WHERE w.name = ? \
-                 AND w.ticket = @polylatch_ticket AND w.mode = 'mutex' AND w.silent_ms > ",
+                " DIV 1000 AND @polylatch_ticket IS NOT NULL AND @polylatch_mode = 'mutex' AND @polylatch_silent_ms > ",
                 clock_us!(),
-                " DIV 1000) AND COALESCE((SELECT s.silent_ms FROM polylatch_waiters s WHERE s.name = ? \
-                 ORDER BY s.ticket LIMIT 1, 1) > ",
+                " DIV 1000 AND COALESCE(@polylatch_second_ms > ",
                 clock_us!(),
                 " DIV 1000, TRUE)"
             ),
-            params,
+            vec![name(), contender.owner.to_hex().into(), signed(fence.get()).into()],
         ),
         Statement::new(
             "DELETE FROM polylatch_waiters WHERE name = ? AND ticket = IF(ROW_COUNT() > 0, @polylatch_ticket, -1)",
             vec![name()],
         ),
         Statement::new(
-            "SELECT client, owner, fence FROM polylatch_locks WHERE name = ? AND ROW_COUNT() > 0",
+            "SELECT @polylatch_client, @polylatch_owner, LAST_INSERT_ID() FROM DUAL WHERE ROW_COUNT() > 0",
+            vec![],
+        ),
+    ]
+}
+
+/// Queues behind the holder of a mutex; the last statement but one answers as [`still_waits`] does, or with no row.
+///
+/// Only where a step would do no more: the lease has not ended, there is none beside it, the contender is not queued, and the
+/// first waiter lives. The number is made once the row is locked, and by the statement that locks it: so it is the same in
+/// the queue and in the row.
+pub(crate) fn queue_behind(contender: &Contender, near_ms: i64, far_ms: i64) -> [Statement; 7] {
+    let me = Candidate::from(contender);
+    let name = || Param::from(contender.name.as_str());
+    let owner = || Param::from(me.owner.as_str());
+    let mut queued = vec![owner(), me.client.as_str().into(), me.label.as_str().into()];
+    queued.extend(mode_params(&me.mode));
+    queued.extend(
+        [me.lease_ms, me.first_ms, i64::from(WaitTimes::NEAR_POSITIONS), near_ms, far_ms].map(Param::from),
+    );
+    queued.extend([name(), owner(), name()]);
+    [
+        begin(),
+        Statement::new(
+            concat!(
+                "SELECT GREATEST(counter + 1, ",
+                clock_us!(),
+                ") INTO @polylatch_ticket FROM polylatch_locks WHERE name = ? FOR UPDATE"
+            ),
             vec![name()],
         ),
+        Statement::new(
+            "SELECT COUNT(*), COUNT(IF(owner = ?, 1, NULL)), \
+             (SELECT IF(h.mode = 'mutex', h.silent_ms, 0) FROM polylatch_waiters h WHERE h.name = ? ORDER BY h.ticket LIMIT 1) \
+             INTO @polylatch_before, @polylatch_mine, @polylatch_head_ms \
+             FROM polylatch_waiters FORCE INDEX (PRIMARY) WHERE name = ?",
+            vec![owner(), name(), name()],
+        ),
+        Statement::new(
+            concat!(
+                "INSERT INTO polylatch_waiters (name, ticket, owner, client, label, mode, permits, capacity, lease_ms, \
+                 first_ms, since_ms, silent_ms) SELECT name, @polylatch_ticket, ?, ?, ?, ?, ?, ?, ?, ?, ",
+                clock_us!(),
+                " DIV 1000, (",
+                clock_us!(),
+                " + 999) DIV 1000 + IF(@polylatch_before < ?, ?, ?) FROM polylatch_locks \
+                 WHERE name = ? AND owner <> ? AND mode = 'mutex' AND ends_ms > ",
+                clock_us!(),
+                " DIV 1000 AND @polylatch_mine = 0 AND COALESCE(@polylatch_head_ms > ",
+                clock_us!(),
+                " DIV 1000, TRUE) AND NOT EXISTS (SELECT 1 FROM polylatch_leases WHERE name = ?)"
+            ),
+            queued,
+        ),
+        Statement::new(
+            "UPDATE polylatch_locks SET counter = @polylatch_ticket, is_shared = 1 WHERE name = ? AND ROW_COUNT() > 0",
+            vec![name()],
+        ),
+        Statement::new(
+            concat!(
+                "SELECT counter, @polylatch_before, ends_ms - ",
+                clock_us!(),
+                " DIV 1000, ",
+                clock_us!(),
+                " DIV 1000 - acquired_ms, client, label FROM polylatch_locks WHERE name = ? AND ROW_COUNT() > 0"
+            ),
+            vec![name()],
+        ),
+        commit(),
     ]
 }
 

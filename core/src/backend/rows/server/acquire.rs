@@ -6,13 +6,14 @@ use std::time::Duration;
 use crate::backend::rows::{Steps, ceil_ms};
 use crate::backend::{Answer, AnswerAll, Ask, Contender};
 use crate::error::Result;
+use crate::mode::Mode;
 
-use super::Server;
 use super::failure::Failure;
 use super::link::Tries;
 use super::read::waits;
 use super::store::{Concerned, Store, fence};
 use super::window::Window;
+use super::{Asked, Server};
 
 impl<S: Server> Store<S> {
     pub(crate) async fn poll(&self, contender: &Contender, ask: Ask) -> Result<Answer> {
@@ -29,10 +30,15 @@ impl<S: Server> Store<S> {
                 // A lock that clients waited for lately is hardly free.
                 let is_wanted = self.is_wanted(contender.name.as_str());
                 let entered = if is_wanted { None } else { self.enter(contender).await? };
-                if entered.is_none() {
-                    self.is_orphaned(contender.name.as_str()).await?;
+                if entered.is_some() {
+                    entered
+                } else if self.is_orphaned(contender.name.as_str()).await? {
+                    None
+                } else if let Ask::Wait { near_heartbeat, far_heartbeat, .. } = ask {
+                    self.queue_behind(contender, near_heartbeat, far_heartbeat).await?
+                } else {
+                    None
                 }
-                entered
             }
         };
         let mut answer = match answer {
@@ -74,9 +80,30 @@ impl<S: Server> Store<S> {
     /// Records a heartbeat where there is nothing else to do. It may be lost in a crash of the server.
     async fn beat(&self, contender: &Contender, near: Duration, far: Duration) -> Result<Option<Answer>> {
         let timeout_ms = self.timeout_ms();
-        let Some(asked) = self.server().heartbeat(contender, ceil_ms(near), ceil_ms(far), timeout_ms) else {
+        match self.server().heartbeat(contender, ceil_ms(near), ceil_ms(far), timeout_ms) {
+            Some(asked) => self.waits(asked).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Queues where there is nothing else to do.
+    async fn queue_behind(
+        &self,
+        contender: &Contender,
+        near: Duration,
+        far: Duration,
+    ) -> Result<Option<Answer>> {
+        if contender.mode != Mode::Mutex {
             return Ok(None);
-        };
+        }
+        match self.server().queue_behind(contender, ceil_ms(near), ceil_ms(far)) {
+            Some(asked) => self.waits(asked).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The answer to a waiter, from a request that is a step of its own; `None` if a step decides.
+    async fn waits(&self, asked: Asked) -> Result<Option<Answer>> {
         let mut tries = Tries::default();
         loop {
             match self.link.ask(&asked.statements, true).await {
