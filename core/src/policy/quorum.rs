@@ -264,6 +264,36 @@ impl Tally {
     }
 }
 
+/// A lease that was won and released before every node had voted: what each node says of the release, and each yes that
+/// comes too late.
+///
+/// A release is sent after the vote, and mostly finds what the vote has left; then nothing is left to take back. It does not
+/// where the vote was delayed: a script that the node did not know is sent a second time.
+#[derive(Debug, Default)]
+pub(crate) struct Parting {
+    /// The nodes that had the lease when the release came, and those that had not, as bits.
+    freed: u16,
+    missed: u16,
+    late: Vec<(usize, u64)>,
+}
+
+impl Parting {
+    /// A node has answered the release. Returns the number of its late yes that has to be taken back.
+    pub(crate) fn released(&mut self, node: usize, freed: bool) -> Option<u64> {
+        *(if freed { &mut self.freed } else { &mut self.missed }) |= 1 << node;
+        self.late.iter().find(|(of, _)| *of == node && !freed).map(|(_, number)| *number)
+    }
+
+    /// A node has said yes after the release was sent. Returns whether that has to be taken back now; otherwise the release
+    /// does it, as far as is known.
+    pub(crate) fn late_yes(&mut self, node: usize, number: u64) -> bool {
+        if (self.freed | self.missed) & 1 << node == 0 {
+            self.late.push((node, number));
+        }
+        self.missed & 1 << node != 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -404,6 +434,20 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_late_yes_is_taken_back_only_where_the_release_did_not_find_it() {
+        for freed in [true, false] {
+            let mut parting = Parting::default();
+            assert!(!parting.late_yes(2, 7), "the release is under way");
+            assert_eq!(parting.released(1, false), None, "another node");
+            assert_eq!(parting.released(2, freed), (!freed).then_some(7));
+
+            let mut parting = Parting::default();
+            assert_eq!(parting.released(2, freed), None, "no late yes so far");
+            assert_eq!(parting.late_yes(2, 7), !freed);
         }
     }
 }

@@ -428,3 +428,29 @@ fn who_leaves_while_a_late_yes_is_taken_back_waits_nowhere() {
     };
     wait_until("no node has a waiter", SOON, || !nodes.0.iter().any(waits));
 }
+
+/// How many scripts a node has run.
+fn scripts_run(server: &RedisServer) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let stats = stats.text().expect("a text").to_owned();
+    let calls = |command: &str| -> u64 {
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+    };
+    calls("eval") + calls("evalsha")
+}
+
+#[test]
+fn a_short_section_asks_each_node_twice_also_one_that_answers_late() {
+    const SECTIONS: u64 = 300;
+    let nodes = Nodes::start(5);
+    let client = nodes.connect("");
+    cycles(&client, 5);
+    let run = || nodes.0.iter().map(scripts_run).sum::<u64>();
+    let before = run();
+    cycles(&client, SECTIONS as usize);
+    block_on(client.close());
+    let each = (run() - before) as f64 / (5 * SECTIONS) as f64;
+    println!("{each:.2} scripts a section and node");
+    assert!(each < 2.05, "{each:.2}");
+}

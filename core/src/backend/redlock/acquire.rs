@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::backend::{Inner, Waited};
@@ -16,7 +16,7 @@ use crate::error::{Effect, Error, ErrorKind, Result, Retry};
 use crate::mode::Mode;
 use crate::policy::backoff::Jitter;
 use crate::policy::fencing::FencingToken;
-use crate::policy::quorum::{Election, Fence, Lost, Outcome, Vote};
+use crate::policy::quorum::{Election, Fence, Lost, Outcome, Parting, Vote};
 use crate::policy::waiting::WaitAnswer;
 use crate::token::OwnerToken;
 use crate::wakeups::unpoisoned;
@@ -173,8 +173,11 @@ impl Inner {
             return Ok(Attempt::Lost { why: Lost::Split, seen });
         }
         unpoisoned(&self.acquisitions.proposals).learn(fence.token());
-        self.is_won(contender, fence.token(), &election);
-        self.settle_late_votes(contender, votes);
+        let parting = (!votes.is_finished()).then(Arc::default);
+        self.is_won(contender, fence.token(), &election, parting.clone());
+        if let Some(parting) = parting {
+            self.settle_late_votes(contender, votes, parting);
+        }
         Ok(Attempt::Won(FencingToken::new(fence.token())))
     }
 
@@ -299,21 +302,29 @@ impl Inner {
         });
     }
 
-    /// A yes that comes after the decision widens the lease, unless it was released meanwhile. A node that says
-    /// anything else is offered the lease a moment later.
-    fn settle_late_votes(self: &Arc<Self>, contender: &Arc<Contender>, votes: Fanout<Data>) {
+    /// A yes that comes after the decision widens the lease. Where it was released meanwhile, the release mostly takes the
+    /// yes back. A node that says anything else is offered the lease a moment later.
+    fn settle_late_votes(
+        self: &Arc<Self>,
+        contender: &Arc<Contender>,
+        votes: Fanout<Data>,
+        parting: Arc<Mutex<Parting>>,
+    ) {
         let contender = Arc::clone(contender);
         self.settle_late(votes, move |inner, at, answer| {
-            if !inner.is_live(contender.owner) {
-                inner.withdraw_late(&contender, Ask::Try, at, answer);
-                return;
-            }
-            match answer.and_then(|answer| read_answer(answer, &mut Seen::default())) {
-                Ok(Vote::Yes(number)) => unpoisoned(&inner.acquisitions.proposals).learn(number),
-                _ => {
+            let vote = answer.and_then(|answer| read_answer(answer, &mut Seen::default()));
+            match (vote, inner.is_live(contender.owner)) {
+                (Ok(Vote::Yes(number)), true) => unpoisoned(&inner.acquisitions.proposals).learn(number),
+                (Ok(Vote::Yes(number)), false) => {
+                    if unpoisoned(&parting).late_yes(at, number) {
+                        inner.withdraw(&contender, Ask::Try, at, number);
+                    }
+                }
+                (_, true) => {
                     inner.is_missing(contender.owner, at, true);
                     inner.widen_soon(contender.owner);
                 }
+                (_, false) => {}
             }
         });
     }

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, OnceCell};
 use super::backend::Inner;
 use super::gate::{Look, now};
 use crate::backend::Reply;
-use crate::backend::redis::protocol::call::Call;
+use crate::backend::redlock::release::Departure;
 use crate::backend::redlock::transport::node::Node;
 use crate::clock::BootInstant;
 use crate::error::Result;
@@ -35,8 +35,8 @@ pub(crate) struct Care {
     calls: Arc<Notify>,
     /// Done once this client takes locks.
     joining: OnceCell<()>,
-    /// Releases that did not reach a node, until when they matter.
-    owed: Mutex<Vec<(usize, Instant, Call)>>,
+    /// Releases that did not reach a node.
+    owed: Mutex<Vec<(usize, Departure)>>,
 }
 
 impl Inner {
@@ -282,20 +282,19 @@ impl Inner {
         let now = Instant::now();
         let owed: Vec<_> = {
             let mut all = unpoisoned(&self.care.owed);
-            all.retain(|(_, until, _)| *until > now);
-            all.extract_if(.., |(of, ..)| *of == at).collect()
+            all.retain(|(_, departure)| departure.until > now);
+            all.extract_if(.., |(of, _)| *of == at).collect()
         };
-        for (at, until, call) in owed {
-            let answers = self.ask(vec![(at, self.nodes[at].run(call.clone()))]);
-            self.settle_release(answers, until, call);
+        for (at, departure) in owed {
+            self.depart_from(at, departure);
         }
     }
 
     /// Notes a release that did not reach a node.
-    pub(super) fn owes(&self, at: usize, until: Instant, call: Call) {
+    pub(super) fn owes(&self, at: usize, departure: Departure) {
         let mut owed = unpoisoned(&self.care.owed);
         if owed.len() < MOST_OWED {
-            owed.push((at, until, call));
+            owed.push((at, departure));
         }
     }
 

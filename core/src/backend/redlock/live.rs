@@ -1,12 +1,12 @@
 //! The leases that this client holds, and the nodes that may not have them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::backend::Inner;
 use crate::backend::{Contender, RenewItem};
 use crate::policy::fencing::{FenceQuality, FencingToken};
-use crate::policy::quorum::Election;
+use crate::policy::quorum::{Election, Parting};
 use crate::token::OwnerToken;
 use crate::wakeups::unpoisoned;
 
@@ -30,11 +30,22 @@ pub(super) struct Live {
     fencing: FenceQuality,
     /// The nodes that refused or were not reached, as bits. Each makes the lease depend on the others.
     missing: u16,
+    /// What its release has to know of votes that come late; `None` if there are none.
+    parting: SharedParting,
 }
+
+/// Of the votes that are late, and of the release.
+pub(super) type SharedParting = Option<Arc<Mutex<Parting>>>;
 
 impl Inner {
     /// Notes a lease that was just won.
-    pub(super) fn is_won(self: &Arc<Self>, contender: &Arc<Contender>, token: u64, election: &Election) {
+    pub(super) fn is_won(
+        self: &Arc<Self>,
+        contender: &Arc<Contender>,
+        token: u64,
+        election: &Election,
+        parting: SharedParting,
+    ) {
         let fencing = self.fencing(election.yes().map(|(at, _)| at));
         let lease = contender.first_lease;
         let item = RenewItem {
@@ -46,7 +57,7 @@ impl Inner {
         };
         let refused = election.refused().fold(0, |bits, at| bits | 1 << at);
         self.forget_silent();
-        let entry = Live { item, asked: Instant::now(), longest: lease, fencing, missing: refused };
+        let entry = Live { item, asked: Instant::now(), longest: lease, fencing, missing: refused, parting };
         unpoisoned(&self.acquisitions.live).insert(contender.owner, entry);
         if refused != 0 {
             self.widen_soon(contender.owner);
@@ -168,6 +179,10 @@ impl Inner {
 impl Live {
     pub(super) fn longest(&self) -> Duration {
         self.longest
+    }
+
+    pub(super) fn parting(self) -> SharedParting {
+        self.parting
     }
 
     /// What to ask for, so that nodes that missed it have it until it ends on the others. They count as asked.

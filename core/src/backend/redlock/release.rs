@@ -6,17 +6,28 @@ use std::time::{Duration, Instant};
 use crate::backend::redis::protocol::call::{Call, Data};
 use crate::backend::redis::protocol::records::waiter_record;
 use crate::backend::redlock::backend::Inner;
+use crate::backend::redlock::live::{Live, SharedParting};
 use crate::backend::redlock::protocol::scripts;
 use crate::backend::redlock::transport::fanout::Fanout;
-use crate::backend::{Contender, Released, Reply};
+use crate::backend::{Ask, Contender, Released, Reply};
 use crate::error::Result;
 use crate::policy::quorum::Tally;
 use crate::wakeups::unpoisoned;
 
+/// A release or a cancellation, as every node gets it.
+#[derive(Clone)]
+pub(super) struct Departure {
+    contender: Arc<Contender>,
+    call: Call,
+    /// By when every node has let go of the lease anyway.
+    pub until: Instant,
+    parting: SharedParting,
+}
+
 impl Inner {
     pub(crate) async fn release(self: Arc<Self>, contender: Arc<Contender>) -> Result<Released> {
-        let until = self.end_of(&contender);
-        let (call, mut answers) = self.send_release(&contender, false, until);
+        let departure = self.departure(&contender, false);
+        let mut answers = self.send_release(&departure);
         let mut tally = Tally { open: answers.unanswered().count(), ..Tally::default() };
         let (mut errors, mut others) = (Vec::new(), 0);
         while !tally.is_final(self.quorum) {
@@ -27,19 +38,16 @@ impl Inner {
                 break;
             };
             tally.open -= 1;
-            match answer.and_then(|answer| answer.int()) {
+            match self.departed(&departure, at, answer) {
                 Ok(1) => tally.yes += 1,
                 Ok(other) => {
                     tally.no += 1;
                     others += usize::from(other < 0);
                 }
-                Err(error) => {
-                    self.owes(at, until, call.clone());
-                    errors.push((at, error));
-                }
+                Err(error) => errors.push((at, error)),
             }
         }
-        self.settle_release(answers, until, call);
+        self.settle_release(answers, departure);
         let released = match tally.verdict(self.quorum) {
             Some(true) => Released::Released,
             // Some node had the lease to its end. Where it was missing it never came, or the node was
@@ -63,21 +71,20 @@ impl Inner {
 
     /// Leaves nothing of a contender on any node that can be reached.
     pub(crate) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
-        let until = self.end_of(&contender);
-        let (call, mut answers) = self.send_release(&contender, true, until);
+        let departure = self.departure(&contender, true);
+        let mut answers = self.send_release(&departure);
         let (mut answered, mut errors) = (0, Vec::new());
         loop {
             match answers.next().await {
-                Some((_, Ok(_))) => answered += 1,
-                Some((at, Err(error))) => {
-                    self.owes(at, until, call.clone());
-                    errors.push((at, error));
-                }
+                Some((at, answer)) => match self.departed(&departure, at, answer) {
+                    Ok(_) => answered += 1,
+                    Err(error) => errors.push((at, error)),
+                },
                 None if answered < self.quorum.needed() && answers.wait_longer(self.patience()) => {}
                 None => break,
             }
         }
-        self.settle_release(answers, until, call);
+        self.settle_release(answers, departure);
         if answered < self.quorum.needed() {
             self.care();
             return Err(self.unreachable(&errors));
@@ -86,58 +93,70 @@ impl Inner {
         Ok(())
     }
 
+    /// Lets a contender that has left leave one node once more, which may have put it into its crowd since.
+    pub(super) fn leave_again(self: &Arc<Self>, contender: &Arc<Contender>, at: usize) {
+        self.depart_from(at, self.departure(contender, true));
+    }
+
+    /// Sends a release or a cancellation to one node.
+    pub(super) fn depart_from(self: &Arc<Self>, at: usize, departure: Departure) {
+        let answers = self.ask(vec![(at, self.nodes[at].run(departure.call.clone()))]);
+        self.settle_release(answers, departure);
+    }
+
     /// Releases that nodes have not answered: what may not have arrived is sent again when they are back. Closing waits
     /// a moment for them.
-    pub(crate) fn settle_release(self: &Arc<Self>, answers: Fanout<Data>, until: Instant, call: Call) {
+    fn settle_release(self: &Arc<Self>, answers: Fanout<Data>, departure: Departure) {
         let under_way = self.leaving.begin();
         self.settle_late(answers, move |inner, at, answer| {
             let _ = &under_way;
-            if answer.is_err() {
-                inner.owes(at, until, call.clone());
-            }
+            let _ = inner.departed(&departure, at, answer);
         });
+    }
+
+    /// Reads a node's answer to a release: 1 if it had the lease, -1 if another client has the lock, else 0. One that may
+    /// not have arrived is owed.
+    fn departed(self: &Arc<Self>, departure: &Departure, at: usize, answer: Result<Data>) -> Result<i64> {
+        let answer = answer.and_then(|answer| answer.int());
+        match &answer {
+            Ok(found) => {
+                let parting = departure.parting.as_ref();
+                let late = parting.and_then(|parting| unpoisoned(parting).released(at, *found == 1));
+                if let Some(number) = late {
+                    self.withdraw(&departure.contender, Ask::Try, at, number);
+                }
+            }
+            Err(_) => self.owes(at, departure.clone()),
+        }
+        answer
     }
 
     /// To every node that may have the lock, also one that has not answered for a while: what is sent on
     /// its connection is carried out in order when it comes back.
-    fn send_release(
-        self: &Arc<Self>,
-        contender: &Contender,
-        may_wait: bool,
-        until: Instant,
-    ) -> (Call, Fanout<Data>) {
-        let noted = unpoisoned(&self.acquisitions.waiting)
-            .get_mut(&contender.owner)
-            .map(|waited| waited.leaves = true);
-        let call = self.departure(contender, may_wait || noted.is_some());
+    fn send_release(self: &Arc<Self>, departure: &Departure) -> Fanout<Data> {
         let needed = self.suspects_are_needed();
         let requests = self.nodes.iter().enumerate().filter_map(|(at, node)| {
             if node.is_usable(needed) {
-                return Some((at, node.run(call.clone())));
+                return Some((at, node.run(departure.call.clone())));
             }
             if node.is_usable(true) && node.has_room() && !node.is_refusing() {
-                let answers = self.ask(vec![(at, node.run(call.clone()))]);
-                self.settle_release(answers, until, call.clone());
+                self.depart_from(at, departure.clone());
             } else {
-                self.owes(at, until, call.clone());
+                self.owes(at, departure.clone());
             }
             None
         });
         let requests: Vec<(usize, Reply<Data>)> = requests.collect();
-        let answers = self.ask(requests);
-        (call, answers)
+        self.ask(requests)
     }
 
-    /// Lets a contender that has left leave one node once more, which may have put it into its crowd since.
-    pub(super) fn leave_again(self: &Arc<Self>, contender: &Contender, at: usize) {
-        let call = self.departure(contender, true);
-        let answers = self.ask(vec![(at, self.nodes[at].run(call.clone()))]);
-        self.settle_release(answers, self.end_of(contender), call);
-    }
-
-    /// The call that frees the lock of one node, if it is the contender's, and takes the contender out of its crowd if it
-    /// may have waited.
-    fn departure(&self, contender: &Contender, waited: bool) -> Call {
+    /// Renews and heals a contender's lease no more. Makes the request that frees the lock of a node, if it is the
+    /// contender's, and takes the contender out of its crowd if it may have waited.
+    fn departure(&self, contender: &Arc<Contender>, may_wait: bool) -> Departure {
+        let noted = unpoisoned(&self.acquisitions.waiting)
+            .get_mut(&contender.owner)
+            .map(|waited| waited.leaves = true);
+        let waited = may_wait || noted.is_some();
         let name = &contender.name;
         let record = if waited { waiter_record(contender, true) } else { String::new() };
         let args = vec![
@@ -147,14 +166,12 @@ impl Inner {
             self.turn_ms(),
             record,
         ];
-        Call { script: &scripts::RELEASE, keys: self.release_keys(name), args }
-    }
-
-    /// Renews and heals a contender's lease no more. Returns by when every node has let go of it.
-    fn end_of(&self, contender: &Contender) -> Instant {
+        let call = Call { script: &scripts::RELEASE, keys: self.release_keys(name), args };
         let live = unpoisoned(&self.acquisitions.live).remove(&contender.owner);
-        let asked = live.map_or(Duration::ZERO, |entry| entry.longest());
-        Instant::now() + contender.lease.max(contender.first_lease).max(asked) * 2
+        let asked = live.as_ref().map_or(Duration::ZERO, Live::longest);
+        let until = Instant::now() + contender.lease.max(contender.first_lease).max(asked) * 2;
+        let parting = live.and_then(Live::parting);
+        Departure { contender: Arc::clone(contender), call, until, parting }
     }
 
     /// Asks every node that is worth asking.
