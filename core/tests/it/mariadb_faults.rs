@@ -276,6 +276,28 @@ fn queueing_behind_a_holder_costs_one_request() {
     block_on(held.release()).unwrap();
 }
 
+/// What a repetition of idempotent work costs: one statement, which is prepared and says what was stored.
+#[test]
+fn a_repetition_of_idempotent_work_is_one_statement() {
+    let server = MariadbServer::start();
+    server.sql("SET GLOBAL log_output = 'TABLE'");
+    let scope = connect(&server, "").idempotency("charges");
+    let options = polylatch::idempotency::RunOptions::new();
+    let run = || block_on(scope.run("k", &options, |_| async { Ok(b"ok".to_vec()) })).unwrap();
+    assert!(!run().is_replayed());
+    for _ in 0..2 {
+        server.sql("SET GLOBAL general_log = 1");
+        assert!(run().is_replayed());
+        server.sql("SET GLOBAL general_log = 0");
+        let sent = server.sql(
+            "SELECT command_type, LEFT(argument, 11) FROM mysql.general_log WHERE user_host LIKE '%127.0.0.1%' \
+             AND command_type <> 'Prepare' AND argument LIKE '%polylatch_idempotency%'",
+        );
+        assert_eq!(sent, "Execute\tINSERT INTO");
+        server.sql("TRUNCATE mysql.general_log");
+    }
+}
+
 /// The connection that is to be woken waits for a session lock of the other one, which may end before.
 #[test]
 fn a_waiter_is_woken_also_after_its_other_connection_was_ended() {

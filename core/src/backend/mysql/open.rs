@@ -1,5 +1,7 @@
 //! Opening a store: its tables are found and checked, or made.
 
+use std::sync::atomic::Ordering;
+
 use crate::backend::Purpose;
 use crate::backend::rows::server::Session as _;
 use crate::backend::rows::server::failure::Failure;
@@ -80,7 +82,10 @@ async fn look(link: &Link<Mysql>) -> Result<Found> {
     let mut found = Found { present, version: None };
     if found.present.iter().any(|table| table == schema.name) {
         found.version = match link.ask(&[version()], false).await {
-            Ok(answers) => answers[0].first().map(|row| row.int(0)),
+            Ok(answers) => answers[0].first().map(|row| {
+                link.server.opener.returns.store(row.int(1) == 1, Ordering::Relaxed);
+                row.int(0)
+            }),
             Err(failure) if failure.code() == "1054" => return Err(foreign(link, schema.name)),
             // It may see the table, and not this column.
             Err(failure) if is_denied(&failure) => return Err(denied(link, schema.name, Purpose::Look)),

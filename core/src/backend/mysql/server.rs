@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::backend::records::Put;
 use crate::backend::rows::Push;
 use crate::backend::rows::server::failure::Failure;
 use crate::backend::rows::server::idempotency::RecordStatements;
@@ -18,6 +20,7 @@ use crate::client_info::ClientInfo;
 use crate::clock::millis;
 use crate::error::Result;
 use crate::policy::fencing::FencingToken;
+use crate::policy::idempotency::RecordId;
 use crate::snapshot::Examination;
 use crate::token::ClientId;
 
@@ -25,7 +28,7 @@ use super::config::MysqlConfig;
 use super::doorbell::{self, Doorbell};
 use super::open::prepare;
 use super::protocol::bells::{self, Name};
-use super::protocol::idempotency::{Dialect, delete_over, over};
+use super::protocol::idempotency::{Dialect, delete_over, insert_or_read, over};
 use super::protocol::sessions::BySessionLock;
 use super::protocol::{reading, statements};
 use super::transport::session::{Opener, Session};
@@ -98,6 +101,10 @@ impl Server for Mysql {
 
     fn records(&self) -> &dyn RecordStatements {
         &Dialect
+    }
+
+    fn insert_or_read(&self, id: &RecordId, put: &Put) -> Option<Statement> {
+        self.opener.returns.load(Ordering::Relaxed).then(|| insert_or_read(id, put)).flatten()
     }
 
     /// In batches, each by primary keys in their order, so that it meets no other client; a part of them if the time

@@ -25,6 +25,26 @@ macro_rules! read_columns {
 /// The dialect of these servers.
 pub(crate) struct Dialect;
 
+/// Inserts a record. One that is there stays as it is, and the answer has no number.
+macro_rules! insert {
+    () => {
+        concat!(
+            "INSERT INTO polylatch_idempotency (scope, record_key, kind, version, state, owner, fence, fingerprint, client, \
+             runs, lease_ms, renewals, ends_ms, keep_until_ms, written_ms, result) VALUES (?, ?, ?, LAST_INSERT_ID(",
+            clock_us!(),
+            "), ?, ?, COALESCE(?, ",
+            clock_us!(),
+            "), ?, ?, ?, ?, ?, (",
+            clock_us!(),
+            " + 999) DIV 1000 + ?, ",
+            clock_us!(),
+            " DIV 1000 + ?, ",
+            clock_us!(),
+            " DIV 1000, ?) ON DUPLICATE KEY UPDATE version = version + LAST_INSERT_ID(0)"
+        )
+    };
+}
+
 impl RecordStatements for Dialect {
     fn record(&self, id: &RecordId, but: Option<OwnerToken>) -> Statement {
         let mut params = id_params(id);
@@ -51,25 +71,7 @@ impl RecordStatements for Dialect {
             None => {
                 let mut params = id_params(id);
                 params.extend(values);
-                Statement::new(
-                    concat!(
-                        "INSERT INTO polylatch_idempotency (scope, record_key, kind, version, state, owner, fence, \
-                         fingerprint, client, runs, lease_ms, renewals, ends_ms, keep_until_ms, written_ms, result) \
-                         VALUES (?, ?, ?, LAST_INSERT_ID(",
-                        clock_us!(),
-                        "), ?, ?, COALESCE(?, ",
-                        clock_us!(),
-                        "), ?, ?, ?, ?, ?, (",
-                        clock_us!(),
-                        " + 999) DIV 1000 + ?, ",
-                        clock_us!(),
-                        " DIV 1000 + ?, ",
-                        clock_us!(),
-                        // A row that is there stays as it is, and the answer has no number.
-                        " DIV 1000, ?) ON DUPLICATE KEY UPDATE version = version + LAST_INSERT_ID(0)"
-                    ),
-                    params,
-                )
+                Statement::new(insert!(), params)
             }
             Some(version) => {
                 let mut params = values;
@@ -111,6 +113,14 @@ impl RecordStatements for Dialect {
             vec![prefix.into(), prefix.into(), i64::try_from(listing.most).unwrap_or(i64::MAX).into()],
         )
     }
+}
+
+/// Writes a record over none; answers as [`RecordStatements::record`] with the one that is there then, this one or another.
+pub(crate) fn insert_or_read(id: &RecordId, put: &Put) -> Option<Statement> {
+    let Put::Write { record, lease, keep } = put else { return None };
+    let mut params = id_params(id);
+    params.extend(write_params(record, *lease, *keep));
+    Some(Statement::new(concat!(insert!(), " RETURNING ", read_columns!(), ", owner, result"), params))
 }
 
 /// Deletes a record of this version; answers with a row if it did.

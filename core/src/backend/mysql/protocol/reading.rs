@@ -17,8 +17,9 @@ pub(crate) fn tables() -> Statement {
     )
 }
 
+/// The version of the tables, and 1 if the server has `INSERT ... RETURNING`: a comment to others than MariaDB 10.5 and later.
 pub(crate) fn version() -> Statement {
-    Statement::new("SELECT version FROM polylatch_schema WHERE id = 1", vec![])
+    Statement::new("SELECT version, /*M!100500 1 + */ 0 FROM polylatch_schema WHERE id = 1", vec![])
 }
 
 /// No two clients make the tables of a database at once. Answers 1, or 0 after so many seconds.

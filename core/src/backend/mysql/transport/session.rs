@@ -1,6 +1,7 @@
 //! One connection.
 
 use std::future::Future;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -30,6 +31,8 @@ const PREPARED: usize = 64;
 /// Opens connections.
 pub(crate) struct Opener {
     pub config: MysqlConfig,
+    /// The server has `INSERT ... RETURNING`, as was found when the store was opened.
+    pub returns: AtomicBool,
     timeout_ms: i64,
 }
 
@@ -55,7 +58,8 @@ impl Opener {
                 let _ = ring::default_provider().install_default();
             }
         }
-        Ok(Self { config, timeout_ms: i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX) })
+        let timeout_ms = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
+        Ok(Self { config, returns: AtomicBool::new(false), timeout_ms })
     }
 
     pub(crate) fn place(&self) -> String {
@@ -357,8 +361,8 @@ fn one_number(number: u64) -> Cells {
     Cells(vec![Cell::Int(i64::try_from(number).unwrap_or(i64::MAX))])
 }
 
-/// Sends one statement and reads its rows. One that wrote a row and gave a number above 0 to `LAST_INSERT_ID` answers with
-/// that number as its only row, and one that deleted rows with how many.
+/// Sends one statement and reads its rows. One without any that wrote a row and gave a number above 0 to `LAST_INSERT_ID`
+/// answers with that number as its only row, and one that deleted rows with how many.
 async fn carry_out(conn: &mut Conn, statement: &Statement) -> mysql_async::Result<Vec<Cells>> {
     if ["START", "SET", "COMMIT", "ROLLBACK", "CREATE"].contains(&first_word(statement)) {
         conn.query_drop(statement.sql.as_str()).await?;
@@ -375,10 +379,11 @@ async fn carry_out(conn: &mut Conn, statement: &Statement) -> mysql_async::Resul
     let values: Vec<Value> = statement.params.iter().map(value).collect();
     let values = if values.is_empty() { Params::Empty } else { Params::Positional(values) };
     let mut result = conn.exec_iter(&prepared, values).await?;
+    let has_rows = !result.columns_ref().is_empty();
     let rows: Vec<Row> = result.collect().await?;
     drop(result);
     let number = answer_of(statement, conn.affected_rows(), conn.last_insert_id());
-    if number > 0 {
+    if number > 0 && !has_rows {
         return Ok(vec![one_number(number)]);
     }
     Ok(rows.into_iter().map(cells).collect())

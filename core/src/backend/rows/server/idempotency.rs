@@ -117,10 +117,14 @@ impl<S: Server> Store<S> {
     /// A request that was carried out and lost its answer is refused when it is sent again, and the caller finds its own
     /// record.
     async fn swap_record(&self, id: &RecordId, expected: Option<u64>, put: &Put) -> Result<Swapped> {
-        let mut statements = vec![self.server().records().swap_record(id, expected, put)];
+        let records = self.server().records();
+        let mut statements = vec![records.swap_record(id, expected, put)];
         // A repetition is answered by the same request.
         if let (None, Put::Write { record, .. }) = (expected, put) {
-            statements.push(self.server().records().record(id, Some(record.owner)));
+            if let Some(insert) = self.server().insert_or_read(id, put) {
+                return self.insert_or_read(id, record.owner, insert).await;
+            }
+            statements.push(records.record(id, Some(record.owner)));
         }
         let answers = self.ask(&statements, true).await?;
         if let Some(row) = answers.first().and_then(|rows| rows.first()) {
@@ -130,6 +134,18 @@ impl<S: Server> Store<S> {
             Some(row) => Ok(Swapped::Refused(Some(seen(id, row)?))),
             None => Ok(Swapped::Refused(self.record(id).await?)),
         }
+    }
+
+    /// A record of this owner is the one that was to be written: each claim has an owner of its own, so it was written now or
+    /// by the same request, whose answer was lost.
+    async fn insert_or_read(&self, id: &RecordId, owner: OwnerToken, insert: Statement) -> Result<Swapped> {
+        let answers = self.ask(&[insert], true).await?;
+        let row = answers.first().and_then(|rows| rows.first());
+        let seen = row.map(|row| seen(id, row)).transpose()?;
+        Ok(match seen {
+            Some(seen) if seen.record.owner == owner => Swapped::Done { version: seen.version },
+            seen => Swapped::Refused(seen),
+        })
     }
 }
 

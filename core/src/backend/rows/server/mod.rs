@@ -25,10 +25,12 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::time::Duration;
 
+use crate::backend::records::Put;
 use crate::backend::{Contender, Purpose, RenewItem};
 use crate::client_info::ClientInfo;
 use crate::error;
 use crate::policy::fencing::FencingToken;
+use crate::policy::idempotency::RecordId;
 use crate::snapshot::Examination;
 use crate::token::ClientId;
 
@@ -107,6 +109,13 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
 
     /// The statements for records of idempotent work.
     fn records(&self) -> &dyn RecordStatements;
+
+    /// Writes a record over none; answers as [`RecordStatements::record`] with the one that is there then, this one or another.
+    /// `None` where the server cannot do both in one statement.
+    fn insert_or_read(&self, id: &RecordId, put: &Put) -> Option<Statement> {
+        let _ = (id, put);
+        None
+    }
 
     /// Deletes records whose retention is over, so many at most; returns how many.
     fn purge_records(store: &Store<Self>, most: usize) -> impl Future<Output = error::Result<u64>> + Send;
