@@ -74,8 +74,14 @@ wheel_build() (
   ../notices polylatch-python >THIRD-PARTY-NOTICES.txt
   release_flags "$target"
   case $target in
-    *-linux-gnu) set -- --zig --compatibility manylinux2014 "$@" ;;
-    *-linux-musl) set -- --zig --compatibility musllinux_1_2 "$@" ;;
+    *-linux-gnu) set -- --compatibility manylinux2014 "$@" ;;
+    *-linux-musl) set -- --compatibility musllinux_1_2 "$@" ;;
+  esac
+  case $target in
+    *-linux-*)
+      REAL_CARGO=$(command -v cargo) || die 'cargo is not on PATH'
+      export REAL_CARGO OLDEST_GLIBC PATH="$PWD/../with-zig:$PATH"
+      ;;
   esac
   "$maturin" build --locked --target "$target" "$@"
 )
