@@ -103,6 +103,7 @@ impl AcquireOptions {
                 max_hold: asked.max_hold,
                 beat_every: asked.beat_every,
                 phase: Duration::ZERO,
+                cohort: 0,
             },
             times: WaitTimes::every(near, settings.enter_on_push),
         })

@@ -261,7 +261,8 @@ impl Acquisition {
             (&self.core.client.id, self.options.name.as_str(), now.since(self.started));
         let entered = Entered { queued: self.queued, pushed: at_once };
         self.core.observer.acquired(client.as_str(), lock, fence.get(), entered, waited);
-        let plan = LeasePlan { phase: self.core.renewal_phase, ..self.options.plan };
+        let (phase, cohort) = (self.core.renewal_phase, self.core.watchdog.cohort());
+        let plan = LeasePlan { phase, cohort, ..self.options.plan };
         let mut machine = Lease::granted(plan, sent_at, now, at_once, self.seed);
         // Where the first lease is the whole one, the grant has listed it already.
         if plan.first != plan.lease && self.options.mode == Mode::Mutex && self.core.backend.lists_late() {

@@ -15,7 +15,7 @@ use crate::driver::HeldLease;
 use crate::error::{ErrorKind, LostReason};
 use crate::observe::Observer;
 use crate::policy::lease::{Due, RenewalOutcome};
-use crate::policy::watchdog::{BATCH_SIZE, Schedule};
+use crate::policy::watchdog::{BATCH_SIZE, COHORT, Schedule};
 use crate::service::{Service, Timers};
 use crate::token::OwnerToken;
 use crate::wakeups::{Wakeups, unpoisoned};
@@ -95,6 +95,11 @@ impl Watchdog {
         let mut state = unpoisoned(&self.state);
         state.leases.remove(&id);
         state.schedule.remove(id);
+    }
+
+    /// The cohort that a lease belongs to which comes into its care now.
+    pub(super) fn cohort(&self) -> u32 {
+        u32::try_from(unpoisoned(&self.state).leases.len() / COHORT).unwrap_or(u32::MAX)
     }
 
     /// The leases in its care.

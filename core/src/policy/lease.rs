@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::BootInstant;
 use crate::error::LostReason;
 use crate::policy::backoff::Jitter;
-use crate::policy::watchdog::BATCH_WINDOW;
+use crate::policy::watchdog::{BATCH_WINDOW, COHORTS_IN_TURN};
 
 /// Share of a lease given up for clocks that run at different rates: 1 %, as in the Redlock text.
 const DRIFT: f64 = 0.01;
@@ -61,16 +61,29 @@ pub(crate) struct LeasePlan {
     pub beat_every: Option<Duration>,
     /// Shifts the instants at which this client renews against those of other clients.
     pub phase: Duration,
+    /// Which of its client's cohorts of [`COHORT`](crate::policy::watchdog::COHORT) leases this one belongs to.
+    pub cohort: u32,
 }
 
 impl LeasePlan {
     /// When to renew a lease that was confirmed at `anchor`: at a third, or up to a tenth of that
-    /// earlier, at one of the instants that all leases of this length and client share. So thousands
+    /// earlier, at one of the instants that all leases of this length and client share. So hundreds
     /// of them go out in a few batches, and those of different clients do not go out together.
+    ///
+    /// Where a client holds more, each cohort beyond the first has instants of its own, a third of the lease apart: the
+    /// first renewal may come at any time until then, and the next ones a third after each other. So thousands of
+    /// leases that were granted at once do not keep the store busy all at once.
     fn renewal_after(&self, anchor: BootInstant, length: Duration) -> BootInstant {
-        let due = anchor + length / 3;
-        let step = u64::try_from((length / 30).as_nanos()).unwrap_or(u64::MAX).max(1);
-        let phase = u64::try_from(self.phase.as_nanos()).unwrap_or(0) % step;
+        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let (due, step, shift) = if self.cohort == 0 {
+            (anchor + length / 3, length / 30, Duration::ZERO)
+        } else {
+            // One that left a little before its instant, with others, is not renewed at that instant once more.
+            let due = anchor + length / 3 + BATCH_WINDOW.min(length / 60);
+            (due, length / 3, length / 3 * (self.cohort % COHORTS_IN_TURN) / COHORTS_IN_TURN)
+        };
+        let step = nanos(step).max(1);
+        let phase = (nanos(self.phase) % step + nanos(shift)) % step;
         let late = (due.as_nanos() + step - phase) % step;
         due - Duration::from_nanos(late)
     }
@@ -474,6 +487,7 @@ mod tests {
             max_hold: None,
             beat_every: None,
             phase: Duration::ZERO,
+            cohort: 0,
         }
     }
 
@@ -514,6 +528,25 @@ mod tests {
             instants.dedup();
             assert!(instants.len() <= 3, "a second of grants makes {} batches", instants.len());
         }
+    }
+
+    #[test]
+    fn thousands_of_leases_granted_at_once_are_renewed_in_turn_and_each_after_a_third() {
+        let third: u128 = 5_000;
+        let mut turns = Vec::new();
+        for cohort in 1..=COHORTS_IN_TURN {
+            let plan = LeasePlan { cohort, ..plan() };
+            let first = plan.renewal_after(at(0), 15 * SECOND);
+            assert!(first > at(0) && first <= at(5_010), "{cohort}: {first:?}");
+            turns.push(first.since(at(0)).as_millis() % third);
+            // Sent a little late, and with others a little early.
+            for sent_at in [first + Duration::from_millis(3), first - Duration::from_millis(5)] {
+                assert_eq!(plan.renewal_after(sent_at, 15 * SECOND), first + 5 * SECOND);
+            }
+        }
+        turns.sort_unstable();
+        let apart = third / u128::from(COHORTS_IN_TURN);
+        assert!(turns.windows(2).all(|pair| pair[1] - pair[0] == apart), "{turns:?}");
     }
 
     #[test]

@@ -57,12 +57,11 @@ pub(crate) enum Push {
 /// `NONE` for a key that does not exist, `CHANNEL` for a channel of this prefix that nobody hears.
 ///
 /// DEL comes first and SET next: without them nothing else is tried that could leave data behind.
-pub(crate) const COMMANDS: [(&str, &[&str]); 35] = [
+pub(crate) const COMMANDS: [(&str, &[&str]); 34] = [
     ("del", &["DEL", "NONE"]),
     ("set", &["SET", "KEY", "0", "PX", "10000"]),
     ("get", &["GET", "KEY"]),
     ("mget", &["MGET", "KEY"]),
-    ("setrange", &["SETRANGE", "KEY", "0", "0"]),
     ("exists", &["EXISTS", "KEY"]),
     ("pexpire", &["PEXPIRE", "KEY", "10000"]),
     ("pttl", &["PTTL", "KEY"]),
@@ -96,7 +95,7 @@ pub(crate) const COMMANDS: [(&str, &[&str]); 35] = [
 ];
 
 /// Commands that would make a key if the throw-away key were not there.
-const MAKERS: [&str; 5] = ["setrange", "incr", "hset", "lpush", "zadd"];
+const MAKERS: [&str; 4] = ["incr", "hset", "lpush", "zadd"];
 
 /// The commands that the scripts call, as in an ACL rule. Read from their text, so that this list
 /// cannot fall behind them.

@@ -21,7 +21,7 @@ for at, lock in ipairs(KEYS) do
     end
     -- For people only, so a refusal (memory is full) does not matter.
     if number == ARGV[base + 2] and length == ARGV[base + 5] then
-      redis.pcall('SETRANGE', lock, #owner + 5, ARGV[base + 4])
+      redis.pcall('SET', lock, owner .. '|pl1|' .. ARGV[base + 4] .. string.sub(value, #owner + 14), 'KEEPTTL')
     else
       local granted, first, rest = string.match(value, '^%x+|pl1|%d+|%d+(|%d+|)(%d+)|%d+(|.*)$')
       if length ~= ARGV[base + 5] then
