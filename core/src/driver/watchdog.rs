@@ -15,7 +15,7 @@ use crate::driver::HeldLease;
 use crate::error::{ErrorKind, LostReason};
 use crate::observe::Observer;
 use crate::policy::lease::{Due, RenewalOutcome};
-use crate::policy::watchdog::{BATCH_SIZE, COHORT, Schedule};
+use crate::policy::watchdog::{BATCH_SIZE, Schedule, cohort_of};
 use crate::service::{Service, Timers};
 use crate::token::OwnerToken;
 use crate::wakeups::{Wakeups, unpoisoned};
@@ -97,9 +97,9 @@ impl Watchdog {
         state.schedule.remove(id);
     }
 
-    /// The cohort that a lease belongs to which comes into its care now.
+    /// The cohort of a lease that comes into its care now.
     pub(super) fn cohort(&self) -> u32 {
-        u32::try_from(unpoisoned(&self.state).leases.len() / COHORT).unwrap_or(u32::MAX)
+        cohort_of(unpoisoned(&self.state).leases.len())
     }
 
     /// The leases in its care.

@@ -12,12 +12,17 @@ pub(crate) const BATCH_WINDOW: Duration = Duration::from_millis(10);
 /// How many leases one batch renews at most: one script call that stays well under a millisecond.
 pub(crate) const BATCH_SIZE: usize = 250;
 
-/// How many of a client's leases share the instants at which they are renewed.
-pub(crate) const COHORT: usize = BATCH_SIZE / 2;
-
 /// How many cohorts take turns within a third of a lease. Of 10 000 leases of ten seconds, 500 are renewed at once then,
 /// six times a second.
 pub(crate) const COHORTS_IN_TURN: u32 = 20;
+
+/// The cohort of a lease that is granted to a client which holds this many already.
+///
+/// The leases of a cohort are renewed at the same instants. It has as many as one batch renews, so a client with
+/// thousands of leases sends as few batches as one that renews them all at once.
+pub(crate) fn cohort_of(held: usize) -> u32 {
+    u32::try_from(held / BATCH_SIZE).unwrap_or(u32::MAX)
+}
 
 /// The instants at which leases, named by number, want to be looked at.
 #[derive(Debug, Default)]

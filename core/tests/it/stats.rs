@@ -164,25 +164,3 @@ fn same_in_prometheus(stats: &Stats) {
     assert_eq!(value("polylatch_held", "", ""), stats.held as f64);
     assert_eq!(types.len(), 8, "every metric is compared: {types:?}");
 }
-
-/// What the counting costs, against the fastest pair there is. Run it alone, with `--release --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement, which takes a quiet machine and a release build"]
-fn a_pair_on_memory_and_a_reading() {
-    let client = polylatch::blocking::Polylatch::connect("memory:").unwrap();
-    let lock = client.lock("a");
-    let each = |calls: u32, call: &dyn Fn()| {
-        let rounds = (0..40).map(|_| {
-            let started = std::time::Instant::now();
-            (0..calls).for_each(|_| call());
-            started.elapsed().as_nanos() as f64 / f64::from(calls)
-        });
-        let mut rounds: Vec<_> = rounds.collect();
-        rounds.sort_by(f64::total_cmp);
-        (rounds[0], rounds[rounds.len() / 2])
-    };
-    let pair = each(20_000, &|| lock.acquire().unwrap().release().unwrap());
-    println!("acquire and release: {:.0} ns (best), {:.0} ns (median)", pair.0, pair.1);
-    let reading = each(20_000, &|| assert!(std::hint::black_box(client.stats()).acquired > 0));
-    println!("reading the numbers: {:.0} ns (best), {:.0} ns (median)", reading.0, reading.1);
-}

@@ -1,7 +1,7 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
 //! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
-//! `family`, `redlock`, `consul` (on a Consul agent), `postgres` and `mariadb` (on servers of those), `idempotency` (on
-//! Redis, PostgreSQL, MariaDB and SQLite), `etcd` and `zookeeper`.
+//! `family`, `memory`, `redlock`, `consul` (on a Consul agent), `postgres` and `mariadb` (on servers of those), `idempotency`
+//! (on Redis, PostgreSQL, MariaDB and SQLite), `etcd` and `zookeeper`.
 //!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.
@@ -20,6 +20,7 @@ mod handoff;
 mod http;
 mod idempotency;
 mod mariadb;
+mod memory;
 mod postgres;
 mod raw;
 mod redlock;
@@ -28,12 +29,13 @@ mod throughput;
 mod uncontended;
 mod zookeeper;
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "uncontended",
     "throughput",
     "handoff",
     "renewal",
     "family",
+    "memory",
     "redlock",
     "consul",
     "postgres",
@@ -93,6 +95,9 @@ fn main() -> ExitCode {
     }
     if wanted("family") {
         family::run();
+    }
+    if wanted("memory") {
+        memory::run();
     }
     if wanted("redlock") {
         redlock::run();

@@ -174,6 +174,7 @@ fn held(left: u8) -> Lease {
         max_hold: None,
         beat_every: None,
         phase: Duration::ZERO,
+        cohort: 0,
     };
     Lease::granted(plan, NOW, NOW, false, 1)
 }

@@ -135,6 +135,29 @@ fn a_thousand_leases_are_renewed_in_batches() {
 }
 
 #[test]
+fn thousands_of_leases_are_renewed_in_turn_in_as_few_batches() {
+    world(|world| async move {
+        let client = world.connect();
+        let mut guards = Vec::new();
+        for number in 0..2_000 {
+            guards.push(client.lock(&format!("many/{number}")).acquire().await.unwrap());
+        }
+        // Each has the instants of its cohort by then.
+        pass(Duration::from_secs(20)).await;
+        let settled = client.now();
+        pass(Duration::from_secs(60)).await;
+        assert!(guards.iter().all(Guard::is_held));
+        let batches: Vec<_> = client.calls("renew").into_iter().filter(|at| *at > settled).collect();
+        assert!(batches.len() <= 13 * 8, "{} batches in a minute", batches.len());
+        // One cohort in each turn, and the first one whenever it is due.
+        let most = batches
+            .iter()
+            .map(|from| batches.iter().filter(|at| *at >= from && at.since(*from) < ms(100)).count());
+        assert_eq!(most.max(), Some(2), "batches within 100 ms");
+    });
+}
+
+#[test]
 fn renewals_that_are_all_answered_late_keep_the_lease() {
     world(|world| async move {
         let client = world.connect();
