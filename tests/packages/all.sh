@@ -200,7 +200,11 @@ first_lock() {
 wheel=$(echo "$out"/*manylinux*x86_64.whl)
 for minor in 9 10 11 12 13 14; do
   is_built "wheel on CPython 3.$minor" "$wheel" || continue
-  interpreter=$(command -v "python3.$minor" || ls -d "$HOME"/.pyenv/versions/3."$minor".*/bin/python3 2>/dev/null | head -n 1) || true
+  # A command of this name may be a shim of pyenv, which runs only if that version was chosen.
+  interpreter=
+  for found in "python3.$minor" "$HOME"/.pyenv/versions/3."$minor".*/bin/python3; do
+    ! "$found" -c '' 2>/dev/null || { interpreter=$found; break; }
+  done
   if [ -z "$interpreter" ]; then
     not_tried "wheel on CPython 3.$minor" 'it is not on this machine'
     continue
