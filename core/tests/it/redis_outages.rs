@@ -232,7 +232,7 @@ fn waiters_poll_at_once_when_their_subscription_is_back() {
     let waiting = waiter(&hurt, "a");
     eventually("it waits", || seen(&other, "a").waiters.len() == 1);
     // It asks, queues, and asks once more when it has subscribed. Released before that, the lock would need no push.
-    eventually("it has asked again", || proxy.requests_of("EVALSHA") == 3);
+    eventually("it has asked again", || proxy.requests_of("EVALSHA") >= 3);
     // Answers of a connection come in the order of its requests, so that one has been answered too.
     block_on(block_on(hurt.lock("b").acquire()).unwrap().release()).unwrap();
     proxy.drop_pushes(1.0);
