@@ -92,7 +92,12 @@ release_folder() { printf '%s/%s/dist\n' "$(cargo_target)" "$1"; }
 # need_release TARGET: installs what release_build needs for that target.
 need_release() {
   need_compilers
-  case $1 in *-linux-*) need_zig ;; esac
+  case $1 in
+    *-linux-*) need_zig ;;
+    x86_64-pc-windows-gnu)
+      need_commands x86_64-w64-mingw32-gcc=gcc-mingw-w64-x86-64 x86_64-w64-mingw32-g++=g++-mingw-w64-x86-64
+      ;;
+  esac
   [ "$1" = "$(release_target)" ] || ! have rustup || rustup -q target add "$1" >/dev/null 2>&1 ||
     die "rustup could not add the target $1"
 }

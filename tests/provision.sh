@@ -176,6 +176,16 @@ need_actionlint() {
   PATH="$home:$PATH"
 }
 
+# need_cargo_deny: what checks licences, sources and advisories of crates, compiled into the tests' cache once. Leaves it on PATH.
+need_cargo_deny() {
+  local home="${XDG_CACHE_HOME:-${HOME:?}/.cache}/polylatch-tests/cargo-deny-0.20.2"
+  if [ ! -x "$home/bin/cargo-deny" ]; then
+    say 'Compiling: cargo-deny'
+    cargo install --quiet --locked --version 0.20.2 --root "$home" cargo-deny || die 'cargo could not install cargo-deny'
+  fi
+  PATH="$PATH:$home/bin"
+}
+
 # need_servers: other servers that speak as Redis does, Redis 8 and Valkey 8 of Debian 13, unpacked (not installed) into the
 # tests' cache with the libraries that they need. Sets OTHER_SERVERS to their programs; returns 1 where they cannot be
 # fetched, with the reason in OTHER_SERVERS_MISSING.

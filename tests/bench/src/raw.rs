@@ -2,6 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags, poll};
 
 /// What a lock needs at the least: take it if it is free, give it back if it is mine.
 pub const TAKE: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])";
@@ -69,5 +72,53 @@ impl Wire {
             }
         }
         last
+    }
+}
+
+/// One request to several servers, for which as many answers as a majority needs are waited for. What comes later is read before
+/// the next answers.
+pub struct Quorum {
+    wires: Vec<(Wire, usize)>,
+    needed: usize,
+}
+
+impl Quorum {
+    /// A majority of so many servers; some of them may be down, which are not among the connections.
+    pub fn new(servers: usize, wires: Vec<Wire>) -> Self {
+        Self { wires: wires.into_iter().map(|wire| (wire, 0)).collect(), needed: servers / 2 + 1 }
+    }
+
+    /// Sends the same command to all, and returns when enough have answered this one.
+    pub fn ask(&mut self, text: &str) {
+        for (wire, owed) in &mut self.wires {
+            wire.send_text(text);
+            *owed += 1;
+        }
+        let mut answered = 0;
+        while answered < self.needed {
+            let asked: Vec<_> = (0..self.wires.len()).filter(|at| self.wires[*at].1 > 0).collect();
+            let mut sockets: Vec<_> = asked
+                .iter()
+                .map(|at| PollFd::from_borrowed_fd(self.wires[*at].0.0.get_ref().as_fd(), PollFlags::IN))
+                .collect();
+            poll(&mut sockets, None).expect("sockets can be waited for");
+            let ready: Vec<_> = asked
+                .into_iter()
+                .zip(sockets)
+                .filter(|(_, socket)| !socket.revents().is_empty())
+                .map(|(at, _)| at)
+                .collect();
+            for at in ready {
+                let (wire, owed) = &mut self.wires[at];
+                loop {
+                    wire.line();
+                    *owed -= 1;
+                    if wire.0.buffer().is_empty() {
+                        break;
+                    }
+                }
+                answered += usize::from(*owed == 0);
+            }
+        }
     }
 }

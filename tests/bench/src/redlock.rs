@@ -1,5 +1,5 @@
-//! Five independent nodes against one: how many of one node's round trips a lock costs, with all nodes
-//! up, with two that refuse and with two that are hung.
+//! A lock on five independent nodes, with all of them up, with two that refuse and with two that are hung. Its floor writes to all
+//! that are up and returns with the third answer; beside it, one round trip to one node.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use crate::figures::{Samples, heading, row};
-use crate::raw::{GIVE, TAKE, Wire};
+use crate::raw::{GIVE, Quorum, TAKE, Wire};
 
 const NODES: usize = 5;
 const ROUNDS: usize = 12;
@@ -25,7 +25,12 @@ pub fn run() {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let clients: Vec<_> =
             (0..16).map(|_| runtime.block_on(Polylatch::connect(&url)).expect("they answer")).collect();
-        heading(&format!("redlock over five nodes, {state} (µs; ratios to one script on one node)"));
+        heading(&format!("redlock over five nodes, {state} (µs; both ways are two round trips)"));
+        let skipped = if state == "two refuse" { 2 } else { 0 };
+        let mut wires: Vec<_> =
+            servers[skipped..].iter().map(|server| Wire::connect(server.address())).collect();
+        let scripts = wires.iter_mut().map(|wire| [wire.load(TAKE), wire.load(GIVE)]).next_back();
+        let [take, give] = scripts.expect("some are up");
         for server in &mut servers[..2] {
             match state {
                 "two refuse" => server.kill(),
@@ -33,14 +38,21 @@ pub fn run() {
                 _ => {}
             }
         }
-        measure(&runtime, &alone, &clients);
+        let take = Wire::text(&["EVALSHA", &take, "1", "floor", "token", "10000"]);
+        let give = Wire::text(&["EVALSHA", &give, "1", "floor", "token"]);
+        let mut quorum = Quorum::new(NODES, wires);
+        let both = || {
+            quorum.ask(&take);
+            quorum.ask(&give);
+        };
+        measure(&runtime, &alone, both, &clients);
     }
 }
 
-fn measure(runtime: &Runtime, alone: &RedisServer, clients: &[Polylatch]) {
+fn measure(runtime: &Runtime, alone: &RedisServer, mut by_majority: impl FnMut(), clients: &[Polylatch]) {
     let mut wire = Wire::connect(alone.address());
     let (take, give) = (wire.load(TAKE), wire.load(GIVE));
-    let mut floor = Samples::default();
+    let (mut floor, mut majority) = (Samples::default(), Samples::default());
     let counts = [1, 4, 16];
     let mut cycles = [Samples::default(), Samples::default(), Samples::default()];
     let mut waits = [Samples::default(), Samples::default(), Samples::default()];
@@ -49,8 +61,12 @@ fn measure(runtime: &Runtime, alone: &RedisServer, clients: &[Polylatch]) {
             let started = Instant::now();
             wire.ask(&["EVALSHA", &take, "1", "floor", "token", "10000"]);
             wire.ask(&["EVALSHA", &give, "1", "floor", "token"]);
-            // Two round trips.
-            floor.add(micros(started.elapsed()) / 2.0);
+            floor.add(micros(started.elapsed()));
+        }
+        for _ in 0..PER_ROUND {
+            let started = Instant::now();
+            by_majority();
+            majority.add(micros(started.elapsed()));
         }
         for (at, count) in counts.into_iter().enumerate() {
             let (per_section, waited) = runtime.block_on(contend(&clients[..count], PER_ROUND));
@@ -61,11 +77,10 @@ fn measure(runtime: &Runtime, alone: &RedisServer, clients: &[Polylatch]) {
             }
         }
     }
-    let trip = floor.median();
-    row("one script, one node, blocking socket", "µs", &floor, &[]);
-    let floors = [("round trip", trip)];
+    row("floor: two scripts, one node", "µs", &floor, &[]);
+    row("floor: the same by majority, blocking sockets", "µs", &majority, &[("one node", floor.median())]);
+    let floors = [("majority", majority.median()), ("one node", floor.median())];
     row("1 contender, acquire + release", "µs", &cycles[0], &floors);
-    println!("  {:<44} {:>9.1} × round trip at p99", "", cycles[0].quantile(0.99) / trip);
     for (at, count) in counts.into_iter().enumerate().skip(1) {
         row(&format!("{count} contenders of one lock, per section"), "µs", &cycles[at], &floors);
         row(&format!("{count} contenders, wait for the lock"), "µs", &waits[at], &floors);
