@@ -137,6 +137,7 @@ pub struct Watch {
 
 /// A snapshot, and what has happened since the one before.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Update {
     /// The store now.
     pub snapshot: Arc<Snapshot>,

@@ -6,6 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The kind of a metric in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MetricType {
     /// Only grows until the process ends.
     Counter,

@@ -235,6 +235,8 @@ impl From<BreakOutcome> for BreakResult {
             BreakOutcome::ChangedHands { present } => {
                 Self { outcome: "changed_hands".into(), present: Some(whole(present.get())), ..none }
             }
+            // One that is added to the crate has to get its word here.
+            _ => Self { outcome: "unknown".into(), ..none },
         }
     }
 }

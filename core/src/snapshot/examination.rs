@@ -65,6 +65,7 @@ impl CheckSeverity {
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Check {
     /// Stable name for scripts, in kebab-case.
     pub id: &'static str,
@@ -81,7 +82,8 @@ pub struct Check {
 }
 
 impl Check {
-    pub(crate) fn new(
+    /// Makes one without a consequence and a way out.
+    pub fn new(
         severity: CheckSeverity,
         id: &'static str,
         title: impl Into<String>,
@@ -111,12 +113,16 @@ impl Check {
         Self::new(CheckSeverity::Problem, id, title, detail)
     }
 
-    pub(crate) fn means(mut self, consequence: impl Into<String>) -> Self {
+    /// Says what it means for the promise.
+    #[must_use]
+    pub fn means(mut self, consequence: impl Into<String>) -> Self {
         self.consequence = consequence.into();
         self
     }
 
-    pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
+    /// Says what to do about it.
+    #[must_use]
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = fix.into();
         self
     }
@@ -136,6 +142,7 @@ pub enum Holds {
 
 /// One promise, and whether this set-up keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Promise {
     /// Stable name for scripts: `exclusion`, `exclusion-after-restart`, `exclusion-after-failover`,
     /// `exclusion-after-wipe`, `fencing-order`, `push` or `fifo`.
@@ -149,7 +156,8 @@ pub struct Promise {
 }
 
 impl Promise {
-    fn new(id: &'static str, holds: Holds, because: impl Into<String>) -> Self {
+    /// Makes one. Of an `id` that is not known, the id is what it says.
+    pub fn new(id: &'static str, holds: Holds, because: impl Into<String>) -> Self {
         let what = WORDS.iter().find(|(known, _)| *known == id).map_or(id, |(_, words)| words);
         Self { id, what, holds, because: because.into() }
     }

@@ -4,6 +4,7 @@
 mod changes;
 pub(crate) mod examination;
 mod following;
+mod made;
 mod trouble;
 
 use std::borrow::Cow;
@@ -105,6 +106,7 @@ impl Query {
 
 /// A store's locks at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// Kind of store, such as `redis`.
     pub backend: Cow<'static, str>,
@@ -135,6 +137,7 @@ fn from_millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error>
 
 /// One lock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LockView {
     /// The lock's name.
     pub name: String,
@@ -175,6 +178,7 @@ impl LockView {
 
 /// What one of several independent nodes says of a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct VoteView {
     /// Its address.
     pub node: String,
@@ -201,15 +205,9 @@ pub struct Detail {
     pub value: String,
 }
 
-impl Detail {
-    /// Makes a detail.
-    pub fn new(name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Self {
-        Self { name: name.into(), value: value.into() }
-    }
-}
-
 /// One held lease.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct HolderView {
     /// The client that holds it; `None` for another program's lock.
     pub client: Option<ClientId>,
@@ -246,6 +244,7 @@ pub struct HolderView {
 
 /// One waiter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct WaiterView {
     /// The client that waits.
     pub client: ClientId,
@@ -273,6 +272,7 @@ pub struct WaiterView {
 
 /// One client process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ClientView {
     /// Its id, as in holders and waiters.
     pub id: ClientId,
@@ -302,6 +302,7 @@ pub struct ClientView {
 
 /// One broken lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct AuditEntry {
     /// When, on the store's clock.
     pub at_ms: u64,
@@ -333,6 +334,7 @@ pub struct BreakRequest {
 /// What came of an order to break a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum BreakOutcome {
     /// The lease is over.
     Broken {
@@ -399,6 +401,7 @@ pub enum EventKind {
 
 /// Something that happened to a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Event {
     /// When it was seen, on the store's clock.
     pub at_ms: u64,

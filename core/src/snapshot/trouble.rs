@@ -9,6 +9,7 @@ use super::Snapshot;
 /// Found without changing the store: a reader asks Redis for a write without an effect (`ZADD … XX` of a member
 /// that does not exist) and looks at the refusal; nodes that do not answer are counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Trouble {
     /// What it is.
     pub kind: TroubleKind,

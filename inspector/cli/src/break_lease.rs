@@ -86,6 +86,10 @@ pub(super) async fn break_lease(url: Option<&str>, args: &BreakArgs) -> Result<u
             );
             (exit::NOTHING_DONE, text)
         }
+        _ => (
+            exit::NOTHING_DONE,
+            format!("What came of the break of {name} is not known here: look at it again."),
+        ),
     };
     if !args.json {
         for line in wrap(&text, Paint::for_stdout().columns) {

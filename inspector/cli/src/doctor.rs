@@ -107,14 +107,9 @@ impl Report {
         } else {
             "The store could not be examined"
         };
-        let check = Check {
-            id: "connection",
-            severity: CheckSeverity::Problem,
-            title: title.into(),
-            detail,
-            consequence: "Programs that use this URL get this error instead of a lock.".into(),
-            fix,
-        };
+        let check = Check::new(CheckSeverity::Problem, "connection", title, detail)
+            .means("Programs that use this URL get this error instead of a lock.")
+            .fix(fix);
         Self {
             url: None,
             backend: None,
@@ -300,27 +295,18 @@ mod tests {
             version: Some("Redis 7.4.2".into()),
             worst: findings.iter().map(|check| check.severity).max().unwrap(),
             findings,
-            promises: vec![Promise {
-                id: "exclusion",
-                what: "one holder at a time",
-                holds: Holds::No,
-                because: "the server may evict a held lock when memory is full, and then another gets it"
-                    .into(),
-            }],
+            promises: vec![Promise::new(
+                "exclusion",
+                Holds::No,
+                "the server may evict a held lock when memory is full, and then another gets it",
+            )],
         }
     }
 
     fn check(severity: CheckSeverity) -> Check {
-        Check {
-            id: "eviction",
-            severity,
-            title: "Held locks can be evicted".into(),
-            detail: "maxmemory 8 MiB \u{1b}[2J".into(),
-            consequence: "A held lock can vanish, and then somebody else gets it while its holder works."
-                .into(),
-            fix: "redis-cli CONFIG SET maxmemory-policy noeviction && redis-cli CONFIG REWRITE   # at once"
-                .into(),
-        }
+        Check::new(severity, "eviction", "Held locks can be evicted", "maxmemory 8 MiB \u{1b}[2J")
+            .means("A held lock can vanish, and then somebody else gets it while its holder works.")
+            .fix("redis-cli CONFIG SET maxmemory-policy noeviction && redis-cli CONFIG REWRITE   # at once")
     }
 
     fn paint(columns: usize) -> Paint {

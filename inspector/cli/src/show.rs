@@ -32,16 +32,7 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
         snapshot.locks.extend(only.locks.into_iter().filter(|lock| lock.name == args.name));
     }
     if !snapshot.locks.iter().any(|lock| lock.name == args.name) {
-        let free = LockView {
-            name: args.name.clone(),
-            mode: "mutex".into(),
-            capacity: None,
-            holders: vec![],
-            waiters: vec![],
-            votes: vec![],
-            details: vec![],
-        };
-        snapshot.locks.push(free);
+        snapshot.locks.push(LockView::new(args.name.clone(), "mutex"));
     }
     snapshot.audit.retain(|entry| entry.name == args.name);
     let evidence = Evidence::new(&snapshot, &host, &store.command);
@@ -52,7 +43,7 @@ pub(super) async fn show(url: Option<&str>, args: &ShowArgs) -> Result<u8, Failu
 /// Shows another library's lock by its key.
 async fn foreign(store: &Store, args: &ShowArgs, host: &ThisHost) -> Result<u8, Failure> {
     let query = Query { foreign: Some(exactly(&args.name)), ..Query::default() };
-    let snapshot = store.read(&query).await?;
+    let mut snapshot = store.read(&query).await?;
     if snapshot.backend != "redis" {
         let message = format!(
             "--foreign reads other libraries' keys on Redis, and {} is {}; leave it out",
@@ -66,9 +57,8 @@ async fn foreign(store: &Store, args: &ShowArgs, host: &ThisHost) -> Result<u8, 
         let message = format!("the key \"{key}\" in {url} holds no lock of a library that is known");
         return Err(Failure::new(exit::NOTHING_DONE, message));
     }
-    let locks =
-        snapshot.locks.into_iter().filter(|lock| lock.name == args.name && is_foreign_key(lock)).collect();
-    let snapshot = Snapshot { locks, audit: vec![], ..snapshot };
+    snapshot.locks.retain(|lock| lock.name == args.name && is_foreign_key(lock));
+    snapshot.audit.clear();
     page(store, args, &snapshot, &Evidence::new(&snapshot, host, &store.command))
 }
 

@@ -31,71 +31,46 @@ fn reading(look: usize) -> Snapshot {
             // Lock number `at` changes hands when it is its turn.
             let turns = (look + LOCKS / CHANGES - at / CHANGES - 1) / (LOCKS / CHANGES);
             let held_ms = ((look + LOCKS / CHANGES - at / CHANGES - 1) % (LOCKS / CHANGES)) as u64 * 1_000;
-            let holder = HolderView {
-                client: Some(client((at + turns * 7) % CLIENTS)),
-                label: format!("job {at}"),
-                mode: "mutex".into(),
-                permits: 1,
-                owner_digest: format!("{:08x}", at * 1_000 + turns),
-                fencing_token: Some(FencingToken::new(1 + turns as u64)),
-                acquired_at_ms: Some(taken_at_ms - held_ms),
-                held_for_ms: Some(held_ms),
-                lease_ms: Some(15_000),
-                remaining_ms: Some(15_000 - held_ms % 5_000),
-                renewals: Some((held_ms / 5_000) as u32),
-                renewed_ago_ms: (held_ms >= 5_000).then_some(held_ms % 5_000),
-                renewed: Some(true),
-                details: Vec::new(),
-            };
-            let waiting = at % 10 == 0;
-            let waiter = WaiterView {
-                client: client((at + 3) % CLIENTS),
-                label: "waiting".into(),
-                mode: "mutex".into(),
-                permits: 1,
-                owner_digest: format!("w{:08x}", at * 1_000 + turns),
-                position: 0,
-                since_ms: taken_at_ms - held_ms,
-                waited_ms: held_ms,
-                silent: false,
-                gives_up_at_ms: None,
-            };
-            LockView {
-                name: format!("orders/{at:06}"),
-                mode: "mutex".into(),
-                capacity: None,
-                holders: vec![holder],
-                waiters: if waiting { vec![waiter] } else { vec![] },
-                votes: vec![],
-                details: Vec::new(),
+            let mut holder = HolderView::new("mutex");
+            holder.client = Some(client((at + turns * 7) % CLIENTS));
+            holder.label = format!("job {at}");
+            holder.owner_digest = format!("{:08x}", at * 1_000 + turns);
+            holder.fencing_token = Some(FencingToken::new(1 + turns as u64));
+            holder.acquired_at_ms = Some(taken_at_ms - held_ms);
+            holder.held_for_ms = Some(held_ms);
+            holder.lease_ms = Some(15_000);
+            holder.remaining_ms = Some(15_000 - held_ms % 5_000);
+            holder.renewals = Some((held_ms / 5_000) as u32);
+            holder.renewed_ago_ms = (held_ms >= 5_000).then_some(held_ms % 5_000);
+            holder.renewed = Some(true);
+            let mut lock = LockView::new(format!("orders/{at:06}"), "mutex");
+            lock.holders.push(holder);
+            if at % 10 == 0 {
+                let mut waiter = WaiterView::new(client((at + 3) % CLIENTS), "mutex", taken_at_ms - held_ms);
+                waiter.label = "waiting".into();
+                waiter.owner_digest = format!("w{:08x}", at * 1_000 + turns);
+                waiter.waited_ms = held_ms;
+                lock.waiters.push(waiter);
             }
+            lock
         })
         .collect();
-    let clients = (0..CLIENTS)
-        .map(|number| ClientView {
-            id: client(number),
-            host: format!("host-{}", number % 40),
-            pid: 1_000 + number as u32,
-            process_started_at_ms: Some(1),
-            boot: None,
-            pid_namespace: None,
-            program: "worker".into(),
-            language: "rust".into(),
-            version: "0.1.0".into(),
-            seen_ago_ms: 100,
-        })
-        .collect();
-    Snapshot {
-        backend: "redis".into(),
-        taken_at_ms,
-        round_trip: Duration::from_millis(20),
-        requests: 101,
-        locks,
-        clients,
-        audit: Vec::new(),
-        truncated: false,
-        troubles: Vec::new(),
-    }
+    let seen = |number: usize| {
+        let mut seen =
+            ClientView::new(client(number), format!("host-{}", number % 40), 1_000 + number as u32);
+        seen.process_started_at_ms = Some(1);
+        seen.program = "worker".into();
+        seen.language = "rust".into();
+        seen.version = "0.1.0".into();
+        seen.seen_ago_ms = 100;
+        seen
+    };
+    let mut reading = Snapshot::new("redis", taken_at_ms);
+    reading.round_trip = Duration::from_millis(20);
+    reading.requests = 101;
+    reading.locks = locks;
+    reading.clients = (0..CLIENTS).map(seen).collect();
+    reading
 }
 
 #[derive(Default)]

@@ -71,17 +71,14 @@ impl Delta {
     /// Returns the new snapshot, but for its round trip; `None` if this is not a change of the old one.
     pub(super) fn apply(self, old: &Snapshot) -> Option<Snapshot> {
         let passed_ms = self.taken_at_ms.checked_sub(old.taken_at_ms)?;
-        Some(Snapshot {
-            backend: old.backend.clone(),
-            taken_at_ms: self.taken_at_ms,
-            round_trip: std::time::Duration::ZERO,
-            requests: self.requests,
-            locks: self.locks.apply(&old.locks, passed_ms)?,
-            clients: self.clients.apply(&old.clients, passed_ms)?,
-            audit: self.audit.unwrap_or_else(|| old.audit.clone()),
-            truncated: self.truncated,
-            troubles: self.troubles,
-        })
+        let mut new = Snapshot::new(old.backend.clone(), self.taken_at_ms);
+        new.requests = self.requests;
+        new.locks = self.locks.apply(&old.locks, passed_ms)?;
+        new.clients = self.clients.apply(&old.clients, passed_ms)?;
+        new.audit = self.audit.unwrap_or_else(|| old.audit.clone());
+        new.truncated = self.truncated;
+        new.troubles = self.troubles;
+        Some(new)
     }
 }
 

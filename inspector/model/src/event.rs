@@ -51,25 +51,11 @@ mod tests {
 
     #[test]
     fn an_event_is_one_harmless_line() {
-        let snapshot = polylatch::inspect::Snapshot {
-            backend: "memory".into(),
-            taken_at_ms: 1_795_131_062_000,
-            round_trip: std::time::Duration::ZERO,
-            requests: 1,
-            locks: vec![],
-            clients: vec![],
-            audit: vec![],
-            truncated: false,
-            troubles: Vec::new(),
-        };
+        let snapshot = polylatch::inspect::Snapshot::new("memory", 1_795_131_062_000);
         let evidence = Evidence::new(&snapshot, &NoHostFacts, "polylatch");
-        let mut event = Event {
-            at_ms: snapshot.taken_at_ms,
-            lock: "a\nb".into(),
-            client: None,
-            label: "x\u{1b}".into(),
-            kind: EventKind::Granted { fencing_token: Some(FencingToken::new(7)) },
-        };
+        let granted = EventKind::Granted { fencing_token: Some(FencingToken::new(7)) };
+        let mut event = Event::new(snapshot.taken_at_ms, "a\nb", granted);
+        event.label = "x\u{1b}".into();
         let text = r#"23:31:02  granted     a\u{a}b  another program "x\u{1b}": token 7"#;
         let who = |id: &ClientId| evidence.who(id);
         assert_eq!(line(&event, snapshot.taken_at_ms, who), text);

@@ -1,9 +1,9 @@
 use std::collections::HashMap;
 
 use polylatch::ClientId;
-use polylatch::inspect::{Detail, Snapshot, Trouble, TroubleKind, VoteView, WaiterView};
+use polylatch::inspect::{Detail, Snapshot, Trouble, TroubleKind, VoteView};
 
-use super::super::fixture::{Host, clients, held, lock, read_write, semaphore, snapshot, waiting};
+use super::super::fixture::{Host, clients, held, lock, read_write, semaphore, snapshot, waiting, with};
 use super::super::{HostFacts, Process};
 use super::*;
 
@@ -16,7 +16,7 @@ fn about(locks: Vec<LockView>, facts: &Host) -> Vec<Finding> {
 fn about_clients(program: &str, locks: Vec<LockView>, facts: &Host) -> Vec<Finding> {
     let mut reading = snapshot(locks);
     reading.clients.iter_mut().for_each(|client| client.program = program.into());
-    let before = Snapshot { taken_at_ms: reading.taken_at_ms - 300, ..reading.clone() };
+    let before = with(reading.clone(), |before| before.taken_at_ms -= 300);
     findings(&reading.locks[0], &Evidence::new(&reading, facts, "polylatch").since(&before))
 }
 
@@ -253,17 +253,16 @@ fn a_command_with_an_invisible_name_is_not_offered() {
 }
 
 fn vote(node: &str, client: Option<&'static ClientId>, left_ms: Option<u64>) -> VoteView {
-    VoteView {
-        node: node.into(),
-        reached: true,
-        owner_digest: client.map(|id| format!("owner-{id}")),
-        client: client.cloned(),
-        remaining_ms: left_ms.filter(|_| client.is_some()),
-    }
+    with(VoteView::new(node), |vote| {
+        vote.reached = true;
+        vote.owner_digest = client.map(|id| format!("owner-{id}"));
+        vote.client = client.cloned();
+        vote.remaining_ms = left_ms.filter(|_| client.is_some());
+    })
 }
 
 fn voted(holders: Vec<HolderView>, votes: Vec<VoteView>) -> LockView {
-    LockView { votes, ..lock("x", holders, vec![]) }
+    with(lock("x", holders, vec![]), |lock| lock.votes = votes)
 }
 
 #[test]
@@ -280,7 +279,7 @@ fn votes_without_a_majority_are_told_apart_from_a_free_lock() {
     assert_eq!((rule, severity), (Rule::SplitVote, Severity::Warning));
     assert!(sentence.contains("has 1 of 3 nodes") && sentence.contains("2 are needed"), "{sentence}");
 
-    let away = |node: &str| VoteView { reached: false, ..vote(node, None, None) };
+    let away = |node: &str| with(vote(node, None, None), |vote| vote.reached = false);
     let free = |node: &str| vote(node, None, None);
     let rest = vec![vote("n1", Some(a), left), free("n2"), free("n3"), free("n4"), away("n5")];
     let (rule, severity, sentence) = told(voted(vec![], rest));
@@ -331,12 +330,12 @@ fn a_lease_that_hangs_on_a_session_ends_with_it() {
     assert!(sentence.contains("within twice its time to live, 15s"), "{sentence}");
     let (_, sentence) = told(lock("x", vec![session(Some("none"))], vec![]), &gone);
     assert!(sentence.contains("its node's health checks"), "{sentence}");
-    let without = HolderView { remaining_ms: None, ..held(a, 2_000) };
+    let without = with(held(a, 2_000), |holder| holder.remaining_ms = None);
     assert_eq!(told(lock("x", vec![without.clone()], vec![]), &gone).0, Rule::NoExpiryDead);
 
     let theirs = |holder: HolderView| {
-        let holder = HolderView { client: None, ..holder };
-        LockView { mode: "foreign".into(), ..lock("x", vec![holder], vec![]) }
+        let holder = with(holder, |holder| holder.client = None);
+        with(lock("x", vec![holder], vec![]), |lock| lock.mode = "foreign".into())
     };
     let (rule, sentence) = told(theirs(session(Some("10s"))), &Host::default());
     assert_eq!(rule, Rule::Foreign);
@@ -345,14 +344,13 @@ fn a_lease_that_hangs_on_a_session_ends_with_it() {
 }
 
 fn troubled(locks: Vec<LockView>, kind: TroubleKind) -> Snapshot {
-    let trouble = Trouble { kind, node: None, detail: "1 of 3 nodes answer".into() };
-    Snapshot { troubles: vec![trouble], ..snapshot(locks) }
+    with(snapshot(locks), |reading| reading.troubles.push(Trouble::new(kind, "1 of 3 nodes answer")))
 }
 
 #[test]
 fn nothing_is_judged_from_silence_while_the_store_does_not_work() {
     let [a, b] = clients();
-    let silent = WaiterView { silent: true, ..waiting(b, 9_000) };
+    let silent = with(waiting(b, 9_000), |waiter| waiter.silent = true);
     for lock in [
         lock("x", vec![], vec![]),
         lock("x", vec![], vec![waiting(b, 4_000)]),
@@ -401,7 +399,7 @@ fn long_and_many_waits_are_told() {
 #[test]
 fn what_a_store_cannot_tell_of_renewals_is_told_as_not_known() {
     let [a] = clients();
-    let mut holder = HolderView { remaining_ms: None, renewals: None, ..held(a, 9_000) };
+    let mut holder = with(held(a, 9_000), |holder| (holder.remaining_ms, holder.renewals) = (None, None));
     holder.details.push(Detail::new("session", "5f2c"));
     let found = about(vec![lock("x", vec![holder], vec![])], &Host::default());
     assert_eq!(found[0].rule, Rule::Legit);
@@ -415,7 +413,7 @@ fn lock_delay_comes_before_the_waiting_process() {
     let [a] = clients();
     let mut free = lock("x", vec![], vec![waiting(a, 4_000)]);
     let consul = |lock: LockView| {
-        let reading = Snapshot { backend: "consul".into(), ..snapshot(vec![lock]) };
+        let reading = with(snapshot(vec![lock]), |reading| reading.backend = "consul".into());
         findings(&reading.locks[0], &Evidence::new(&reading, &Host::default(), "polylatch")).remove(0)
     };
     let found = consul(free.clone());

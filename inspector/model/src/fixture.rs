@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use polylatch::inspect::{ClientView, HolderView, LockView, Snapshot, WaiterView};
 use polylatch::{ClientId, FencingToken};
@@ -27,61 +26,48 @@ fn number(id: &ClientId) -> u32 {
     clients::<4>().iter().position(|known| *known == id).map_or(0, |at| at as u32 + 1)
 }
 
+/// The value with something changed.
+pub fn with<T>(mut value: T, change: impl FnOnce(&mut T)) -> T {
+    change(&mut value);
+    value
+}
+
 /// A first lease of 15 s, granted `held_ms` ago.
 pub fn held(client: &ClientId, held_ms: u64) -> HolderView {
-    HolderView {
-        client: Some(client.clone()),
-        label: "job".into(),
-        mode: "mutex".into(),
-        permits: 1,
-        owner_digest: format!("owner-{client}"),
-        fencing_token: Some(FencingToken::new(7)),
-        acquired_at_ms: Some(1_000_000 - held_ms),
-        held_for_ms: Some(held_ms),
-        lease_ms: Some(15_000),
-        remaining_ms: Some(15_000_u64.saturating_sub(held_ms)),
-        renewals: Some(0),
-        renewed_ago_ms: None,
-        renewed: Some(true),
-        details: Vec::new(),
-    }
+    with(HolderView::new("mutex"), |holder| {
+        holder.client = Some(client.clone());
+        holder.label = "job".into();
+        holder.owner_digest = format!("owner-{client}");
+        holder.fencing_token = Some(FencingToken::new(7));
+        holder.acquired_at_ms = Some(1_000_000 - held_ms);
+        holder.held_for_ms = Some(held_ms);
+        holder.lease_ms = Some(15_000);
+        holder.remaining_ms = Some(15_000_u64.saturating_sub(held_ms));
+        holder.renewals = Some(0);
+        holder.renewed = Some(true);
+    })
 }
 
 pub fn waiting(client: &ClientId, waited_ms: u64) -> WaiterView {
-    WaiterView {
-        client: client.clone(),
-        label: "job".into(),
-        mode: "mutex".into(),
-        permits: 1,
-        owner_digest: format!("waiter-{client}"),
-        position: 0,
-        since_ms: 1_000_000 - waited_ms,
-        waited_ms,
-        silent: false,
-        gives_up_at_ms: None,
-    }
+    with(WaiterView::new(client.clone(), "mutex", 1_000_000 - waited_ms), |waiter| {
+        waiter.label = "job".into();
+        waiter.owner_digest = format!("waiter-{client}");
+        waiter.waited_ms = waited_ms;
+    })
 }
 
 pub fn lock(name: &str, holders: Vec<HolderView>, mut waiters: Vec<WaiterView>) -> LockView {
     for (at, waiter) in waiters.iter_mut().enumerate() {
         waiter.position = at as u32;
     }
-    LockView {
-        name: name.into(),
-        mode: "mutex".into(),
-        capacity: None,
-        holders,
-        waiters,
-        votes: Vec::new(),
-        details: Vec::new(),
-    }
+    with(LockView::new(name, "mutex"), |lock| (lock.holders, lock.waiters) = (holders, waiters))
 }
 
 /// The lock as a read-write lock with these holders' modes and these waiters'.
 pub fn read_write(mut lock: LockView, held: &'static str, wanted: &'static str) -> LockView {
     lock.holders.iter_mut().for_each(|holder| holder.mode = held.into());
     lock.waiters.iter_mut().for_each(|waiter| waiter.mode = wanted.into());
-    LockView { mode: "rw".into(), ..lock }
+    with(lock, |lock| lock.mode = "rw".into())
 }
 
 /// The lock as a semaphore, of which these permits are held and wanted.
@@ -92,36 +78,24 @@ pub fn semaphore(mut lock: LockView, capacity: u32, held: &[u32], wanted: &[u32]
     for (waiter, permits) in lock.waiters.iter_mut().zip(wanted) {
         (waiter.mode, waiter.permits) = ("permits".into(), *permits);
     }
-    LockView { mode: "semaphore".into(), capacity: Some(capacity), ..lock }
+    with(lock, |lock| (lock.mode, lock.capacity) = ("semaphore".into(), Some(capacity)))
 }
 
 pub fn snapshot(locks: Vec<LockView>) -> Snapshot {
-    let clients = clients::<4>()
-        .iter()
-        .map(|id| ClientView {
-            id: (*id).clone(),
-            host: HOST.into(),
-            pid: 100 * number(id),
-            process_started_at_ms: Some(500_000),
-            boot: None,
-            pid_namespace: None,
-            program: "worker".into(),
-            language: "rust".into(),
-            version: "0.1.0".into(),
-            seen_ago_ms: 100,
+    let seen = |id: &&ClientId| {
+        with(ClientView::new((*id).clone(), HOST, 100 * number(id)), |client| {
+            client.process_started_at_ms = Some(500_000);
+            client.program = "worker".into();
+            client.language = "rust".into();
+            client.version = "0.1.0".into();
+            client.seen_ago_ms = 100;
         })
-        .collect();
-    Snapshot {
-        backend: "memory".into(),
-        taken_at_ms: 1_000_000,
-        round_trip: Duration::ZERO,
-        requests: 1,
-        locks,
-        clients,
-        audit: Vec::new(),
-        truncated: false,
-        troubles: Vec::new(),
-    }
+    };
+    with(Snapshot::new("memory", 1_000_000), |reading| {
+        reading.requests = 1;
+        reading.locks = locks;
+        reading.clients = clients::<4>().iter().map(seen).collect();
+    })
 }
 
 /// A host called [`HOST`] whose processes all run and have no known parents, except as given.

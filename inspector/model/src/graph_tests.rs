@@ -1,5 +1,5 @@
 use super::super::NoHostFacts;
-use super::super::fixture::{clients, held, lock, read_write, semaphore, snapshot, waiting};
+use super::super::fixture::{clients, held, lock, read_write, semaphore, snapshot, waiting, with};
 use super::*;
 
 fn rings(snapshot: &Snapshot) -> Vec<Cycle> {
@@ -142,7 +142,7 @@ fn a_ring_in_which_a_lock_changed_hands_begins_again() {
             lock("orders", vec![orders], vec![waiting(b, 4_500)]),
             lock("stock", vec![held(b, 5_000)], vec![waiting(a, 4_500)]),
         ];
-        Snapshot { taken_at_ms, ..snapshot(locks) }
+        with(snapshot(locks), |reading| reading.taken_at_ms = taken_at_ms)
     };
     let first = rings(&reading(1_000_000, "one"));
     assert!(!first[0].stands(), "seen once");

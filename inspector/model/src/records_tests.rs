@@ -2,31 +2,23 @@ use polylatch::ClientId;
 
 use super::*;
 use crate::NoHostFacts;
-use crate::fixture::{HOST, Host, clients};
+use crate::fixture::{HOST, Host, clients, with};
 
 const NOW_MS: u64 = 1_700_000_000_000;
 
 /// A claim of the first client of `HOST` (process 100) that began and was renewed so long ago.
 fn running(began_ago_ms: u64, renewed_ago_ms: u64) -> RecordView {
     let [client] = clients();
-    RecordView {
-        scope: "orders/anna".into(),
-        key: "9f1c".into(),
-        is_token: false,
-        state: RecordState::Running,
-        client: client.clone(),
-        fence: (NOW_MS - began_ago_ms) * 1000,
-        claimed_at_ms: NOW_MS - began_ago_ms,
-        runs: 1,
-        renewals: 1,
-        fingerprint: String::new(),
-        lease_ms: 15_000,
-        lease_left_ms: 15_000 - renewed_ago_ms,
-        keep_left_ms: Some(86_400_000),
-        written_at_ms: NOW_MS - renewed_ago_ms,
-        result_bytes: 0,
-        version: 9,
-    }
+    with(RecordView::new("orders/anna", "9f1c", RecordState::Running, client.clone()), |record| {
+        record.fence = (NOW_MS - began_ago_ms) * 1000;
+        record.claimed_at_ms = NOW_MS - began_ago_ms;
+        record.renewals = 1;
+        record.lease_ms = 15_000;
+        record.lease_left_ms = 15_000 - renewed_ago_ms;
+        record.keep_left_ms = Some(86_400_000);
+        record.written_at_ms = NOW_MS - renewed_ago_ms;
+        record.version = 9;
+    })
 }
 
 /// A host of which this is known of process 100.
@@ -35,8 +27,12 @@ fn host((pid, process): (u32, Process)) -> Host {
 }
 
 fn done(took_ms: u64, runs: u32) -> RecordView {
-    let state = RecordState::Done;
-    RecordView { key: "d".into(), state, runs, lease_left_ms: 0, ..running(took_ms + 1_000, 1_000) }
+    with(running(took_ms + 1_000, 1_000), |record| {
+        record.key = "d".into();
+        record.state = RecordState::Done;
+        record.runs = runs;
+        record.lease_left_ms = 0;
+    })
 }
 
 fn judged(record: &RecordView, others: &[RecordView], facts: &dyn HostFacts) -> Option<(Rule, Severity)> {
@@ -61,7 +57,9 @@ fn a_claim_that_is_renewed_and_work_that_is_done_once_are_no_findings() {
 
 #[test]
 fn a_claim_whose_lease_ended_without_an_answer_is_a_warning_wherever_its_process_is() {
-    let abandoned = RecordView { state: RecordState::Abandoned, lease_left_ms: 0, ..running(60_000, 15_000) };
+    let abandoned = with(running(60_000, 15_000), |record| {
+        (record.state, record.lease_left_ms) = (RecordState::Abandoned, 0);
+    });
     for (facts, said) in [
         (&Host::default() as &dyn HostFacts, "A process of that number is here"),
         (&host((100, Process::Gone)), "Its process is gone."),
@@ -83,11 +81,12 @@ fn a_process_that_is_gone_or_stopped_is_a_warning_once_its_renewal_is_late() {
         assert_eq!(fresh, Some((rule, Severity::Notice)), "the number may be of another namespace");
         assert_eq!(judged(&running(60_000, 9_000), &[], facts), Some((rule, Severity::Warning)));
     }
-    let elsewhere =
-        RecordView { client: ClientId::parse("web-2:100:0a0b0c0d").unwrap(), ..running(60_000, 9_000) };
+    let elsewhere = with(running(60_000, 9_000), |record| {
+        record.client = ClientId::parse("web-2:100:0a0b0c0d").unwrap();
+    });
     assert_ne!(HOST, "web-2");
     assert_eq!(judged(&elsewhere, &[], &gone), Some((Rule::LateRenewal, Severity::Notice)));
-    let silent = RecordView { lease_left_ms: 3_000, ..elsewhere };
+    let silent = with(elsewhere, |record| record.lease_left_ms = 3_000);
     assert_eq!(judged(&silent, &[], &gone), Some((Rule::RenewalsStopped, Severity::Warning)));
     let records = Records::new(vec![silent.clone()], &gone);
     let told = records.told(&silent, NOW_MS).join(" ");
@@ -97,10 +96,10 @@ fn a_process_that_is_gone_or_stopped_is_a_warning_once_its_renewal_is_late() {
 #[test]
 fn work_far_beyond_the_longest_stored_run_of_its_operation_is_a_warning() {
     let long = running(60_000, 4_000);
-    let other = RecordView { scope: "orders/bert".into(), ..done(2_000, 1) };
+    let other = with(done(2_000, 1), |record| record.scope = "orders/bert".into());
     let found = judged(&long, std::slice::from_ref(&other), &NoHostFacts);
     assert_eq!(found, Some((Rule::ClaimLong, Severity::Warning)), "another caller's run of it counts");
-    let of_another = RecordView { scope: "mail".into(), ..other.clone() };
+    let of_another = with(other.clone(), |record| record.scope = "mail".into());
     assert_eq!(judged(&long, &[of_another], &NoHostFacts), None);
     let records = Records::new(vec![long.clone(), other], &NoHostFacts);
     let finding = records.finding(&long, "polylatch", NOW_MS).unwrap();
@@ -115,13 +114,13 @@ fn work_far_beyond_the_longest_stored_run_of_its_operation_is_a_warning() {
 #[test]
 fn what_may_have_been_done_twice_and_what_cannot_be_repeated_are_notices() {
     assert_eq!(judged(&done(10, 2), &[], &NoHostFacts), Some((Rule::WorkRepeated, Severity::Notice)));
-    let large = RecordView { state: RecordState::TooLarge, ..done(10, 1) };
+    let large = with(done(10, 1), |record| record.state = RecordState::TooLarge);
     assert_eq!(judged(&large, &[], &NoHostFacts), Some((Rule::ResultTooLarge, Severity::Notice)));
 }
 
 #[test]
 fn hostile_names_are_neither_shown_nor_put_into_commands() {
-    let record = RecordView { key: "a\u{202e}b".into(), ..running(60_000, 12_000) };
+    let record = with(running(60_000, 12_000), |record| record.key = "a\u{202e}b".into());
     let gone = host((100, Process::Gone));
     let records = Records::new(vec![record.clone()], &gone);
     let finding = records.finding(&record, "polylatch", NOW_MS).unwrap();

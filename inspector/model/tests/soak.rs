@@ -54,53 +54,35 @@ fn memory_is_steady_while_names_clients_and_holders_change_all_the_time() {
 fn snapshot(reading: u64) -> Snapshot {
     let taken_at_ms = 1_000_000 + 200 * reading;
     let client = |at: u64| ClientId::parse(&format!("web-{at}:{}:{at:08x}", reading + 1)).unwrap();
-    let lock = |at: u64| LockView {
-        name: format!("orders/{reading:06}/{at:03}"),
-        mode: "mutex".into(),
-        capacity: None,
-        holders: vec![HolderView {
-            client: Some(client(at)),
-            label: "ship".into(),
-            mode: "mutex".into(),
-            permits: 1,
-            owner_digest: format!("{reading:x}{at:x}"),
-            fencing_token: None,
-            acquired_at_ms: Some(taken_at_ms),
-            held_for_ms: Some(10),
-            lease_ms: Some(10_000),
-            remaining_ms: Some(9_990),
-            renewals: Some(0),
-            renewed_ago_ms: None,
-            renewed: Some(true),
-            details: Vec::new(),
-        }],
-        waiters: Vec::new(),
-        votes: Vec::new(),
-        details: Vec::new(),
+    let lock = |at: u64| {
+        let mut holder = HolderView::new("mutex");
+        holder.client = Some(client(at));
+        holder.label = "ship".into();
+        holder.owner_digest = format!("{reading:x}{at:x}");
+        holder.acquired_at_ms = Some(taken_at_ms);
+        holder.held_for_ms = Some(10);
+        holder.lease_ms = Some(10_000);
+        holder.remaining_ms = Some(9_990);
+        holder.renewals = Some(0);
+        holder.renewed = Some(true);
+        let mut lock = LockView::new(format!("orders/{reading:06}/{at:03}"), "mutex");
+        lock.holders.push(holder);
+        lock
     };
-    let seen = |at: u64| ClientView {
-        id: client(at),
-        host: "web-1".into(),
-        pid: 1,
-        process_started_at_ms: None,
-        boot: None,
-        pid_namespace: None,
-        program: "shop".into(),
-        language: "rust".into(),
-        version: "1".into(),
-        seen_ago_ms: 10,
+    let seen = |at: u64| {
+        let mut seen = ClientView::new(client(at), "web-1", 1);
+        seen.program = "shop".into();
+        seen.language = "rust".into();
+        seen.version = "1".into();
+        seen.seen_ago_ms = 10;
+        seen
     };
-    Snapshot {
-        backend: "redis".into(),
-        taken_at_ms,
-        round_trip: Duration::from_millis(1),
-        requests: 1,
-        locks: (0..LOCKS).map(lock).collect(),
-        clients: (0..LOCKS).map(seen).collect(),
-        audit: Vec::new(),
-        truncated: false,
-        troubles: Vec::new(),
-    }
+    let mut snapshot = Snapshot::new("redis", taken_at_ms);
+    snapshot.round_trip = Duration::from_millis(1);
+    snapshot.requests = 1;
+    snapshot.locks = (0..LOCKS).map(lock).collect();
+    snapshot.clients = (0..LOCKS).map(seen).collect();
+    snapshot
 }
 
 fn memory_kib() -> u64 {

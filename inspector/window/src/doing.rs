@@ -265,6 +265,7 @@ impl App {
             Ok(BreakOutcome::ChangedHands { .. }) => {
                 self.toasts.failed(format!("Nothing broken: {name} changed hands meanwhile."));
             }
+            Ok(_) => self.toasts.failed(format!("{name}: what came of the break is not known here.")),
             Err(message) => self.toasts.failed(format!("Nothing broken: {message}")),
         }
     }

@@ -128,6 +128,7 @@ impl App {
             Ok(BreakOutcome::ChangedHands { present }) => {
                 format!("{name}: nothing broken, it changed hands (token {present})")
             }
+            Ok(_) => format!("{name}: what came of the break is not known here"),
             Err(why) => format!("{name}: nothing broken: {why}"),
         });
     }

@@ -171,16 +171,17 @@ fn a_lock_delay_is_no_contention() {
 #[test]
 fn a_vote_that_is_being_taken_is_no_split_and_one_that_stays_is() {
     let [a, b] = clients();
-    let vote = |node: &str, client: Option<&ClientId>| polylatch::inspect::VoteView {
-        node: node.into(),
-        reached: true,
-        owner_digest: client.map(|id| format!("owner-{id}")),
-        client: client.cloned(),
-        remaining_ms: client.map(|_| 2_000),
+    let vote = |node: &str, client: Option<&ClientId>| {
+        with(polylatch::inspect::VoteView::new(node), |vote| {
+            vote.reached = true;
+            vote.owner_digest = client.map(|id| format!("owner-{id}"));
+            vote.client = client.cloned();
+            vote.remaining_ms = client.map(|_| 2_000);
+        })
     };
     let split = || {
         let votes = vec![vote("n1:1", Some(a)), vote("n2:2", Some(b)), vote("n3:3", None)];
-        let mut lock = LockView { votes, ..lock("x", vec![], vec![]) };
+        let mut lock = with(lock("x", vec![], vec![]), |lock| lock.votes = votes);
         lock.details.push(polylatch::inspect::Detail::new("key", "polylatch:{x}:lock"));
         lock
     };
@@ -224,7 +225,7 @@ fn with_a_session(lives_ms: u64, behind_ms: fn(u64) -> u64) -> Vec<Vec<Rule>> {
     (0..120_000)
         .step_by(1_000)
         .map(|now_ms| {
-            let mut holder = HolderView { remaining_ms: None, ..held(a, now_ms) };
+            let mut holder = with(held(a, now_ms), |holder| holder.remaining_ms = None);
             for (name, value) in [("session", "5f2c"), ("session TTL", "60s")] {
                 holder.details.push(polylatch::inspect::Detail::new(name, value));
             }
@@ -311,8 +312,8 @@ fn a_store_that_does_not_work_is_told_once_and_is_not_live() {
         snapshot(vec![lock("x", vec![held(a, 10)], vec![]), lock("y", vec![held(a, 10)], vec![])]);
     scene.show("one", 0, reading.clone());
     assert_eq!(scene.fleet.stores()[0].phase(scene.now_ms), Phase::Live);
-    let detail = "READONLY You can't write against a read only replica.".to_owned();
-    reading.troubles.push(Trouble { kind: TroubleKind::ReadOnly, node: None, detail });
+    let detail = "READONLY You can't write against a read only replica.";
+    reading.troubles.push(Trouble::new(TroubleKind::ReadOnly, detail));
     scene.show("one", 1_000, reading);
     assert!(matches!(scene.fleet.stores()[0].phase(scene.now_ms), Phase::Unfit { word: "READ-ONLY", .. }));
     let told = scene.fleet.attention(scene.now_ms);
@@ -325,8 +326,8 @@ fn a_store_that_does_not_work_is_told_once_and_is_not_live() {
 fn a_node_is_down_only_once_the_same_one_was_silent_all_the_time() {
     let silent = |node: &str| {
         let mut reading = snapshot(vec![]);
-        let node = Some(node.to_owned());
-        reading.troubles.push(Trouble { kind: TroubleKind::NodeSilent, node, detail: "timed out".into() });
+        let silent = Trouble::new(TroubleKind::NodeSilent, "timed out");
+        reading.troubles.push(with(silent, |trouble| trouble.node = Some(node.to_owned())));
         reading
     };
     let down = |scene: &Scene| {
@@ -359,8 +360,8 @@ fn what_is_said_before_a_finding_has_lasted_is_so() {
     );
     // So is a node that does not answer; until then it is not known what it would say.
     let mut reading = snapshot(vec![lock("x", vec![held(b, 10)], vec![])]);
-    let detail = "no answer".to_owned();
-    reading.troubles.push(Trouble { kind: TroubleKind::NodeSilent, node: Some("n3".into()), detail });
+    let silent = Trouble::new(TroubleKind::NodeSilent, "no answer");
+    reading.troubles.push(with(silent, |trouble| trouble.node = Some("n3".into())));
     scene.show("one", 1_000, reading);
     assert_eq!(scene.rules("x"), [Rule::Legit]);
     assert!(

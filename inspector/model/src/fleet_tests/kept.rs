@@ -39,16 +39,11 @@ fn eventful() -> Scene {
         scene.look_at("two", 0, vec![lock("far", vec![granted(c, 1, start, now)], vec![])]);
     }
     let mut last = (*scene.before["one"]).clone();
-    last.audit.push(AuditEntry {
-        at_ms: start + 40_000,
-        name: "stock".into(),
-        fencing_token: FencingToken::new(8),
-        holder: b.clone(),
-        by: "ann@desk".into(),
-        reason: "stuck".into(),
-    });
+    let broken = AuditEntry::new(start + 40_000, "stock", FencingToken::new(8), b.clone());
+    last.audit.push(with(broken, |entry| (entry.by, entry.reason) = ("ann@desk".into(), "stuck".into())));
     last.locks.retain(|lock| lock.name != "stock");
-    last.clients.push(ClientView { id: ClientId::parse("zeta:1:0").unwrap(), ..last.clients[0].clone() });
+    let other = with(last.clients[0].clone(), |client| client.id = ClientId::parse("zeta:1:0").unwrap());
+    last.clients.push(other);
     scene.show("one", 1_000, last);
     scene
 }

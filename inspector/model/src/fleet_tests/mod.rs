@@ -3,13 +3,13 @@ mod kept;
 
 use std::sync::Arc;
 
-use polylatch::inspect::{AuditEntry, ClientView, HolderView, LockView, Snapshot, changes};
+use polylatch::inspect::{AuditEntry, HolderView, LockView, Snapshot, changes};
 use polylatch::{ClientId, FencingToken};
 
 use super::super::alert::{Alarms, AlertRule, Condition};
 use super::super::copy::commands;
 use super::super::export;
-use super::super::fixture::{clients, held, lock, snapshot, waiting};
+use super::super::fixture::{clients, held, lock, snapshot, waiting, with};
 use super::super::history::{HoldEnd, Limits, PulseKind};
 use super::super::recording::{Encoder, Recording};
 use super::super::replay::Replay;
@@ -104,18 +104,17 @@ impl Scene {
 }
 
 fn granted(client: &ClientId, token: u64, at_ms: u64, now_ms: u64) -> HolderView {
-    HolderView {
-        owner_digest: format!("{client}#{token}"),
-        fencing_token: Some(FencingToken::new(token)),
-        acquired_at_ms: Some(at_ms),
-        ..held(client, now_ms - at_ms)
-    }
+    with(held(client, now_ms - at_ms), |holder| {
+        holder.owner_digest = format!("{client}#{token}");
+        holder.fencing_token = Some(FencingToken::new(token));
+        holder.acquired_at_ms = Some(at_ms);
+    })
 }
 
 fn foreign() -> LockView {
     let mut holder = held(clients::<1>()[0], 0);
     (holder.client, holder.remaining_ms, holder.lease_ms, holder.held_for_ms) = (None, None, None, None);
-    LockView { mode: "foreign".into(), ..lock("theirs", vec![holder], vec![]) }
+    with(lock("theirs", vec![holder], vec![]), |lock| lock.mode = "foreign".into())
 }
 
 #[test]

@@ -240,6 +240,7 @@ impl Shim {
                     BreakOutcome::Broken { .. } => "broken",
                     BreakOutcome::Free => "free",
                     BreakOutcome::ChangedHands { .. } => "changed_hands",
+                    _ => "unknown",
                 }}))
             }
             "told" => {
