@@ -72,6 +72,7 @@ wheel_build() (
   shift 2
   cd "$(dirname "${BASH_SOURCE[0]}")/python" || exit 1
   ../notices polylatch-python >THIRD-PARTY-NOTICES.txt
+  ../notices --sbom "$target" polylatch-python >polylatch.cdx.json
   release_flags "$target"
   case $target in
     *-linux-gnu) set -- --compatibility manylinux2014 "$@" ;;
@@ -83,7 +84,7 @@ wheel_build() (
       export REAL_CARGO OLDEST_GLIBC PATH="$PWD/../with-zig:$PATH"
       ;;
   esac
-  "$maturin" build --locked --target "$target" "$@"
+  "$maturin" build --locked --target "$target" --sbom-include polylatch.cdx.json "$@"
 )
 
 # release_folder TARGET: prints the folder in which release_build leaves what it builds.
