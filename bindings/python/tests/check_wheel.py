@@ -1,7 +1,6 @@
 """Checks a built wheel: name, size, contents, metadata. `check_wheel.py WHEEL MAX_BYTES CARGO_TOML`."""
 
 import email
-import json
 import re
 import sys
 import zipfile
@@ -25,7 +24,7 @@ with zipfile.ZipFile(wheel) as archive:
     licence = archive.read(f"{info}/licenses/LICENSE")
     notices = archive.read(f"{info}/licenses/THIRD-PARTY-NOTICES.txt").decode()
     record = archive.read(f"{info}/RECORD").decode()
-    materials = json.loads(archive.read(f"{info}/sboms/polylatch.cdx.json"))
+    materials = archive.read(f"{info}/sboms/polylatch.cdx.json").decode()
     telling = [name for name in names if bytes(cargo.resolve().parent) in archive.read(name)]
 
 native = names & set(MODULE)
@@ -34,7 +33,7 @@ expected = {f"polylatch/{source.name}" for source in SOURCES.iterdir() if source
 package = {name for name in names if not name.startswith(f"{info}/")}
 assert package == expected | native, package ^ (expected | native)
 assert [name for name in names if "/sboms/" in name] == [f"{info}/sboms/polylatch.cdx.json"], names
-assert "SQLite" in {part["name"] for part in materials["components"]}, "the C code is among the materials"
+assert '"name": "SQLite"' in materials, "the C code is among the materials"
 assert "serialNumber" not in materials, "the same is packed to the same bytes"
 assert not telling, f"the folder in which it was built stands in {telling}"
 assert licence == cargo.with_name("LICENSE").read_bytes(), "the licence is not the project's"
