@@ -1,10 +1,13 @@
 # frozen_string_literal: true
 
-# Run by RubyGems where the gem has no native library for the machine: has Cargo compile it.
-require "mkmf"
+# Run by RubyGems where the gem has no native library for the machine: has Cargo compile it. Nothing here is C, so Ruby's own
+# headers and its mkmf, which not every Ruby comes with, are not needed.
+require "rbconfig"
 
 root = File.expand_path("..", __dir__)
-abort "polylatch is compiled here, which needs Rust (cargo): https://rustup.rs has it" unless find_executable("cargo")
+unless system("cargo", "--version")
+  abort "polylatch is compiled here, which needs Rust (cargo): https://rustup.rs has it"
+end
 
 library = RbConfig::CONFIG["host_os"].include?("darwin") ? "libpolylatch_uniffi.dylib" : "libpolylatch_uniffi.so"
 File.write("Makefile", <<~MAKEFILE)
