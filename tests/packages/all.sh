@@ -73,15 +73,11 @@ check_windows() {
   done
 }
 
-# newest_wheel: prints the path of the wheel that was put there last.
-newest_wheel() { find "$out" -name '*.whl' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2-; }
-
 # for_windows TARGET: what the GNU toolchain can build. The npm package's part needs a library of Node that comes with the other one.
 for_windows() {
   local target=$1 folder
   need_release "$target"
   wheel_build "$maturin" "$target" --out "$out" --interpreter "$PYTHON"
-  "$PYTHON" bindings/python/tests/check_wheel.py "$(newest_wheel)" 6000000 Cargo.toml
   release_build "$target" library -p polylatch-c -p polylatch-cli
   folder=$(release_folder "$target")
   check_windows "$folder"/{polylatch_c.dll,polylatch.exe}
@@ -101,7 +97,6 @@ for target in "${targets[@]}"; do
   else
     wheel_build "$maturin" "$target" --out "$out" --interpreter "$PYTHON"
   fi
-  "$PYTHON" bindings/python/tests/check_wheel.py "$(newest_wheel)" 6000000 Cargo.toml
   release_build "$target" library -p polylatch-node -p polylatch-c -p polylatch-uniffi
   folder=$(release_folder "$target")
   tests/packages/natives "$folder"/libpolylatch_{node,c,uniffi}.so
@@ -115,6 +110,7 @@ for target in "${targets[@]}"; do
     bindings/notices --sbom "$target" "polylatch-$crate" >"$out/polylatch-$crate-$version-$target.cdx.json"
   done
 done
+for wheel in "$out"/*.whl; do "$PYTHON" bindings/python/tests/check_wheel.py "$wheel" 6000000 Cargo.toml; done
 
 for target in "${targets[@]}"; do
   machine=${target%%-*}

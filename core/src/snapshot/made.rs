@@ -1,5 +1,5 @@
-//! How views are made elsewhere: from recordings, and for tests. They will get more fields, so each is made from what it cannot be
-//! without, and the rest is set.
+//! How views are made: by stores that fill them in step by step, from recordings, and for tests. They will get more fields, so each
+//! is made from what it cannot be without, and the rest is set.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -60,17 +60,7 @@ impl Inner {
     }
 
     pub(crate) async fn snapshot(&self, query: &Query) -> Result<Snapshot> {
-        let mut snapshot = Snapshot {
-            backend: "etcd".into(),
-            taken_at_ms: wall_ms(),
-            round_trip: Duration::ZERO,
-            requests: 0,
-            locks: Vec::new(),
-            clients: Vec::new(),
-            audit: Vec::new(),
-            truncated: false,
-            troubles: Vec::new(),
-        };
+        let mut snapshot = Snapshot::new("etcd", wall_ms());
         let folders = match (&query.name, &query.prefix) {
             (Some(name), _) => vec![self.keys.folder(name), self.keys.clients(), self.keys.broken()],
             (None, Some(prefix)) if !prefix.is_empty() => {

@@ -77,17 +77,7 @@ impl Inner {
     }
 
     pub(crate) async fn snapshot(&self, query: &Query) -> Result<Snapshot> {
-        let mut snapshot = Snapshot {
-            backend: "zookeeper".into(),
-            taken_at_ms: wall_ms(),
-            round_trip: Duration::ZERO,
-            requests: 0,
-            locks: Vec::new(),
-            clients: Vec::new(),
-            audit: Vec::new(),
-            truncated: false,
-            troubles: Vec::new(),
-        };
+        let mut snapshot = Snapshot::new("zookeeper", wall_ms());
         let now_ms = snapshot.taken_at_ms;
         let session = self.pool.main()?;
         let places = &self.config.nodes;

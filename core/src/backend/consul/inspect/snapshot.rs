@@ -76,17 +76,7 @@ impl Inner {
         }
         let Outcome::Done(entries) = self.api.look(&ops).await? else { return Err(busy()) };
         let (mut found, mut refused) = (Vec::new(), Vec::new());
-        let mut snapshot = Snapshot {
-            backend: "consul".into(),
-            taken_at_ms: wall_ms(),
-            round_trip: Duration::ZERO,
-            requests: 0,
-            locks: Vec::new(),
-            clients: Vec::new(),
-            audit: Vec::new(),
-            truncated: false,
-            troubles: Vec::new(),
-        };
+        let mut snapshot = Snapshot::new("consul", wall_ms());
         for entry in entries {
             match keys.read(&entry.key) {
                 Some(Key::Audit) => snapshot.audit = audit(&entry, query),

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -163,17 +163,7 @@ impl Inner {
             async move { (at, reply.await) }
         });
         let mut reading = reading.buffer_unordered(READ_AT_ONCE);
-        let mut all = Snapshot {
-            backend: "redis".into(),
-            taken_at_ms: 0,
-            round_trip: Duration::ZERO,
-            requests: 0,
-            locks: Vec::new(),
-            clients: Vec::new(),
-            audit: Vec::new(),
-            truncated: false,
-            troubles: Vec::new(),
-        };
+        let mut all = Snapshot::new("redis", 0);
         let mut clients: BTreeMap<String, ClientView> = BTreeMap::new();
         while let Some((at, reading)) = reading.next().await {
             let shard = reading?;

@@ -128,22 +128,9 @@ impl LockValue {
 
 /// Another program's lock under a key of ours: all that can be said of it.
 pub(crate) fn foreign_view(left: Option<Duration>) -> HolderView {
-    HolderView {
-        client: None,
-        label: String::new(),
-        mode: Mode::Mutex.code().into(),
-        permits: 1,
-        owner_digest: String::new(),
-        fencing_token: None,
-        acquired_at_ms: None,
-        held_for_ms: None,
-        lease_ms: None,
-        remaining_ms: left.map(millis),
-        renewals: None,
-        renewed_ago_ms: None,
-        renewed: None,
-        details: Vec::new(),
-    }
+    let mut holder = HolderView::new(Mode::Mutex.code());
+    holder.remaining_ms = left.map(millis);
+    holder
 }
 
 /// The version that a record says it is of, or that its form shows; `None` for what is no record of ours.
