@@ -78,8 +78,18 @@ impl Exporter {
         wait_for(what, PATIENCE, || Some(self.metrics()).filter(|metrics| is(metrics)))
     }
 
-    fn said(&self) -> String {
-        self.told.try_iter().collect::<Vec<_>>().join("\n")
+    /// What it has said since it said where it serves, up to a line with these words. A figure may be served before the line that
+    /// says why it changed.
+    #[track_caller]
+    fn said_until(&self, words: &str) -> String {
+        let mut said = String::new();
+        let end = Instant::now() + PATIENCE;
+        while !said.contains(words) {
+            let line = self.told.recv_timeout(end.saturating_duration_since(Instant::now()));
+            said += &line.unwrap_or_else(|_| panic!("it has not said \"{words}\", but:\n{said}"));
+            said.push('\n');
+        }
+        said
     }
 }
 
@@ -143,9 +153,8 @@ fn what_happens_in_a_store_is_served_and_a_store_that_is_away_is_down_by_its_cod
     drop((holder, waiting));
     server.start_again();
     exporter.until("the store to be back", |now| of(now, "polylatch_store_up") == Some(1.0));
-    let said = exporter.said();
+    let said = exporter.said_until("is read again");
     assert!(!said.contains("Zq7xWv9") && !down.contains("Zq7xWv9"), "{said}");
-    assert!(said.contains("is read again"), "{said}");
     runtime.shutdown_background();
 }
 
