@@ -15,13 +15,14 @@ release_flags() {
   case $1 in
     # A library that is loaded uses the C library of who loads it.
     *-musl) [ "${2:-library}" != library ] || RUSTFLAGS+=' -C target-feature=-crt-static' ;;
-    *-linux-gnu) [ "${2:-library}" != library ] || RUSTFLAGS+=" -C link-arg=$(unwinder "$1")" ;;
+    *-linux-gnu) RUSTFLAGS+=" -C link-arg=$(unwinder "$1")" ;;
   esac
 }
 
-# unwinder TARGET: prints the path of a library that stands for libgcc_s while a library is linked. Without it zig would put an
+# unwinder TARGET: prints the path of a library that stands for libgcc_s while something is linked. Without it zig would put an
 # unwinder of its own into each. Python before 3.14 ends threads that come too late by unwinding their stacks with libgcc_s, and
-# two unwinders on one stack end the process.
+# two unwinders on one stack end the process. A program would do without, but would be compiled with other flags than the libraries:
+# everything that they have in common would be compiled twice.
 unwinder() {
   local folder stub
   folder=$(cargo_target)/$1/unwinder
@@ -68,11 +69,14 @@ release_build() (
 # wheel_build MATURIN TARGET ARGUMENTS...: has maturin build the Python package for the target; the rest are arguments of
 # `maturin build`.
 wheel_build() (
-  local maturin=$1 target=$2
+  local maturin=$1 target=$2 told
   shift 2
   cd "$(dirname "${BASH_SOURCE[0]}")/python" || exit 1
-  ../notices polylatch-python >THIRD-PARTY-NOTICES.txt
-  ../notices --sbom "$target" polylatch-python >polylatch.cdx.json
+  told=$(mktemp -d)
+  trap 'rm -rf "$told"' EXIT
+  # The texts are the same for each target, and another may be built at the same time.
+  ../notices polylatch-python >"$told/notices" && mv "$told/notices" THIRD-PARTY-NOTICES.txt
+  ../notices --sbom "$target" polylatch-python >"$told/polylatch.cdx.json"
   release_flags "$target"
   case $target in
     *-linux-gnu) set -- --compatibility manylinux2014 "$@" ;;
@@ -84,7 +88,7 @@ wheel_build() (
       export REAL_CARGO OLDEST_GLIBC PATH="$PWD/../with-zig:$PATH"
       ;;
   esac
-  "$maturin" build --locked --target "$target" --sbom-include polylatch.cdx.json "$@"
+  "$maturin" build --locked --target "$target" --sbom-include "$told/polylatch.cdx.json" "$@"
 )
 
 # release_folder TARGET: prints the folder in which release_build leaves what it builds.

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by tests/packages/run --all: builds every package for Linux, and has each tried where it can run here. Uses its `out`,
-# `scratch`, `version`, `maturin` and `built`.
+# Sourced by tests/packages/run --all, which calls build_beside early and build_all late: they build every package for Linux, and have
+# each tried where it can run here. They use its `out`, `scratch`, `host`, `version`, `maturin` and `built`.
 
 # What the window loads when it starts.
 window_needs="libc6 (>= $OLDEST_GLIBC), libgcc-s1, libgl1, libegl1, libxkbcommon0, libxkbcommon-x11-0, libx11-6, libx11-xcb1, libxcursor1, libxi6"
@@ -51,14 +51,6 @@ debian_package() {
   SOURCE_DATE_EPOCH=0 dpkg-deb --build --root-owner-group "$root" "$file" >/dev/null
 }
 
-title 'the generated halves of the jar and the gems'
-need_java
-need_ruby
-[ -n "${POLYLATCH_UNIFFI_BUILT:-}" ] || bindings/uniffi/build
-jvm=$scratch/jvm
-mkdir -p "$jvm"
-cp -r bindings/uniffi/.work/jvm/META-INF "$jvm/"
-
 # check_windows FILE...: fails if a library or program for Windows needs a library that Windows does not have, or tells a folder of
 # this machine.
 check_windows() {
@@ -76,7 +68,7 @@ check_windows() {
 # for_windows TARGET: what the GNU toolchain can build. The npm package's part needs a library of Node that comes with the other one.
 for_windows() {
   local target=$1 folder
-  need_release "$target"
+  title "for $target"
   wheel_build "$maturin" "$target" --out "$out" --interpreter "$PYTHON"
   release_build "$target" library -p polylatch-c -p polylatch-cli
   folder=$(release_folder "$target")
@@ -87,11 +79,11 @@ for_windows() {
   archive "polylatch-$version-$target" polylatch-cli "$target" inspector/cli/README.md "$folder/polylatch.exe"
 }
 
-natives=()
-for target in "${targets[@]}"; do
+# libraries_for TARGET: the wheel and the C library; the parts of the npm package, of the gem and of the jar are put into
+# $scratch/node, $scratch/gem and $scratch/jvm.
+libraries_for() {
+  local target=$1 folder crate
   title "libraries for $target"
-  case $target in *-windows-*) for_windows "$target"; continue ;; esac
-  need_release "$target"
   if [ "$target" = "$(release_target)" ]; then
     cp "$built"/python/*.whl "$out/"
   else
@@ -100,67 +92,148 @@ for target in "${targets[@]}"; do
   release_build "$target" library -p polylatch-node -p polylatch-c -p polylatch-uniffi
   folder=$(release_folder "$target")
   tests/packages/natives "$folder"/libpolylatch_{node,c,uniffi}.so
-  natives+=("${node_name[$target]}=$folder/libpolylatch_node.so")
+  install -D -m 644 "$folder/libpolylatch_node.so" "$scratch/node/${node_name[$target]}.so"
   archive "polylatch-c-$version-$target" polylatch-c "$target" bindings/c/README.md \
     bindings/c/include/polylatch.h=include/polylatch.h "$folder"/libpolylatch_c.so=lib/libpolylatch_c.so \
     "$folder"/libpolylatch_c.a=lib/libpolylatch_c.a
-  bindings/uniffi/ruby/pack "$out/polylatch-$version-${gem_name[$target]}.gem" "${gem_name[$target]}" "$folder/libpolylatch_uniffi.so"
-  [ -z "${jna_name[$target]:-}" ] || install -D -m 644 "$folder/libpolylatch_uniffi.so" -t "$jvm/${jna_name[$target]}"
+  install -D -m 644 "$folder/libpolylatch_uniffi.so" "$scratch/gem/${gem_name[$target]}.so"
+  [ -z "${jna_name[$target]:-}" ] || install -D -m 644 "$folder/libpolylatch_uniffi.so" -t "$scratch/jvm/${jna_name[$target]}"
   for crate in python node uniffi; do
     bindings/notices --sbom "$target" "polylatch-$crate" >"$out/polylatch-$crate-$version-$target.cdx.json"
   done
-done
-for wheel in "$out"/*.whl; do "$PYTHON" bindings/python/tests/check_wheel.py "$wheel" 6000000 Cargo.toml; done
+}
 
-for target in "${targets[@]}"; do
-  machine=${target%%-*}
-  case $target in
-    *-windows-*) continue ;;
-    *-musl)
-      title "the command line, without any library, for $machine"
-      program=polylatch crate=polylatch-cli needs='' readme=inspector/cli/README.md more=()
-      summary='distributed locks: run commands under one, see who holds it and who waits'
-      ;;
-    *)
-      title "the window for $machine"
-      program=polylatch-inspector crate=polylatch-inspector needs=$window_needs readme=inspector/window/README.md
-      more=(inspector/window/polylatch-inspector.desktop)
-      summary='a window on distributed locks'
-      ;;
-  esac
+# program_for TARGET: the window, or for musl the command line, which needs no library at all.
+program_for() {
+  local target=$1 machine=${1%%-*} program=polylatch crate=polylatch-cli needs='' readme=inspector/cli/README.md more=() name
+  local summary='distributed locks: run commands under one, see who holds it and who waits'
+  if [[ $target != *-musl ]]; then
+    program=polylatch-inspector crate=polylatch-inspector needs=$window_needs readme=inspector/window/README.md
+    more=(inspector/window/polylatch-inspector.desktop)
+    summary='a window on distributed locks'
+  fi
+  title "$program for $machine"
   release_build "$target" program -p "$crate"
   tests/packages/natives "$(release_folder "$target")/$program"
   name=$program-$version-$machine-linux
   archive "$name" "$crate" "$target" "$(release_folder "$target")/$program" "$readme" "${more[@]}"
   debian_package "$program" "${debian_name[$machine]}" "$needs" "$summary" "$scratch/$name"
-done
+}
 
-title 'the jar, with the libraries for x86-64 and arm64, and the source gem'
-# With the example in Kotlin, which is tried on it.
-mvn -B -ntp -q -f bindings/uniffi/kotlin/pom.xml -pl library,:kotlin -am "-Dpolylatch.native=$jvm" package
-# Beside the jar what Maven Central asks for, without the signatures: what it depends on, its sources, and a text to read.
-jar_built=bindings/uniffi/kotlin/library/target/polylatch-$version
-! grep -E '<parent>|\$\{' "$jar_built.pom" || die "$jar_built.pom: it names what is not published"
-cp "$jar_built".{jar,pom} "$out/"
-jar --create --file "$out/polylatch-$version-sources.jar" --date=1980-01-01T00:00:02Z -C bindings/uniffi/kotlin/library/src/main/kotlin . \
-  -C bindings/uniffi/.work/kotlin .
-jar --create --file "$out/polylatch-$version-javadoc.jar" --date=1980-01-01T00:00:02Z -C bindings/uniffi/kotlin README.md
-bindings/uniffi/ruby/pack "$out/polylatch-$version.gem" --source "$(echo "$scratch"/sdist/*)"
+# natives_for TARGET...: everything that is compiled for these targets.
+natives_for() {
+  local target
+  for target; do
+    case $target in
+      *-windows-*) for_windows "$target" ;;
+      *)
+        libraries_for "$target"
+        program_for "$target"
+        ;;
+    esac
+  done
+}
 
-title 'the Swift package'
-bindings/uniffi/swift/pack "$scratch/polylatch-swift-$version"
-cp LICENSE bindings/uniffi/.work/THIRD-PARTY-NOTICES.txt "$scratch/polylatch-swift-$version/"
-tar -C "$scratch" --sort=name --owner=0 --group=0 --mtime=@0 -c "polylatch-swift-$version" | gzip -n >"$out/polylatch-swift-$version.tar.gz"
+# natives_elsewhere: the same for the targets of `elsewhere`, in a target folder of their own.
+natives_elsewhere() {
+  CARGO_TARGET_DIR=$(cargo_target)/elsewhere
+  export CARGO_TARGET_DIR
+  natives_for "${elsewhere[@]}"
+}
 
-title 'the npm package for browsers and edge workers'
-bindings/wasm/install "$scratch/wasm"
-cp "$scratch"/wasm/packages/*.tgz "$out/"
-bindings/notices --sbom wasm32-unknown-unknown polylatch-wasm >"$out/polylatch-wasm-$version.cdx.json"
+# for_the_web: the npm package for browsers and edge workers.
+for_the_web() {
+  title 'the npm package for browsers and edge workers'
+  bindings/wasm/install "$scratch/wasm"
+  cp "$scratch"/wasm/packages/*.tgz "$out/"
+  bindings/notices --sbom wasm32-unknown-unknown polylatch-wasm >"$out/polylatch-wasm-$version.cdx.json"
+}
 
-title 'the npm package, with all of them inside'
-node bindings/node/scripts/pack.mjs "$scratch/npm" "${natives[@]}"
-node bindings/node/scripts/check-packages.mjs "$scratch/npm"
-cp "$scratch"/npm/*.tgz "$out/"
+# The process groups of what runs beside this program.
+lanes=()
 
-title 'tried as a user has them'
-tests/packages/try "$out"
+# lane NAME COMMAND...: runs it beside this program, and puts its name before what it says.
+lane() {
+  local name=$1
+  shift
+  set -m
+  (set -e; "$@") > >(exec sed -u "s/^/$name: /") 2>&1 &
+  lanes+=($!)
+  set +m
+}
+
+# stop_lanes: with all that they have started.
+stop_lanes() {
+  local group
+  for group in "${lanes[@]}"; do kill -- "-$group" 2>/dev/null || true; done
+  lanes=()
+}
+
+# lanes_end: waits for all. One that fails ends this program.
+lanes_end() {
+  local group
+  for group in "${lanes[@]}"; do wait "$group" || die 'a package could not be built; the reason stands above'; done
+  lanes=()
+}
+
+# build_beside: begins with what this program has no hand in. The optimiser at the end of a build keeps one processor busy; the next
+# has what is built here then. Cargo lets one process at a time into a target folder: what is for another processor has one of its own.
+here=()
+elsewhere=()
+build_beside() {
+  local target
+  for target in "${targets[@]}"; do
+    need_release "$target"
+    if [ "${target%%-*}" = "${host%%-*}" ]; then here+=("$target"); else elsewhere+=("$target"); fi
+  done
+  need_wasm
+  [ ${#elsewhere[@]} -eq 0 ] || lane 'other processors' natives_elsewhere
+  lane web for_the_web
+}
+
+# build_all: builds the rest, packs what consists of several parts, and has all of it tried.
+build_all() {
+  local wheel library name jar_built natives=()
+  title 'the generated halves of the jar and the gems'
+  need_java
+  need_ruby
+  [ -n "${POLYLATCH_UNIFFI_BUILT:-}" ] || bindings/uniffi/build
+  mkdir -p "$scratch/jvm"
+  cp -r bindings/uniffi/.work/jvm/META-INF "$scratch/jvm/"
+  natives_for "${here[@]}"
+  lanes_end
+  for wheel in "$out"/*.whl; do "$PYTHON" bindings/python/tests/check_wheel.py "$wheel" 6000000 Cargo.toml; done
+
+  title 'gems'
+  for library in "$scratch"/gem/*.so; do
+    name=$(basename "$library" .so)
+    bindings/uniffi/ruby/pack "$out/polylatch-$version-$name.gem" "$name" "$library"
+  done
+  bindings/uniffi/ruby/pack "$out/polylatch-$version.gem" --source "$(echo "$scratch"/sdist/*)"
+
+  title 'the jar, with the libraries for x86-64 and arm64'
+  # With the example in Kotlin, which is tried on it.
+  mvn -B -ntp -q -f bindings/uniffi/kotlin/pom.xml -pl library,:kotlin -am "-Dpolylatch.native=$scratch/jvm" package
+  # Beside the jar what Maven Central asks for, without the signatures: what it depends on, its sources, and a text to read.
+  jar_built=bindings/uniffi/kotlin/library/target/polylatch-$version
+  ! grep -E '<parent>|\$\{' "$jar_built.pom" || die "$jar_built.pom: it names what is not published"
+  cp "$jar_built".{jar,pom} "$out/"
+  jar --create --file "$out/polylatch-$version-sources.jar" --date=1980-01-01T00:00:02Z \
+    -C bindings/uniffi/kotlin/library/src/main/kotlin . -C bindings/uniffi/.work/kotlin .
+  jar --create --file "$out/polylatch-$version-javadoc.jar" --date=1980-01-01T00:00:02Z -C bindings/uniffi/kotlin README.md
+
+  title 'the Swift package'
+  name=polylatch-swift-$version
+  bindings/uniffi/swift/pack "$scratch/$name"
+  cp LICENSE bindings/uniffi/.work/THIRD-PARTY-NOTICES.txt "$scratch/$name/"
+  tar -C "$scratch" --sort=name --owner=0 --group=0 --mtime=@0 -c "$name" | gzip -n >"$out/$name.tar.gz"
+
+  title 'the npm package, with all of them inside'
+  for library in "$scratch"/node/*.so; do natives+=("$(basename "$library" .so)=$library"); done
+  node bindings/node/scripts/pack.mjs "$scratch/npm" "${natives[@]}"
+  node bindings/node/scripts/check-packages.mjs "$scratch/npm"
+  cp "$scratch"/npm/*.tgz "$out/"
+
+  title 'tried as a user has them'
+  tests/packages/try "$out"
+}
