@@ -113,7 +113,8 @@ program_for() {
     summary='a window on distributed locks'
   fi
   title "$program for $machine"
-  release_build "$target" program -p "$crate"
+  # The window has a library beside its program: without --bin it would be built for itself as well.
+  release_build "$target" program -p "$crate" --bin "$program"
   tests/packages/natives "$(release_folder "$target")/$program"
   name=$program-$version-$machine-linux
   archive "$name" "$crate" "$target" "$(release_folder "$target")/$program" "$readme" "${more[@]}"
