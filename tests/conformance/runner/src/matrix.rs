@@ -1,10 +1,12 @@
 //! Every scenario with every cast on every store, and the table of what came of it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::judge::ErrorTable;
 use crate::play::{Stage, Verdict, play};
@@ -51,16 +53,21 @@ pub fn runs<'a>(scenarios: &'a [Scenario], stores: &'a [Store], targets: &'a [Ta
 /// How many runs were begun so far.
 static PLAYED: AtomicUsize = AtomicUsize::new(0);
 
-/// Plays all runs, `jobs` at a time; most of their time they wait.
+/// Plays all runs, `jobs` at a time. Two jobs of three begin with what waits for time to pass, the longest first, and the others with
+/// what keeps a processor busy: the two overlap from the first run to the last.
 pub fn play_all(runs: &[Run<'_>], jobs: usize, logs: &Path, table: &ErrorTable) -> Vec<Verdict> {
-    let next = AtomicUsize::new(0);
+    let (mut waiting, busy): (Vec<_>, Vec<_>) =
+        (0..runs.len()).partition(|&index| runs[index].scenario.waits() >= LONG);
+    waiting.sort_by_key(|&index| Reverse(runs[index].scenario.waits()));
+    let (waiting, busy) = (Queue::new(waiting), Queue::new(busy));
     let verdicts = Mutex::new(BTreeMap::new());
     thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::SeqCst);
-                    let Some(run) = runs.get(index) else { return };
+        for job in 0..jobs.max(1) {
+            let (first, second) = if job % 3 == 2 { (&busy, &waiting) } else { (&waiting, &busy) };
+            let verdicts = &verdicts;
+            scope.spawn(move || {
+                while let Some(index) = first.next().or_else(|| second.next()) {
+                    let run = &runs[index];
                     // Of this run alone: those that must fail were played before, and may have left locks held.
                     let number = PLAYED.fetch_add(1, Ordering::SeqCst);
                     let prefix = format!("run-{}-{number}", std::process::id());
@@ -79,6 +86,25 @@ pub fn play_all(runs: &[Run<'_>], jobs: usize, logs: &Path, table: &ErrorTable) 
         }
     });
     verdicts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_values().collect()
+}
+
+/// From here on a run mostly waits.
+const LONG: Duration = Duration::from_secs(1);
+
+/// The places of runs, each handed out once.
+struct Queue {
+    places: Vec<usize>,
+    next: AtomicUsize,
+}
+
+impl Queue {
+    fn new(places: Vec<usize>) -> Self {
+        Self { places, next: AtomicUsize::new(0) }
+    }
+
+    fn next(&self) -> Option<usize> {
+        self.places.get(self.next.fetch_add(1, Ordering::SeqCst)).copied()
+    }
 }
 
 /// Prints the tables and what went wrong. Returns whether everything is as it should be.

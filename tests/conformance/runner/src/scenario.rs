@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -31,6 +32,15 @@ impl Scenario {
     /// Says whether it can be played where all actors are in one process.
     pub fn fits_one_process(&self) -> bool {
         !self.needs.contains(&Need::Processes)
+    }
+
+    /// How long it waits for time to pass, roughly: it sleeps, and a lease of a few seconds is there to end or to be renewed.
+    pub fn waits(&self) -> Duration {
+        let named = |step: &Step| match step.verb {
+            Verb::Sleep => step.ms,
+            _ => step.options.get("lease_ms").and_then(Value::as_u64).filter(|ms| *ms <= 5_000),
+        };
+        Duration::from_millis(self.steps.iter().filter_map(named).sum())
     }
 }
 
