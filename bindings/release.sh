@@ -113,12 +113,17 @@ need_zig() {
   local home="${XDG_CACHE_HOME:-${HOME:?}/.cache}/polylatch-tests/zig-0.17.1"
   if [ ! -e "$home/is-ready" ]; then
     need_python
-    say 'Fetching: zig, cargo-zigbuild'
-    rm -rf "$home"
-    "$PYTHON" -m venv "$home"
-    "$home/bin/pip" install -q --disable-pip-version-check ziglang==0.17.1 cargo-zigbuild==0.24.0 ||
-      die 'pip could not install ziglang and cargo-zigbuild'
-    touch "$home/is-ready"
+    mkdir -p "${home%/*}"
+    (
+      # Parts of the tests that run beside each other wait for the one that fetches it.
+      flock 9
+      [ ! -e "$home/is-ready" ] || exit 0
+      say 'Fetching: zig, cargo-zigbuild'
+      rm -rf "$home"
+      "$PYTHON" -m venv "$home" &&
+        "$home/bin/pip" install -q --disable-pip-version-check ziglang==0.17.1 cargo-zigbuild==0.24.0 &&
+        touch "$home/is-ready"
+    ) 9>"$home.lock" || die 'pip could not install ziglang and cargo-zigbuild'
   fi
   case ":$PATH:" in
     *":$home/bin:"*) ;;
