@@ -80,7 +80,9 @@ def test_a_program_ends_while_threads_wait_and_losses_are_told(shared_url, name,
             name,
         )
         _, errors, status = program.end()
-        assert (status, errors) == (0, "")
+        # On a slow machine some leases are lost before the program ends: Python prints the warnings of that.
+        unexpected = [line for line in errors.splitlines() if not line.startswith("the lease is lost (")]
+        assert (status, unexpected) == (0, [])
     with polylatch.connect(shared_url) as client:
         wait_until(lambda: holders(client, name) == [], "nobody holds it")
 
