@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by tests/packages/run --all, which calls build_beside early and build_all late: they build every package for Linux, and have
+# Sourced by tests/packages/run, whose --all calls build_beside early and build_all late: they build every package for Linux, and have
 # each tried where it can run here. They use its `out`, `scratch`, `host`, `version`, `maturin` and `built`.
 
 # What the window loads when it starts.
@@ -177,8 +177,8 @@ lanes_end() {
   lanes=()
 }
 
-# build_beside: begins with what this program has no hand in. The optimiser at the end of a build keeps one processor busy; the next
-# has what is built here then. Cargo lets one process at a time into a target folder: what is for another processor has one of its own.
+# build_beside: starts what needs nothing that is built here, in the background. The optimiser at the end of a build keeps only one
+# processor busy. Cargo lets one process at a time into a target folder: what is for another processor has a folder of its own.
 here=()
 elsewhere=()
 build_beside() {
