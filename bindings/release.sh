@@ -66,16 +66,26 @@ release_build() (
   esac
 )
 
+# python_notices: puts the licences of what is compiled in where maturin reads them: all at once, because another package may be built
+# from them at this moment.
+python_notices() {
+  local folder file new
+  folder=$(dirname "${BASH_SOURCE[0]}")
+  file=$folder/python/THIRD-PARTY-NOTICES.txt
+  new=$file.$BASHPID
+  "$folder/notices" polylatch-python >"$new" || die 'the licences of the Python package are not known'
+  mv "$new" "$file"
+}
+
 # wheel_build MATURIN TARGET ARGUMENTS...: has maturin build the Python package for the target; the rest are arguments of
 # `maturin build`.
 wheel_build() (
   local maturin=$1 target=$2 told
   shift 2
+  python_notices
   cd "$(dirname "${BASH_SOURCE[0]}")/python" || exit 1
   told=$(mktemp -d)
   trap 'rm -rf "$told"' EXIT
-  # The texts are the same for each target, and another may be built at the same time.
-  ../notices polylatch-python >"$told/notices" && mv "$told/notices" THIRD-PARTY-NOTICES.txt
   ../notices --sbom "$target" polylatch-python >"$told/polylatch.cdx.json"
   release_flags "$target"
   case $target in
