@@ -96,7 +96,7 @@ libraries_for() {
   archive "polylatch-c-$version-$target" polylatch-c "$target" bindings/c/README.md \
     bindings/c/include/polylatch.h=include/polylatch.h "$folder"/libpolylatch_c.so=lib/libpolylatch_c.so \
     "$folder"/libpolylatch_c.a=lib/libpolylatch_c.a
-  install -D -m 644 "$folder/libpolylatch_uniffi.so" "$scratch/gem/${gem_name[$target]}.so"
+  install -D -m 644 "$folder/libpolylatch_uniffi.so" -t "$scratch/gem/${gem_name[$target]}"
   [ -z "${jna_name[$target]:-}" ] || install -D -m 644 "$folder/libpolylatch_uniffi.so" -t "$scratch/jvm/${jna_name[$target]}"
   for crate in python node uniffi; do
     bindings/notices --sbom "$target" "polylatch-$crate" >"$out/polylatch-$crate-$version-$target.cdx.json"
@@ -206,8 +206,8 @@ build_all() {
   for wheel in "$out"/*.whl; do "$PYTHON" bindings/python/tests/check_wheel.py "$wheel" 6000000 Cargo.toml; done
 
   title 'gems'
-  for library in "$scratch"/gem/*.so; do
-    name=$(basename "$library" .so)
+  for library in "$scratch"/gem/*/*.so; do
+    name=$(basename "$(dirname "$library")")
     bindings/uniffi/ruby/pack "$out/polylatch-$version-$name.gem" "$name" "$library"
   done
   bindings/uniffi/ruby/pack "$out/polylatch-$version.gem" --source "$(echo "$scratch"/sdist/*)"
