@@ -73,7 +73,7 @@ python_notices() {
   folder=$(dirname "${BASH_SOURCE[0]}")
   file=$folder/python/THIRD-PARTY-NOTICES.txt
   new=$file.$BASHPID
-  "$folder/notices" polylatch-python >"$new" || die 'the licences of the Python package are not known'
+  "$folder/notices" polylatch-python >"$new" || { rm -f "$new"; die 'the licences of the Python package are not known'; }
   mv "$new" "$file"
 }
 
