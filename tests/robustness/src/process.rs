@@ -146,8 +146,16 @@ impl Worker {
         })
     }
 
+    /// Pauses it between two requests. A process that stops within a write to a file keeps everybody out of the
+    /// file: what others can do then is tried elsewhere.
+    #[track_caller]
     pub fn pause(&self) {
         proc::pause(self.pid());
+        while proc::locks_a_file(self.pid()) {
+            proc::resume(self.pid());
+            thread::yield_now();
+            proc::pause(self.pid());
+        }
     }
 
     pub fn resume(&self) {
@@ -185,5 +193,10 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if thread::panicking() {
+            // What the test did not wait for often says why it failed.
+            let rest: Vec<_> = self.lines.iter().collect();
+            eprintln!("{} told {:?}, and at last {rest:?}", self.who, self.told);
+        }
     }
 }

@@ -2,13 +2,17 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
 
-/// Stops the process where it stands (SIGSTOP): no code runs, no socket answers, time goes on.
+use crate::wait_until;
+
+/// Stops the process where it stands (SIGSTOP): when this returns, no code runs, no socket answers, time goes on.
 #[track_caller]
 pub fn pause(pid: u32) {
     signal(pid, Signal::STOP);
+    wait_until_stopped(pid);
 }
 
 /// Lets a paused process continue (SIGCONT).
@@ -33,6 +37,7 @@ pub fn terminate(pid: u32) {
 #[track_caller]
 pub fn pause_children(pids: &[u32]) {
     signal_each(pids, Signal::STOP);
+    pids.iter().for_each(|pid| wait_until_stopped(*pid));
 }
 
 #[track_caller]
@@ -56,9 +61,38 @@ pub fn exists(pid: u32) -> bool {
 }
 
 fn is_zombie(pid: u32) -> bool {
+    state(Path::new(&format!("/proc/{pid}"))) == Some('Z')
+}
+
+/// The state of a process or thread by its folder in /proc (proc(5)); `None` if it has ended.
+fn state(folder: &Path) -> Option<char> {
+    let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
     // The state follows the program's name, which stands in parentheses and may contain some.
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
+    stat.rsplit(')').next()?.trim_start().chars().next()
+}
+
+/// A signal is on its way when kill(2) returns. On a busy machine the other threads of the process run on for
+/// milliseconds, and what a test does next would meet a process that still works.
+#[track_caller]
+fn wait_until_stopped(pid: u32) {
+    let all_stopped = || {
+        // No such folder: it has ended, or this is not Linux.
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+        threads.flatten().all(|thread| matches!(state(&thread.path()), None | Some('T' | 't' | 'Z' | 'X')))
+    };
+    wait_until(&format!("process {pid} to stop"), Duration::from_secs(10), all_stopped);
+}
+
+/// Whether the process may write alone to a part of some file (proc_locks(5)). SQLite holds such a lock from the
+/// first to the last statement of a write; everybody else waits for it.
+pub fn locks_a_file(pid: u32) -> bool {
+    // 1: POSIX  ADVISORY  WRITE 4711 fe:00:262148 120 120
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let pid = pid.to_string();
+    locks.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(3) == Some(&"WRITE") && words.get(4) == Some(&pid.as_str())
+    })
 }
 
 #[track_caller]
@@ -164,6 +198,20 @@ mod tests {
         kill(child.id());
         child.wait().expect("it is our child");
         assert!(!exists(child.id()));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_write_lock_is_seen_as_long_as_it_lasts() {
+        use rustix::fs::{FlockOperation, fcntl_lock};
+        let dir = TempDir::new();
+        let file = std::fs::File::create(dir.join("file")).expect("the folder is ours");
+        let own = std::process::id();
+        assert!(!locks_a_file(own));
+        fcntl_lock(&file, FlockOperation::LockExclusive).expect("nobody else has it");
+        assert!(locks_a_file(own));
+        fcntl_lock(&file, FlockOperation::Unlock).expect("it is ours");
+        assert!(!locks_a_file(own));
     }
 
     #[test]
