@@ -236,5 +236,9 @@ build_all() {
   cp "$scratch"/npm/*.tgz "$out/"
 
   title 'tried as a user has them'
-  tests/packages/try "$out"
+  # What is compiled from sources keeps the processors busy, all else waits for registries and interpreters.
+  local sources=('source distribution' "polylatch-$version.gem")
+  lane 'from sources' tests/packages/try "$out" --only "${sources[0]}" --only "${sources[1]}"
+  tests/packages/try "$out" --except "${sources[0]}" --except "${sources[1]}"
+  lanes_end
 }
