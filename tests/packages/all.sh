@@ -135,11 +135,12 @@ natives_for() {
   done
 }
 
-# natives_elsewhere: the same for the targets of `elsewhere`, in a target folder of their own.
-natives_elsewhere() {
-  CARGO_TARGET_DIR=$(cargo_target)/elsewhere
+# natives_in FOLDER TARGET...: the same, in a target folder of their own.
+natives_in() {
+  CARGO_TARGET_DIR=$(cargo_target)/$1
   export CARGO_TARGET_DIR
-  natives_for "${elsewhere[@]}"
+  shift
+  natives_for "$@"
 }
 
 # for_the_web: the npm package for browsers and edge workers.
@@ -178,17 +179,22 @@ lanes_end() {
 }
 
 # build_beside: starts what needs nothing that is built here, in the background. The optimiser at the end of a build keeps only one
-# processor busy. Cargo lets one process at a time into a target folder: what is for another processor has a folder of its own.
+# processor busy. Cargo lets one process at a time into a target folder: what is for another processor or C library has a folder of
+# its own.
 here=()
-elsewhere=()
 build_beside() {
-  local target
+  local target elsewhere=() other_libc=()
   for target in "${targets[@]}"; do
     need_release "$target"
-    if [ "${target%%-*}" = "${host%%-*}" ]; then here+=("$target"); else elsewhere+=("$target"); fi
+    case $target in
+      "$host" | *-windows-*) here+=("$target") ;;
+      "${host%%-*}"-*) other_libc+=("$target") ;;
+      *) elsewhere+=("$target") ;;
+    esac
   done
   need_wasm
-  [ ${#elsewhere[@]} -eq 0 ] || lane 'other processors' natives_elsewhere
+  [ ${#elsewhere[@]} -eq 0 ] || lane 'other processors' natives_in elsewhere "${elsewhere[@]}"
+  [ ${#other_libc[@]} -eq 0 ] || lane 'other C library' natives_in other-libc "${other_libc[@]}"
   lane web for_the_web
 }
 
