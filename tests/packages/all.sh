@@ -174,7 +174,7 @@ stop_lanes() {
 # lanes_end: waits for all. One that fails ends this program.
 lanes_end() {
   local group
-  for group in "${lanes[@]}"; do wait "$group" || die 'a package could not be built; the reason stands above'; done
+  for group in "${lanes[@]}"; do wait "$group" || die 'a package could not be built or does not work; the reason stands above'; done
   lanes=()
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polylatch_test_services::proc;
+use polylatch_test_services::{proc, wait_until};
 
 use crate::boot_nanos;
 use crate::evidence::Evidence;
@@ -150,12 +150,14 @@ impl Worker {
     /// file: what others can do then is tried elsewhere.
     #[track_caller]
     pub fn pause(&self) {
-        proc::pause(self.pid());
-        while proc::locks_a_file(self.pid()) {
-            proc::resume(self.pid());
-            thread::yield_now();
+        wait_until(&format!("{} to be between two writes", self.who), SOON, || {
             proc::pause(self.pid());
-        }
+            let writes = proc::locks_a_file(self.pid());
+            if writes {
+                proc::resume(self.pid());
+            }
+            !writes
+        });
     }
 
     pub fn resume(&self) {

@@ -202,6 +202,21 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
+    fn a_busy_process_has_stopped_when_pause_returns() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        let mut child = crate::child::spawn(command).expect("a shell is everywhere");
+        for _ in 0..100 {
+            pause(child.id());
+            assert_eq!(state(Path::new(&format!("/proc/{}", child.id()))), Some('T'));
+            resume(child.id());
+        }
+        kill(child.id());
+        child.wait().expect("it is our child");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
     fn a_write_lock_is_seen_as_long_as_it_lasts() {
         use rustix::fs::{FlockOperation, fcntl_lock};
         let dir = TempDir::new();
