@@ -1,6 +1,6 @@
 //! One watchdog per client: renews in batches, tells losses by the clock, announces the client.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -27,10 +27,15 @@ const LOOK_AT_CLOCK_EVERY: Duration = Duration::from_millis(500);
 /// A renewal may take this long even where hardly anything of its lease is left.
 const LEAST_LIMIT: Duration = Duration::from_millis(20);
 
+/// How many ends of leases are kept that came before their lease; those of other clients are among them.
+const EARLY_ENDS: usize = 64;
+
 #[derive(Default)]
 struct State {
     schedule: Schedule,
     leases: HashMap<u64, Weak<HeldLease>>,
+    /// Ends of leases that were not in its care: an end can overtake the answer that grants the lease.
+    early: VecDeque<(OwnerToken, u64, LostReason)>,
 }
 
 pub(super) struct Watchdog {
@@ -83,8 +88,16 @@ impl Watchdog {
     /// Takes a lease into its care.
     pub(super) fn watch(&self, lease: &Arc<HeldLease>) {
         let now = self.clock.now();
-        unpoisoned(&self.state).leases.insert(lease.id, Arc::downgrade(lease));
+        let ended = {
+            let mut state = unpoisoned(&self.state);
+            state.leases.insert(lease.id, Arc::downgrade(lease));
+            let is_of = |owner, fence| lease.contender.owner == owner && lease.fence.get() == fence;
+            state.early.iter().find(|(owner, fence, _)| is_of(*owner, *fence)).map(|(_, _, reason)| *reason)
+        };
         self.look_again(lease, now);
+        if let Some(reason) = ended {
+            lease.lose(reason);
+        }
         if self.stopped.load(Ordering::SeqCst) {
             lease.lose(LostReason::Unverifiable);
         }
@@ -116,10 +129,19 @@ impl Watchdog {
 
     /// The store says that this lease has ended.
     pub(super) fn revoked(&self, owner: OwnerToken, fence: u64, reason: LostReason) {
-        for lease in self.leases() {
-            if lease.contender.owner == owner && lease.fence.get() == fence {
-                lease.lose(reason);
+        let is_it = |lease: &&Arc<HeldLease>| lease.contender.owner == owner && lease.fence.get() == fence;
+        // Dropped outside of the lock, which the last one of a lease may take.
+        let leases: Vec<_> = {
+            let mut state = unpoisoned(&self.state);
+            let leases: Vec<_> = state.leases.values().filter_map(Weak::upgrade).collect();
+            if !leases.iter().any(|lease| is_it(&lease)) {
+                state.early.truncate(EARLY_ENDS - 1);
+                state.early.push_front((owner, fence, reason));
             }
+            leases
+        };
+        if let Some(lease) = leases.iter().find(is_it) {
+            lease.lose(reason);
         }
     }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use crate::contract::{block_on, millis, seen, stands_in_line};
+use crate::contract::{block_on, eventually, millis, seen, stands_in_line};
 use crate::database_faults::{Server, connect};
 use polylatch::{ErrorKind, LostReason, Polylatch};
 
@@ -152,6 +152,31 @@ pub fn a_silent_server_ends_a_lease_by_the_holders_clock(server: &impl Server) {
     server.resume();
     assert_eq!(reason, LostReason::Expired);
     assert!(took <= millis(3_500), "{took:?}");
+}
+
+/// Its session ended while nothing hung on it, and another client has noted that for so long that every lease under it is
+/// free for the next.
+pub fn a_client_whose_idle_session_ended_acquires_in_another_one(
+    server: &impl Server,
+    end_sessions: impl Fn(),
+    noted_as_over: impl Fn() -> usize,
+) {
+    let one = in_session(server);
+    block_on(block_on(one.lock("a").acquire()).unwrap().release()).unwrap();
+    end_sessions();
+    let mut other = in_session(server);
+    eventually("a client that opens its session notes those that are over", || {
+        other = in_session(server);
+        block_on(block_on(other.lock("b").acquire()).unwrap().release()).unwrap();
+        noted_as_over() == 1
+    });
+    thread::sleep(millis(3_500));
+    let guard = block_on(one.lock("a").acquire()).unwrap();
+    for _ in 0..20 {
+        assert!(block_on(other.lock("a").try_acquire()).unwrap().is_none(), "two holders at once");
+        guard.check().unwrap();
+    }
+    block_on(guard.release()).unwrap();
 }
 
 pub fn sections_do_not_overlap_while_sessions_are_ended(server: &impl Server, end_sessions: impl Fn()) {

@@ -37,6 +37,17 @@ fn a_silent_server_ends_a_lease_by_the_holders_clock() {
 }
 
 #[test]
+fn a_client_whose_idle_session_ended_acquires_in_another_one() {
+    let server = PostgresServer::start();
+    let noted = || server.sql("SELECT count(*) FROM polylatch.sessions WHERE over_ms IS NOT NULL");
+    sessions::a_client_whose_idle_session_ended_acquires_in_another_one(
+        &server,
+        || end_sessions(&server),
+        || noted().trim().parse().unwrap(),
+    );
+}
+
+#[test]
 fn sections_do_not_overlap_while_sessions_are_ended() {
     let server = PostgresServer::start();
     sessions::sections_do_not_overlap_while_sessions_are_ended(&server, || end_sessions(&server));

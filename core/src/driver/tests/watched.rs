@@ -250,3 +250,29 @@ fn a_break_of_a_fence_from_before_a_conversion_does_not_end_the_lease() {
         assert_eq!(writer.check().unwrap_err().lost_reason(), Some(LostReason::Broken));
     });
 }
+
+/// The grant is on its way when the lease is ended: the end arrives first.
+#[test]
+fn an_end_that_overtakes_the_grant_ends_the_lease_at_once() {
+    world(|world| async move {
+        let (client, operator) = (world.connect(), world.connect());
+        client.goes("poll", slow(ms(500)));
+        let lock = client.lock("a");
+        let acquiring = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        pass(ms(100)).await;
+        let fence = world.seen("a").holders[0].fencing_token;
+        let request = crate::snapshot::BreakRequest {
+            name: "a".into(),
+            expected: fence.expect("it is held"),
+            by: "ann@desk".into(),
+            reason: "test".into(),
+        };
+        operator.core.backend.break_lease(&request).await.unwrap();
+        let guard = acquiring.await.unwrap();
+        assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Broken));
+        // It is that lease's end, and no other one's.
+        let next = client.lock("a").acquire().await.unwrap();
+        pass(ms(1_000)).await;
+        next.check().unwrap();
+    });
+}

@@ -4,6 +4,8 @@
 //!   server frees a session lock when its connection ends, and at no other time.
 //! - A waiter that meets a lease asks whether the session lock of its client is free. If so, the session is over. That is
 //!   noted, and a short time later a step treats the lease as one that has ended.
+//! - A lease begins under a session that the server has just said to live: one that ended earlier, and was noted then, would
+//!   be ended by the next step of any client.
 //! - A holder whose connection ends is notified, and its leases are ended in the store. Where it runs and the network is not
 //!   cut, that is within the short time.
 //! - Exclusion, tokens and order are those of the rows, so both modes exclude each other at the same names. What a clash of
@@ -88,6 +90,8 @@ pub(crate) struct Kept<S: Server> {
     connection: S::Session,
     key: i64,
     number: i64,
+    /// When the server was last asked of it and said that it lives.
+    lived: Mutex<Instant>,
     bound: Mutex<Bound>,
 }
 
@@ -119,6 +123,21 @@ impl<S: Server> Kept<S> {
 
     fn is_over(&self) -> bool {
         !self.connection.is_open() || matches!(&*unpoisoned(&self.bound), Bound::Over(_))
+    }
+
+    /// Whether the server said a moment ago that it lives. From then on a lease under it is safe for as long as a holder that
+    /// runs needs to know of its end.
+    fn lived_just_now(&self) -> bool {
+        !self.is_over() && unpoisoned(&self.lived).elapsed() < JUST_NOW
+    }
+
+    /// The answer of [`SessionStatements::has`] to what was asked at this time.
+    fn answered(&self, asked: Instant, rows: &[Cells]) -> bool {
+        let lives = number(rows) == 1;
+        if lives {
+            *unpoisoned(&self.lived) = asked;
+        }
+        lives
     }
 
     /// Ends it for this client: the holders are notified, once.
@@ -156,7 +175,7 @@ impl<S: Server> Kept<S> {
             checked = Instant::now();
             // A connection that is silent is no ended one: the leases end by their holders' clocks.
             match self.connection.ask(&asked, false).await {
-                Ok(answers) if number(&answers[0]) == self.number && number(&answers[1]) == 1 => {}
+                Ok(answers) if number(&answers[0]) == self.number && self.answered(checked, &answers[1]) => {}
                 _ => return,
             }
         }
@@ -170,6 +189,9 @@ const KNOWN: usize = 4;
 /// How often a session is checked on which nothing hangs.
 const IDLE_CHECKS: Duration = Duration::from_secs(10);
 
+/// For how long an answer that a session lives counts: a part of the time that a holder has to know.
+const JUST_NOW: Duration = Duration::from_millis(250);
+
 fn number(rows: &[Cells]) -> i64 {
     rows.first().map_or(0, |row| row.int(0))
 }
@@ -182,6 +204,13 @@ impl<S: Server> Store<S> {
         let (Some(sessions), Some(statements)) = (&self.sessions, self.server().session_mode()) else {
             return Ok(None);
         };
+        // Asked outside of the lock: renewals need the session too.
+        let current = sessions.slot.lock().await.clone();
+        if let Some(kept) = current
+            && self.lives(&kept, statements).await?
+        {
+            return Ok(Some(kept));
+        }
         let mut slot = sessions.slot.lock().await;
         if let Some(kept) = slot.as_ref().filter(|kept| !kept.is_over()) {
             return Ok(Some(Arc::clone(kept)));
@@ -194,6 +223,22 @@ impl<S: Server> Store<S> {
         let keeper = self.link.spawn(keep(Arc::clone(self), Arc::clone(&kept)));
         *unpoisoned(&sessions.keeper) = Some(keeper);
         Ok(Some(kept))
+    }
+
+    /// Whether a session lives, which the server is asked unless it has just said so. One that does not is over.
+    async fn lives(&self, kept: &Kept<S>, statements: &dyn SessionStatements) -> Result<bool> {
+        if kept.lived_just_now() {
+            return Ok(true);
+        }
+        if !kept.is_over() {
+            let asked = Instant::now();
+            let answers = self.ask(&[statements.has(kept.key, kept.number)], true).await?;
+            if kept.answered(asked, &answers[0]) {
+                return Ok(!kept.is_over());
+            }
+            kept.end(&self.wakeups);
+        }
+        Ok(false)
     }
 
     /// Before anything is made.
@@ -219,6 +264,7 @@ impl<S: Server> Store<S> {
             })?;
             // Positive, as far as a 64-bit number of both servers goes.
             let key = i64::from_ne_bytes(bytes) & i64::MAX;
+            let asked = Instant::now();
             let taken = connection.ask(&[statements.take(key), statements.has(key, own)], false).await?;
             if taken.iter().any(|rows| number(rows) != 1) {
                 continue;
@@ -230,6 +276,7 @@ impl<S: Server> Store<S> {
                 connection,
                 key,
                 number: own,
+                lived: Mutex::new(asked),
                 bound: Mutex::new(Bound::Leases(HashMap::new())),
             });
         }
@@ -320,16 +367,20 @@ impl<S: Server> Store<S> {
         slot.as_ref().filter(|kept| !kept.is_over()).cloned()
     }
 
-    /// Hangs what was granted on the session.
+    /// Hangs what was granted on the session, if that lives after the grant.
     ///
-    /// Errors: `backend_unavailable` if that is over; then nothing is held.
+    /// Errors: `backend_unavailable` if that is over, or where the server does not say; then nothing is held.
     async fn bind(
         &self,
         session: Option<Arc<Kept<S>>>,
         granted: &[(&Arc<Contender>, FencingToken)],
     ) -> Result<()> {
-        let Some(session) = session else { return Ok(()) };
-        if granted.iter().all(|(contender, fence)| session.bind(contender, *fence)) {
+        let (Some(session), Some(statements)) = (session, self.server().session_mode()) else {
+            return Ok(());
+        };
+        if self.lives(&session, statements).await?
+            && granted.iter().all(|(contender, fence)| session.bind(contender, *fence))
+        {
             return Ok(());
         }
         for (contender, _) in granted {
@@ -413,8 +464,9 @@ impl<S: Server> Store<S> {
         let Some(statements) = self.server().session_mode() else { return self.renew(items).await };
         let lost = || vec![Renewal::NotYours; items.len()];
         let Some(session) = self.current_session().await else { return Ok(lost()) };
+        let asked = Instant::now();
         let answers = self.ask(&[statements.has(session.key, session.number)], true).await?;
-        if number(&answers[0]) != 1 {
+        if !session.answered(asked, &answers[0]) {
             session.end(&self.wakeups);
             return Ok(lost());
         }
