@@ -6,7 +6,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use polylatch::resource::{FencedUpdate, Placeholders, Unchanged, token_value};
@@ -54,18 +54,25 @@ async fn story(folder: &Path) -> Fallible {
     let url = url.unwrap_or_else(|_| format!("sqlite:{}", folder.join("locks.db").display()));
     let client = Polylatch::connect(&url).await?;
 
-    let mut first = Command::new(std::env::current_exe()?)
+    let first = Command::new(std::env::current_exe()?)
         .arg(&url)
         .arg(&database)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let pid = first.id();
-    let mut said = BufReader::new(first.stdout.take().expect("it is piped"));
+    let mut first = EndsWithUs(first);
+    let pid = first.0.id();
+    let mut said = BufReader::new(first.0.stdout.take().expect("it is piped"));
     let mut line = String::new();
     said.read_line(&mut line)?;
     print!("{line}");
     signal("STOP", pid)?;
+    // A process that stops within a write to an SQLite file keeps everybody out of it. Then it is stopped a little later.
+    while client.lock("anything else").try_acquire().await.is_err() {
+        signal("CONT", pid)?;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        signal("STOP", pid)?;
+    }
     println!("process {pid} is stopped; its lease runs out");
 
     let next = client.lock("account/7").wait(Duration::from_secs(30)).acquire().await?;
@@ -73,11 +80,11 @@ async fn story(folder: &Path) -> Fallible {
     println!("second holder has token {} and wrote 150", next.fencing_token());
 
     signal("CONT", pid)?;
-    writeln!(first.stdin.take().expect("it is piped"), "go on")?;
+    writeln!(first.0.stdin.take().expect("it is piped"), "go on")?;
     line.clear();
     said.read_to_string(&mut line)?;
     print!("{line}");
-    assert!(first.wait()?.success() && line.contains("is refused"));
+    assert!(first.0.wait()?.success() && line.contains("is refused"));
 
     let balance: i64 =
         Connection::open(&database)?
@@ -86,6 +93,16 @@ async fn story(folder: &Path) -> Fallible {
     next.release().await?;
     client.close().await;
     Ok(())
+}
+
+/// A process that does not outlive this one, not even stopped, if something fails here.
+struct EndsWithUs(Child);
+
+impl Drop for EndsWithUs {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// The other process.

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polylatch_test_services::{proc, wait_until};
+use polylatch_test_services::proc;
 
 use crate::boot_nanos;
 use crate::evidence::Evidence;
@@ -146,18 +146,10 @@ impl Worker {
         })
     }
 
-    /// Pauses it between two requests. A process that stops within a write to a file keeps everybody out of the
-    /// file: what others can do then is tried elsewhere.
+    /// Pauses it between two writes.
     #[track_caller]
     pub fn pause(&self) {
-        wait_until(&format!("{} to be between two writes", self.who), SOON, || {
-            proc::pause(self.pid());
-            let writes = proc::locks_a_file(self.pid());
-            if writes {
-                proc::resume(self.pid());
-            }
-            !writes
-        });
+        proc::pause_between_writes(self.pid());
     }
 
     pub fn resume(&self) {

@@ -15,6 +15,20 @@ pub fn pause(pid: u32) {
     wait_until_stopped(pid);
 }
 
+/// Pauses a client between two writes to a file. One that stops within a write keeps everybody else out of the file, and
+/// what others can do then is tried elsewhere.
+#[track_caller]
+pub fn pause_between_writes(pid: u32) {
+    wait_until(&format!("process {pid} to be between two writes"), Duration::from_secs(10), || {
+        pause(pid);
+        let writes = locks_a_file(pid);
+        if writes {
+            resume(pid);
+        }
+        !writes
+    });
+}
+
 /// Lets a paused process continue (SIGCONT).
 #[track_caller]
 pub fn resume(pid: u32) {

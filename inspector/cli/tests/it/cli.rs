@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use polylatch_test_services::TempDir;
-use polylatch_test_services::proc::{exists, kill, pause, resume};
+use polylatch_test_services::proc::{exists, kill, pause_between_writes, resume};
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::wait::{wait_for, wait_until};
 use serde_json::Value;
@@ -325,7 +325,7 @@ fn a_runner_stopped_beyond_its_lease_kills_its_command_on_resume() {
     let place = Place::new();
     let mut holder = place.hold("a", &["--lease", "1s"], "trap '' TERM; while :; do sleep 600; done");
     let command = place.held_command();
-    pause(holder.child.id());
+    pause_between_writes(holder.child.id());
     wait_until("the lease to end in the store", PATIENCE, || {
         place.json(&["ls", "--json"])["locks"].as_array().unwrap().is_empty()
     });
@@ -341,7 +341,7 @@ fn a_command_that_ended_after_its_lease_was_not_protected() {
     let place = Place::new();
     let mut holder = place.hold("a", &["--lease", "1s"], "mkfifo go; touch ready; read _ < go; touch done");
     wait_until("the command to stand at its gate", PATIENCE, || place.has("ready"));
-    pause(holder.child.id());
+    pause_between_writes(holder.child.id());
     wait_until("the lease to end in the store", PATIENCE, || {
         place.json(&["ls", "--json"])["locks"].as_array().unwrap().is_empty()
     });

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use polylatch::Polylatch;
 use polylatch_test_services::TempDir;
-use polylatch_test_services::proc::{pause, resume, terminate};
+use polylatch_test_services::proc::{pause_between_writes, resume, terminate};
 use polylatch_test_services::proxy::Proxy;
 use polylatch_test_services::redis::RedisServer;
 use polylatch_test_services::wait::{wait_for, wait_until};
@@ -170,7 +170,7 @@ fn check_finds_a_stopped_holder_though_the_store_answers_slowly() {
         (output.status.code().unwrap(), text(&output.stdout))
     };
     wait_until("the lock to be held", PATIENCE, || check().1.contains("1 held"));
-    pause(holder.id());
+    pause_between_writes(holder.id());
     let (code, line) = check();
     assert!(code == 2 && line.starts_with("critical: orders: STOPPED: "), "{code}: {line}");
     resume(holder.id());
@@ -196,7 +196,7 @@ fn a_stopped_holder_is_found_by_exporter_and_check_with_the_same_code() {
     let (code, line, _) = check(&[]);
     assert_eq!((code, line.as_str()), (0, "ok: nothing found in 1 lock (1 held, 0 waiting)\n"));
 
-    pause(holder.id());
+    pause_between_writes(holder.id());
     let metrics = exporter.until("the finding", |metrics| value(metrics, &stopped) == Some(1.0));
     let not_renewed = format!("polylatch_store_leases_not_renewed{{{label},code=\"STOPPED\"}}");
     assert_eq!(value(&metrics, &not_renewed), Some(1.0));

@@ -232,13 +232,13 @@ fn found(code: &str, severity: &str) -> Vec<(String, String)> {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_claim_that_is_renewed_is_no_finding_and_one_whose_process_is_stopped_is() {
-    use polylatch_test_services::proc::{pause, resume};
+    use polylatch_test_services::proc::{pause_between_writes, resume};
 
     let place = Place::new();
     let mut living = working(&place, "9s", "k");
     wait_until("a renewal", PATIENCE, || place.records()[0]["renewals"].as_u64() >= Some(1));
     assert_eq!(checked(&place, &["--scope", "s"]), (Some(0), vec![]), "it takes its time");
-    pause(living.id());
+    pause_between_writes(living.id());
     let mut shown = String::new();
     wait_until("the stopped process to be shown", PATIENCE, || {
         shown = text(&place.idem(&["show", "s", "k"]).stdout);

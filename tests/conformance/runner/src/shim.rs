@@ -118,7 +118,7 @@ impl Shim {
     }
 
     pub fn pause(&self) {
-        proc::pause(self.pid());
+        proc::pause_between_writes(self.pid());
     }
 
     pub fn resume(&self) {

@@ -94,7 +94,7 @@ fn stopped() {
     let holder = stage.run(&[]);
     stage.until_held(1, 0);
     stage.never_shows(&[Rule::Stopped]);
-    proc::pause(holder.pid());
+    proc::pause_between_writes(holder.pid());
     stage.shows(Rule::Stopped);
     assert_eq!(stage.helps(), format!("kill -CONT {}", holder.pid()));
     assert!(!stage.tells(Rule::Legit));
@@ -156,7 +156,7 @@ fn semaphore() {
         stage.until_held(held, 0);
     }
     stage.never_shows(&[Rule::Stopped]);
-    proc::pause(holders[2].pid());
+    proc::pause_between_writes(holders[2].pid());
     stage.shows(Rule::Stopped);
     let key = Stage::key("x");
     let lock = stage.fleet.lock(&key).unwrap();
@@ -335,7 +335,7 @@ fn lock_delay() {
         details.iter().find(|detail| detail.name == "session").map(|detail| detail.value.clone())
     });
     // As the servers do when the time to live of a holder's session is over.
-    proc::pause(waiter.pid());
+    proc::pause_between_writes(waiter.pid());
     let ended = agent.ask("PUT", &format!("/v1/session/destroy/{}", session.unwrap()), "");
     assert!(ended.is_ok());
     stage.shows(Rule::LockDelay);

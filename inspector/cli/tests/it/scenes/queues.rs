@@ -26,13 +26,13 @@ pub fn stale_head() {
     let second = stage.run(&["--wait", "10m"]);
     stage.until_held(1, 2);
     // One that is stale behind another one holds up nothing.
-    proc::pause(second.pid());
+    proc::pause_between_writes(second.pid());
     stage.until("the second waiter to be stale", |stage| {
         let lock = stage.fleet.lock(&Stage::key("x"));
         lock.is_some_and(|lock| lock.waiters.get(1).is_some_and(|waiter| waiter.silent))
     });
     stage.never_shows(&[Rule::DeadHead]);
-    proc::pause(first.pid());
+    proc::pause_between_writes(first.pid());
     stage.shows(Rule::DeadHead);
     assert!(!stage.tells(Rule::Legit));
 }
@@ -126,7 +126,7 @@ pub fn late_renewals() {
     for _ in 0..5 {
         let before = renewals(&stage);
         stage.until("a renewal", |stage| renewals(stage) > before);
-        proc::pause(holder.pid());
+        proc::pause_between_writes(holder.pid());
         stage.passes(LATE);
         proc::resume(holder.pid());
     }

@@ -103,7 +103,7 @@ pub fn silent_node_decides() {
     stage.shows(Rule::NodeDown);
     stage.never_shows(&[Rule::Undecided]);
     // So that it does not give the node the lease again.
-    proc::pause(holder.pid());
+    proc::pause_between_writes(holder.pid());
     let Reply::Array(keys) = servers[1].command(&["KEYS", "*{x}*"]) else { panic!("no list of keys") };
     assert!(!keys.is_empty());
     for key in &keys {
