@@ -3,8 +3,10 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { describe, test } from 'node:test';
+import { setTimeout as pass } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
 import * as polylatch from 'polylatch';
@@ -194,6 +196,42 @@ else
     });
   }
 
+/** Stops a process between two writes: within one it would keep everybody else out of an SQLite file. */
+async function pause(started) {
+  for (;;) {
+    started.kill('SIGSTOP');
+    while (!hasStopped(started.pid)) await pass(1);
+    if (!locksAFile(started.pid)) return;
+    started.kill('SIGCONT');
+  }
+}
+
+/** Whether all threads of a process have stopped, where that can be seen. */
+function hasStopped(pid) {
+  const threads = `/proc/${pid}/task`;
+  if (!existsSync(threads)) return true;
+  return readdirSync(threads).every((thread) => {
+    const file = `${threads}/${thread}/stat`;
+    try {
+      const stat = readFileSync(file, 'utf8');
+      return stat.slice(stat.lastIndexOf(')')).startsWith(') T');
+    } catch {
+      // It has ended meanwhile.
+      return !existsSync(file);
+    }
+  });
+}
+
+/** Whether a process may write alone to a part of some file. */
+function locksAFile(pid) {
+  const locks = existsSync('/proc/locks') ? readFileSync('/proc/locks', 'utf8') : '';
+  // 1: POSIX  ADVISORY  WRITE 4711 fe:00:262148 120 120
+  return locks.split('\n').some((line) => {
+    const [mode, owner] = line.split(/\s+/).slice(3);
+    return mode === 'WRITE' && Number(owner) === pid;
+  });
+}
+
 if (process.argv[2] !== 'child')
   for (const [store, url] of await stores({ shared: true })) {
     describe(`${store}, two processes`, () => {
@@ -225,7 +263,7 @@ if (process.argv[2] !== 'child')
         const scope = unique('stopped');
         const { started, line } = start(scope);
         assert.equal(await line(), 'working');
-        started.kill('SIGSTOP');
+        await pause(started);
         const client = await connect(url);
         const keys = client.idempotency(scope);
         const taken = await keys.run('k', () => 'mine', { payload: 'order', wait: WAIT });

@@ -152,6 +152,24 @@ class Script:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def pause(self):
+        """Stops it (SIGSTOP) between two writes: within one it would keep everybody else out of an SQLite file."""
+        while True:
+            self.signal(signal.SIGSTOP)
+            os.waitpid(self.process.pid, os.WUNTRACED)
+            if not self._locks_a_file():
+                return
+            self.resume()
+
+    def resume(self):
+        self.signal(signal.SIGCONT)
+
+    def _locks_a_file(self):
+        locks = Path("/proc/locks")
+        lines = locks.read_text().splitlines() if locks.exists() else []
+        # 1: POSIX  ADVISORY  WRITE 4711 fe:00:262148 120 120
+        return any(line.split()[3:5] == ["WRITE", str(self.process.pid)] for line in lines)
+
     def end(self):
         """Waits until it ends by itself, and returns what it printed last and its status."""
         out, errors = self.process.communicate(timeout=PATIENCE)

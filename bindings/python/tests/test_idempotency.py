@@ -291,10 +291,10 @@ def test_a_process_that_was_stopped_is_notified_and_stores_nothing(script, share
     child = script(STOPPED, shared_url)
     assert child.line() == "working"
     with polylatch.connect(shared_url) as client:
-        child.signal(signal.SIGSTOP)
+        child.pause()
         taken_over = client.idempotency("s").run("k", lambda claim: "mine", wait=PATIENCE)
         assert not taken_over.replayed
-        child.signal(signal.SIGCONT)
+        child.resume()
         assert child.line() in ("expired", "superseded")
         assert child.line() == "not_recorded maybe"
         assert client.idempotency("s").run("k", never).value == "mine"

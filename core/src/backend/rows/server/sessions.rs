@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
 use crate::backend::{Answer, AnswerAll, Ask, Contender, Conversion, RenewItem, Renewal};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::policy::fencing::FencingToken;
 use crate::token::{ClientId, OwnerToken};
@@ -378,7 +378,9 @@ impl<S: Server> Store<S> {
         let (Some(session), Some(statements)) = (session, self.server().session_mode()) else {
             return Ok(());
         };
-        if self.lives(&session, statements).await?
+        // Where that is not known, what was granted has to be undone.
+        let lives = self.lives(&session, statements).await;
+        if lives.map_err(|error| error.with_effect(Effect::Maybe))?
             && granted.iter().all(|(contender, fence)| session.bind(contender, *fence))
         {
             return Ok(());
