@@ -201,7 +201,7 @@ async function pause(started) {
   for (;;) {
     started.kill('SIGSTOP');
     while (!hasStopped(started.pid)) await pass(1);
-    if (!locksAFile(started.pid)) return;
+    if (!writesToSqlite(started.pid)) return;
     started.kill('SIGCONT');
   }
 }
@@ -222,13 +222,13 @@ function hasStopped(pid) {
   });
 }
 
-/** Whether a process may write alone to a part of some file. */
-function locksAFile(pid) {
+/** Whether a process is within a write to an SQLite file in WAL mode: it has the lock of byte 120. */
+function writesToSqlite(pid) {
   const locks = existsSync('/proc/locks') ? readFileSync('/proc/locks', 'utf8') : '';
   // 1: POSIX  ADVISORY  WRITE 4711 fe:00:262148 120 120
   return locks.split('\n').some((line) => {
-    const [mode, owner] = line.split(/\s+/).slice(3);
-    return mode === 'WRITE' && Number(owner) === pid;
+    const [kind, , mode, owner, , first] = line.split(/\s+/).slice(1);
+    return kind === 'POSIX' && mode === 'WRITE' && Number(owner) === pid && first === '120';
   });
 }
 

@@ -157,18 +157,19 @@ class Script:
         while True:
             self.signal(signal.SIGSTOP)
             os.waitpid(self.process.pid, os.WUNTRACED)
-            if not self._locks_a_file():
+            if not self._writes_to_sqlite():
                 return
             self.resume()
 
     def resume(self):
         self.signal(signal.SIGCONT)
 
-    def _locks_a_file(self):
+    def _writes_to_sqlite(self):
         locks = Path("/proc/locks")
         lines = locks.read_text().splitlines() if locks.exists() else []
-        # 1: POSIX  ADVISORY  WRITE 4711 fe:00:262148 120 120
-        return any(line.split()[3:5] == ["WRITE", str(self.process.pid)] for line in lines)
+        # 1: POSIX  ADVISORY  WRITE 4711 fe:00:262148 120 120; byte 120 is that of writes in WAL mode.
+        writes = ["POSIX", "ADVISORY", "WRITE", str(self.process.pid)]
+        return any(line.split()[1:5] == writes and line.split()[6] == "120" for line in lines)
 
     def end(self):
         """Waits until it ends by itself, and returns what it printed last and its status."""

@@ -15,13 +15,13 @@ pub fn pause(pid: u32) {
     wait_until_stopped(pid);
 }
 
-/// Pauses a client between two writes to a file. One that stops within a write keeps everybody else out of the file, and
-/// what others can do then is tried elsewhere.
+/// Pauses a client between two writes to an SQLite file. One that stops within a write keeps everybody else out of the
+/// file, and what others can do then is tried elsewhere.
 #[track_caller]
 pub fn pause_between_writes(pid: u32) {
     wait_until(&format!("process {pid} to be between two writes"), Duration::from_secs(10), || {
         pause(pid);
-        let writes = locks_a_file(pid);
+        let writes = writes_to_sqlite(pid);
         if writes {
             resume(pid);
         }
@@ -97,16 +97,22 @@ fn wait_until_stopped(pid: u32) {
     wait_until(&format!("process {pid} to stop"), Duration::from_secs(10), all_stopped);
 }
 
-/// Whether the process may write alone to a part of some file (proc_locks(5)). SQLite holds such a lock from the
-/// first to the last statement of a write; everybody else waits for it.
-pub fn locks_a_file(pid: u32) -> bool {
-    // 1: POSIX  ADVISORY  WRITE 4711 fe:00:262148 120 120
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+/// Whether the process is within a write to an SQLite file in WAL mode: it has the lock of byte 120 of the file's `-shm`
+/// (`WAL_WRITE_LOCK` in SQLite's wal.c) from the first to the last statement, and everybody else waits for it.
+pub fn writes_to_sqlite(pid: u32) -> bool {
+    std::fs::read_to_string("/proc/locks")
+        .unwrap_or_default()
+        .lines()
+        .any(|line| is_write_to_sqlite(line, pid))
+}
+
+/// A line of proc_locks(5): number, kind, mode, type, process, file, first byte, last byte.
+fn is_write_to_sqlite(line: &str, pid: u32) -> bool {
     let pid = pid.to_string();
-    locks.lines().any(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        words.get(3) == Some(&"WRITE") && words.get(4) == Some(&pid.as_str())
-    })
+    matches!(
+        line.split_whitespace().collect::<Vec<_>>()[..],
+        [_, "POSIX", _, "WRITE", owner, _, "120", _] if owner == pid
+    )
 }
 
 #[track_caller]
@@ -229,18 +235,20 @@ mod tests {
         child.wait().expect("it is our child");
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
-    fn a_write_lock_is_seen_as_long_as_it_lasts() {
-        use rustix::fs::{FlockOperation, fcntl_lock};
-        let dir = TempDir::new();
-        let file = std::fs::File::create(dir.join("file")).expect("the folder is ours");
-        let own = std::process::id();
-        assert!(!locks_a_file(own));
-        fcntl_lock(&file, FlockOperation::LockExclusive).expect("nobody else has it");
-        assert!(locks_a_file(own));
-        fcntl_lock(&file, FlockOperation::Unlock).expect("it is ours");
-        assert!(!locks_a_file(own));
+    fn a_write_to_an_sqlite_file_is_told_from_other_locks() {
+        assert!(is_write_to_sqlite("1: POSIX  ADVISORY  WRITE 4711 fe:00:262148 120 120", 4711));
+        for other in [
+            "1: POSIX  ADVISORY  WRITE 4712 fe:00:262148 120 120",
+            "1: POSIX  ADVISORY  READ 4711 fe:00:262148 120 120",
+            // It waits.
+            "1: -> POSIX  ADVISORY  WRITE 4711 fe:00:262148 120 120",
+            // Of a JVM, as long as it runs.
+            "1: FLOCK  ADVISORY  WRITE 4711 fe:00:262148 0 EOF",
+            "1: POSIX  ADVISORY  WRITE 4711 fe:00:262148 0 EOF",
+        ] {
+            assert!(!is_write_to_sqlite(other, 4711), "{other}");
+        }
     }
 
     #[test]
