@@ -15,3 +15,14 @@ fn fresh() -> Sqlite {
 }
 
 crate::contract!(fresh);
+
+/// Tests that stop a client look for this lock: stopped within a write, it would keep everybody else out.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_write_is_seen_among_the_locks_of_its_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = rusqlite::Connection::open(folder.path().join("a.db")).unwrap();
+    file.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (x); BEGIN IMMEDIATE").unwrap();
+    assert!(polylatch_test_services::proc::writes_to_sqlite(std::process::id()));
+    file.execute_batch("ROLLBACK").unwrap();
+}
