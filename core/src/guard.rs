@@ -4,11 +4,14 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::clock::BootInstant;
-use crate::driver::{Handle, HeldLease};
+use crate::driver::{Entry, Handle, HeldLease};
 use crate::error::{Error, ErrorKind, LostReason, Result};
 use crate::mode::Mode;
 use crate::policy::fencing::{FenceQuality, FencingToken};
+use crate::policy::keeping::Left;
 use crate::policy::lease::LeaseState;
 use crate::resource::Sequencer;
 use crate::wakeups::unpoisoned;
@@ -31,6 +34,7 @@ use crate::wakeups::unpoisoned;
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard {
     lease: Arc<HeldLease>,
+    entry: Entry,
     share: Mutex<Share>,
     // The last field: it is dropped after the release has been handed to the background.
     handle: Handle,
@@ -40,7 +44,7 @@ pub struct Guard {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Share {
     Held,
-    /// Left to the other guards of the same owner id, or to a conversion.
+    /// Left to the other guards of the same owner id, to a conversion, or to the next caller.
     Left,
     /// It was the last guard, so it began the release.
     Last {
@@ -50,7 +54,18 @@ enum Share {
 
 impl Guard {
     pub(crate) fn new(lease: Arc<HeldLease>, handle: Handle) -> Self {
-        Self { lease, share: Mutex::new(Share::Held), handle }
+        let entry = lease.first_entry();
+        Self::entered(lease, entry, handle)
+    }
+
+    /// Of a lease that this client had kept.
+    pub(crate) fn entered(lease: Arc<HeldLease>, entry: Entry, handle: Handle) -> Self {
+        Self { lease, entry, share: Mutex::new(Share::Held), handle }
+    }
+
+    /// Whether the lease may serve another guard by now.
+    fn is_left(&self) -> bool {
+        self.lease.may_stay() && *unpoisoned(&self.share) == Share::Left
     }
 
     /// As what the store knows it.
@@ -66,7 +81,7 @@ impl Guard {
 
     /// Returns the number to hand to the protected resource: larger than any given out before.
     pub fn fencing_token(&self) -> FencingToken {
-        self.lease.fence
+        self.entry.token
     }
 
     /// Returns how far the order of fencing tokens can be relied on, as the store was when it granted this lease.
@@ -86,7 +101,7 @@ impl Guard {
 
     /// Returns for how long the lease may be relied on from now; zero once it is over.
     pub fn remaining(&self) -> Duration {
-        if !self.lease.is_held() {
+        if !self.is_held() {
             return Duration::ZERO;
         }
         self.lease.valid_until().since(self.lease.core.clock.now())
@@ -95,7 +110,7 @@ impl Guard {
     /// Says whether the lock is still held, by the clock, now; no more from when a release was begun.
     /// Costs no request.
     pub fn is_held(&self) -> bool {
-        self.lease.is_held()
+        !self.is_left() && self.lease.is_held()
     }
 
     /// Returns how often the lease was renewed.
@@ -107,17 +122,23 @@ impl Guard {
     ///
     /// Errors: `lease_lost` with the reason; `invalid_argument` once a release was begun.
     pub fn check(&self) -> Result<()> {
-        self.lease.check()
+        if self.is_left() { Err(self.lease.released_error()) } else { self.lease.check() }
     }
 
     /// Completes when the lease is lost, with the reason; never after a release.
     ///
     /// The future borrows nothing. Cancellation: safe.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        let mut signal = self.lease.signal();
+        let (mut signal, over) = (self.lease.signal(), self.lease.entry_over(self.entry));
         async move {
-            let ended =
-                signal.wait_for(|state| matches!(state, LeaseState::Lost(_))).await.map(|state| *state);
+            let ended = async {
+                signal.wait_for(|state| matches!(state, LeaseState::Lost(_))).await.map(|state| *state)
+            };
+            let ended = tokio::select! {
+                biased;
+                () = over => return std::future::pending().await,
+                ended = ended => ended,
+            };
             match ended {
                 Ok(LeaseState::Lost(reason)) => reason,
                 // The lease was released and is gone: there is nothing left to lose.
@@ -131,9 +152,14 @@ impl Guard {
     ///
     /// The future borrows nothing. Cancellation: safe.
     pub fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + 'static {
-        let mut signal = self.lease.signal();
+        let (mut signal, over) = (self.lease.signal(), self.lease.entry_over(self.entry));
         async move {
-            let ended = signal.wait_for(|state| state.is_over()).await.map(|state| *state);
+            let ended = async { signal.wait_for(|state| state.is_over()).await.map(|state| *state) };
+            let ended = tokio::select! {
+                biased;
+                () = over => return None,
+                ended = ended => ended,
+            };
             match ended {
                 Ok(LeaseState::Lost(reason)) => Some(reason),
                 _ => None,
@@ -146,13 +172,20 @@ impl Guard {
     ///
     /// The future borrows nothing. Cancellation: safe.
     pub fn endangered(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut signal = self.lease.signal();
+        let (mut signal, over) = (self.lease.signal(), self.lease.entry_over(self.entry));
         async move {
-            let ended = signal
-                .wait_for(|state| matches!(state, LeaseState::Endangered | LeaseState::Lost(_)))
-                .await
-                .is_err();
-            if ended {
+            let at_risk = async {
+                signal
+                    .wait_for(|state| matches!(state, LeaseState::Endangered | LeaseState::Lost(_)))
+                    .await
+                    .is_ok()
+            };
+            let at_risk = tokio::select! {
+                biased;
+                () = over => false,
+                at_risk = at_risk => at_risk,
+            };
+            if !at_risk {
                 std::future::pending().await
             }
         }
@@ -269,19 +302,43 @@ impl Guard {
     }
 
     async fn release_share(&self) -> Result<()> {
+        let mut asked = None;
         let share = {
             let mut share = unpoisoned(&self.share);
             if *share == Share::Held {
-                *share = if self.lease.leave() { Share::Last { failed: false } } else { Share::Left };
+                *share = if !self.lease.may_stay() {
+                    if self.lease.leave() { Share::Last { failed: false } } else { Share::Left }
+                } else {
+                    match self.lease.leave_kept(self.entry) {
+                        Left::Idle => Share::Left,
+                        Left::Ask { tokens } => {
+                            asked = Some(self.lease.ask_to_keep(tokens));
+                            Share::Left
+                        }
+                        Left::Release => Share::Last { failed: false },
+                    }
+                };
             }
             *share
         };
+        if let Some(asked) = asked {
+            return self.kept(asked.await);
+        }
         if share == Share::Left {
-            return self.lease.not_lost();
+            return if self.lease.may_stay() { Ok(()) } else { self.lease.not_lost() };
         }
         let result = self.lease.release().await;
         // After a failure a second call asks again, or says again that it is lost.
         *unpoisoned(&self.share) = Share::Last { failed: result.is_err() };
+        result
+    }
+
+    /// What came of asking the store to keep the lease: no answer if the client's own runtime has ended.
+    fn kept(&self, outcome: std::result::Result<Result<()>, oneshot::error::RecvError>) -> Result<()> {
+        let result = outcome.unwrap_or_else(|_| self.lease.not_lost());
+        if result.is_err() {
+            *unpoisoned(&self.share) = Share::Last { failed: true };
+        }
         result
     }
 }
@@ -299,6 +356,14 @@ pub enum Converted {
 impl Drop for Guard {
     fn drop(&mut self) {
         let releases = match *unpoisoned(&self.share) {
+            Share::Held if self.lease.may_stay() => match self.lease.leave_kept(self.entry) {
+                Left::Idle => false,
+                Left::Ask { tokens } => {
+                    drop(self.lease.ask_to_keep(tokens));
+                    false
+                }
+                Left::Release => true,
+            },
             Share::Held => self.lease.leave(),
             Share::Last { failed } => failed,
             Share::Left => false,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::{self, Handle};
+use crate::driver::{self, Found, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::mode::Mode;
@@ -36,6 +36,7 @@ impl Lock {
             beat_every: None,
             fifo: None,
             renew: true,
+            keep_idle: None,
             steal: None,
             mode,
         };
@@ -129,6 +130,32 @@ impl Lock {
         self
     }
 
+    /// Keeps the lease after a release for the next caller of this client, for as long as nobody uses it, but at most
+    /// for this long: 100 ms to 24 h, off by default.
+    ///
+    /// Acquiring a lock that is kept, with the same options, costs no request: the guard has a new, larger fencing token
+    /// of a number that the store has set aside. To other clients the lock looks held. If one of them asks for it,
+    /// the lease is released at once, or as soon as the present guard is; that takes about as long as a hand-off. The
+    /// lock is released, too, by [`crate::Polylatch::close`] and with the last handle of the client.
+    ///
+    /// The price: a client that is paused or cut off while it keeps a lease blocks the lock until the lease ends,
+    /// although nobody is in the section. A caller of this client may enter before one of another client whose request
+    /// is still being pushed here. And [`Lock::try_acquire`] elsewhere does not get a lock that is kept, but has it
+    /// released.
+    ///
+    /// For plain locks, not in a set, and not with `owner`, `max_hold`, `beat_every`, `renew(false)` or `steal`
+    /// (`invalid_argument`). On memory and Redis stores (also Sentinel and Cluster, without `lock_key=`); `unsupported`
+    /// on the others. The store shows the token of the grant, which [`crate::inspect::Inspector::break_lease`] expects.
+    pub fn keep_idle(mut self, keep_idle: Duration) -> Self {
+        self.asked.keep_idle = Some(keep_idle);
+        self
+    }
+
+    /// Whether its lease may stay with the client.
+    pub(crate) fn stays(&self) -> bool {
+        self.asked.keep_idle.is_some()
+    }
+
     /// Ends the leases of the present holders and enters before all waiters, in one step of the store, for this
     /// reason: 1 to 256 bytes without control characters. The holders' guards are lost, reason `broken`, and an audit
     /// entry is left for each, as for [`crate::inspect::Inspector::break_lease`]. The fencing token is larger than
@@ -183,14 +210,31 @@ impl Lock {
     }
 
     pub(crate) async fn enter(&self, wait: Wait) -> Result<Option<Guard>> {
+        while self.stays() {
+            match self.core.enter_kept(&self.asked) {
+                Found::Entered(lease, entry) => {
+                    return Ok(Some(Guard::entered(lease, entry, self.core.clone())));
+                }
+                Found::Asked(lease) => lease.answered().await,
+                Found::Nothing => break,
+            }
+        }
         let lease = driver::acquire(Arc::clone(&self.core), self.checked(wait)?).await?;
         Ok(lease.map(|lease| Guard::new(lease, self.core.clone())))
     }
 
     /// What is asked for, checked, with this wait.
     pub(crate) fn checked(&self, wait: Wait) -> Result<AcquireOptions> {
-        let options =
-            AcquireOptions::check(&self.asked, &self.core.settings, self.core.backend.capability())?;
+        let backend = &self.core.backend;
+        let options = AcquireOptions::check(&self.asked, &self.core.settings, backend.capability())?;
+        if options.keep_idle.is_some() && !backend.can_keep() {
+            let message = format!(
+                "{} cannot keep a lease after its release; leave keep_idle out, or use a memory or Redis store, the latter \
+                 without lock_key=",
+                backend.capability().backend
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message).on_lock(&self.asked.name));
+        }
         Ok(AcquireOptions { wait, ..options })
     }
 }

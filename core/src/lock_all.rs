@@ -181,6 +181,13 @@ impl LockAll {
                 other.name()
             ));
         }
+        if let Some(lock) = self.locks.iter().find(|lock| lock.stays()) {
+            let message = format!(
+                "the lock {:?} is in a set, and keep_idle is for one lock alone; leave it out, or acquire the lock by itself",
+                lock.name()
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, message).on_lock(lock.name()));
+        }
         if let Some(lock) = self.locks.iter().find(|lock| lock.steals()) {
             return invalid(format!(
                 "the lock {:?} is in a set, and steal is for one lock alone",

@@ -31,6 +31,8 @@ pub(crate) struct Asked {
     /// `None` where nothing was said: in order if the store keeps one.
     pub fifo: Option<bool>,
     pub renew: bool,
+    /// How long the lease may stay with the client after a release, if it may.
+    pub keep_idle: Option<Duration>,
     /// Why the leases of the holders are to be ended, if they are.
     pub steal: Option<String>,
     pub mode: Mode,
@@ -44,6 +46,7 @@ pub(crate) struct AcquireOptions {
     pub label: String,
     pub owner: Option<String>,
     pub barge: bool,
+    pub keep_idle: Option<Duration>,
     /// Why the leases of the holders are to be ended, if they are.
     pub steal: Option<String>,
     pub mode: Mode,
@@ -60,6 +63,7 @@ impl AcquireOptions {
         asked.mode.check().map_err(lock)?;
         check_abilities(asked, capability).map_err(lock)?;
         check_steal(asked).map_err(lock)?;
+        check_keep_idle(asked).map_err(lock)?;
         let lease = asked.lease.unwrap_or(settings.lease);
         in_range("lease", lease, capability.min_lease, capability.max_lease).map_err(lock)?;
         if let Wait::For(wait) = asked.wait {
@@ -94,6 +98,7 @@ impl AcquireOptions {
             label: asked.label.clone(),
             owner: asked.owner.clone(),
             barge: asked.fifo == Some(false),
+            keep_idle: asked.keep_idle,
             steal: asked.steal.clone(),
             mode: asked.mode,
             plan: LeasePlan {
@@ -210,6 +215,30 @@ fn check_steal(asked: &Asked) -> Result<()> {
         );
     }
     check_words("reason", reason)
+}
+
+/// A lease that outlives its callers has nothing that belongs to one of them.
+fn check_keep_idle(asked: &Asked) -> Result<()> {
+    let Some(keep_idle) = asked.keep_idle else { return Ok(()) };
+    in_range("keep_idle", keep_idle, MIN_LEASE, MAX_LEASE)?;
+    let invalid = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
+    if asked.mode != Mode::Mutex {
+        return invalid(format!("keep_idle is for a plain lock; leave it out for {}", asked.mode.kind()));
+    }
+    let others = [
+        ("owner", asked.owner.is_some()),
+        ("max_hold", asked.max_hold.is_some()),
+        ("beat_every", asked.beat_every.is_some()),
+        ("renew=false", !asked.renew),
+        ("steal", asked.steal.is_some()),
+    ];
+    match others.iter().find(|(_, is_set)| *is_set) {
+        Some((option, _)) => invalid(format!(
+            "keep_idle lets one lease serve one caller after the other, and {option} is about a single one; leave one of \
+             them out"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Reads a URL by the rules of one store alone, without opening it.

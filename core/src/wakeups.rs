@@ -40,6 +40,10 @@ impl WaiterSlot {
     }
 }
 
+/// Called when another client wants a lock whose lease is kept after its release: the owner and the fence of the
+/// lease. `None` if such messages may have been missed.
+type OnWanted = Box<dyn Fn(Option<(OwnerToken, u64)>) + Send + Sync>;
+
 /// Called when the store says that a lease was ended, and why.
 type OnRevoked = Box<dyn Fn(OwnerToken, u64, LostReason) + Send + Sync>;
 
@@ -48,6 +52,7 @@ type OnRevoked = Box<dyn Fn(OwnerToken, u64, LostReason) + Send + Sync>;
 pub(crate) struct Wakeups {
     slots: Mutex<HashMap<OwnerToken, Arc<WaiterSlot>>>,
     on_revoked: Mutex<Option<OnRevoked>>,
+    on_wanted: Mutex<Option<OnWanted>>,
 }
 
 impl fmt::Debug for Wakeups {
@@ -86,6 +91,22 @@ impl Wakeups {
         for slot in slots {
             slot.push(|pushed| pushed.hint = true);
         }
+        self.tell_wanted(None);
+    }
+
+    /// Another client wants the lock that is kept under this owner and fence.
+    pub(crate) fn wanted(&self, owner: OwnerToken, fence: u64) {
+        self.tell_wanted(Some((owner, fence)));
+    }
+
+    fn tell_wanted(&self, which: Option<(OwnerToken, u64)>) {
+        if let Some(tell) = &*unpoisoned(&self.on_wanted) {
+            tell(which);
+        }
+    }
+
+    pub(crate) fn when_wanted(&self, tell: OnWanted) {
+        *unpoisoned(&self.on_wanted) = Some(tell);
     }
 
     /// An operator ended the lease of this owner and fence.

@@ -197,6 +197,19 @@ pub(crate) enum Conversion {
     NotHeld,
 }
 
+/// What came of asking the store to keep a lease that is not in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Extended. The tokens that were set aside, the first and the last one; `None` if there is none to have, or
+    /// none was asked for.
+    Extended {
+        tokens: Option<(u64, u64)>,
+    },
+    /// A client is queued, so it was released and granted to the next.
+    Released,
+    NotHeld,
+}
+
 /// What came of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
@@ -289,6 +302,23 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Frees the lock if it is still exactly (owner, fence), and grants it to those at the head of
     /// the line who can have it now.
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released>;
+
+    /// Whether a client can keep a lease after a release; see `keep`.
+    fn can_keep(&self) -> bool {
+        false
+    }
+
+    /// Renews a lease that is not in use, unless a client is queued: then this is `release`.
+    ///
+    /// If it is renewed, so many fencing tokens are set aside for the holder, as
+    /// [`set_aside`](crate::policy::keeping::set_aside) says. As long as the lease that was asked for lasts, every client
+    /// that asks for the lock and does not get it makes the store push "wanted" to the holder. For plain locks whose
+    /// length was not changed. Only where `can_keep` says so.
+    fn keep(&self, item: RenewItem, tokens: u64) -> Reply<Kept> {
+        let _ = (item, tokens);
+        let error = Error::new(ErrorKind::Unsupported, "this store cannot keep a lease after its release");
+        Box::pin(std::future::ready(Err(error)))
+    }
 
     /// Leaves the line, and releases the lock if this contender owns it after all.
     fn cancel(&self, contender: &Arc<Contender>) -> Reply<()>;

@@ -269,7 +269,15 @@ impl Acquisition {
             machine.renew_early(now + LIST_WITHIN);
         }
         let owner = self.options.owner.clone();
-        HeldLease::start(Arc::clone(&self.core), Arc::clone(&self.contender), owner, fence, machine)
+        let keep_idle = self.options.keep_idle;
+        HeldLease::start(
+            Arc::clone(&self.core),
+            Arc::clone(&self.contender),
+            owner,
+            fence,
+            machine,
+            keep_idle,
+        )
     }
 
     pub(super) fn in_context(&self, error: Error) -> Error {

@@ -59,7 +59,7 @@ impl HeldLease {
                 }
                 self.finish(None);
                 let owner = self.owner.clone();
-                let lease = Self::start(Arc::clone(core), contender, owner, fence, machine);
+                let lease = Self::start(Arc::clone(core), contender, owner, fence, machine, None);
                 if let Err(closed) = core.check_open() {
                     // The client was closed meanwhile, and closing releases what it finds.
                     lease.leave();

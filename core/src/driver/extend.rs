@@ -61,6 +61,7 @@ impl HeldLease {
 
     async fn ask_for(self: &Arc<Self>, length: Duration) -> Result<BootInstant> {
         let core = &self.core;
+        self.keep_no_longer();
         let number = unpoisoned(&self.machine).extension_begun(length);
         let started = core.clock.now();
         let end = started + core.settings.timeout;

@@ -13,19 +13,32 @@ use crate::service::Linger;
 #[derive(Clone)]
 pub(crate) struct Handle {
     core: Arc<Core>,
+    _last: Arc<Last>,
+}
+
+/// What the last share does when it goes.
+struct Last {
+    core: Arc<Core>,
     #[cfg(not(target_family = "wasm"))]
-    _linger: Option<Arc<Linger>>,
+    _linger: Option<Linger>,
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.core.keep_nothing();
+    }
 }
 
 impl Handle {
     /// With `lingers`, the last one waits shortly for background releases when it is dropped.
     #[cfg_attr(target_family = "wasm", allow(unused_variables, reason = "an event loop must not block"))]
     pub(crate) fn new(core: Arc<Core>, lingers: bool) -> Self {
-        Self {
+        let last = Last {
             #[cfg(not(target_family = "wasm"))]
-            _linger: lingers.then(|| Arc::new(core.service.linger())),
-            core,
-        }
+            _linger: lingers.then(|| core.service.linger()),
+            core: Arc::clone(&core),
+        };
+        Self { core, _last: Arc::new(last) }
     }
 }
 

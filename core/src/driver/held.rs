@@ -10,6 +10,7 @@ use tokio::sync::{MutexGuard, watch};
 use crate::backend::{Contender, Released};
 use crate::clock::BootInstant;
 use crate::driver::Core;
+use crate::driver::keep::Stays;
 use crate::error::{Effect, Error, ErrorKind, LostReason, Result, Retry};
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::{FenceQuality, FencingToken};
@@ -33,6 +34,8 @@ pub(crate) struct HeldLease {
     pub(super) release: Arc<tokio::sync::Mutex<()>>,
     /// A release has left and its answer was not seen, so it may have freed the lock.
     unanswered: AtomicBool,
+    /// If it may stay with its client after a release.
+    pub(super) stays: Option<Stays>,
 }
 
 /// How many guards share a lease (reentrancy), and whether another one may come.
@@ -59,8 +62,10 @@ impl HeldLease {
         owner: Option<String>,
         fence: FencingToken,
         machine: Lease,
+        keep_idle: Option<Duration>,
     ) -> Arc<Self> {
         let fence_quality = core.backend.fence_quality(contender.owner);
+        let stays = keep_idle.map(|idle_for| Stays::new(idle_for, machine.granted_at()));
         let lease = Arc::new(Self {
             id: core.watchdog.next_id(),
             core,
@@ -73,6 +78,7 @@ impl HeldLease {
             guards: Mutex::new(Guards { count: 1, closed: false }),
             release: Arc::default(),
             unanswered: AtomicBool::new(false),
+            stays,
         });
         lease.core.observer.began();
         lease.core.watchdog.watch(&lease);
@@ -312,6 +318,11 @@ impl HeldLease {
         }
     }
 
+    /// A request has left that may free the lock, and its answer is not known.
+    pub(super) fn may_be_free(&self) {
+        self.unanswered.store(true, Ordering::SeqCst);
+    }
+
     pub(super) fn finish(&self, lost: Option<LostReason>) {
         let now = self.core.clock.now();
         self.with_machine(|machine| match lost {
@@ -333,22 +344,31 @@ impl HeldLease {
         let mut machine = unpoisoned(&self.machine);
         let result = change(&mut machine);
         let state = machine.last_judged();
-        let granted_at = machine.granted_at();
+        // Of the present caller; one that is kept has none.
+        let since = match &self.stays {
+            None => Some(machine.granted_at()),
+            Some(stays) => stays.in_since(),
+        };
         let mut held = None;
         // Inside the lock, so that two changes cannot be told in the wrong order.
         let changed = self.signal.send_if_modified(|told| {
             let changed = *told != state && !told.is_over();
             if changed {
                 *told = state;
-                let held = *held.insert(self.core.clock.now().since(granted_at));
-                if state.is_over() {
-                    self.core.observer.ended(held, state.lost_reason());
+                if let Some(since) = since {
+                    let held = *held.insert(self.core.clock.now().since(since));
+                    if state.is_over() {
+                        self.core.observer.ended(held, state.lost_reason());
+                    }
                 }
             }
             changed
         });
         let renewals = machine.renewals();
         drop(machine);
+        if changed && self.stays.is_some() && state.is_over() {
+            self.core.kept.forget(self);
+        }
         if changed && let Some(held) = held {
             self.tell(state, held, renewals);
         }

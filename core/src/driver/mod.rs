@@ -19,6 +19,7 @@ mod convert;
 mod extend;
 mod handle;
 mod held;
+mod keep;
 mod owners;
 mod refusals;
 #[cfg(all(test, not(target_family = "wasm")))]
@@ -30,6 +31,8 @@ pub(crate) use acquire::acquire;
 pub(crate) use acquire_all::try_acquire_all;
 pub(crate) use handle::Handle;
 pub(crate) use held::HeldLease;
+use keep::KeptLeases;
+pub(crate) use keep::{Entry, Found};
 use owners::Owners;
 use watchdog::Watchdog;
 
@@ -52,6 +55,9 @@ pub(crate) struct Core {
     renewal_phase: Duration,
     watchdog: Arc<Watchdog>,
     owners: Owners,
+    kept: KeptLeases,
+    /// The process that it belongs to, and not a child of it.
+    process: u32,
     pub(crate) observer: Arc<Observer>,
     /// Whether the store answered lately.
     reach: Reach,
@@ -90,7 +96,7 @@ impl Core {
             }
         }));
         service.spawn(watchdog::run(Arc::clone(&watchdog)));
-        Arc::new(Self {
+        let core = Arc::new(Self {
             // When it was started is as good a number as any to tell clients of one host apart.
             renewal_phase: Duration::from_nanos(clock.now().as_nanos()),
             backend,
@@ -101,12 +107,21 @@ impl Core {
             settings,
             watchdog,
             owners: Owners::default(),
+            kept: KeptLeases::default(),
+            process: crate::client_info::process_id(),
             observer,
             reach: Reach::default(),
             acquiring: Arc::default(),
             closed: AtomicBool::new(false),
             purpose,
-        })
+        });
+        let weak = Arc::downgrade(&core);
+        core.wakeups.when_wanted(Box::new(move |which| {
+            if let Some(core) = weak.upgrade() {
+                core.wanted(which);
+            }
+        }));
+        core
     }
 
     /// Refuses new work after the client was closed, and where nothing was checked that locks need.
@@ -128,6 +143,7 @@ impl Core {
     pub(crate) async fn close(self: &Arc<Self>) {
         self.closed.store(true, Ordering::SeqCst);
         self.wakeups.hint_all();
+        self.keep_nothing();
         for lease in self.watchdog.leases() {
             lease.release_in_background();
         }

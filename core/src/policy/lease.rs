@@ -220,6 +220,11 @@ impl Lease {
         self.state
     }
 
+    /// Says whether another caller may enter under this lease at `now`: it is neither at risk nor being released.
+    pub(crate) fn is_sound(&self, now: BootInstant) -> bool {
+        !self.state.is_over() && !self.releasing && now < self.valid_until && now < self.endangered_at()
+    }
+
     /// Says what the watchdog should do at `now`.
     pub(crate) fn due(&mut self, now: BootInstant) -> Due {
         if self.judge(now).is_over() {

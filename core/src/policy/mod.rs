@@ -7,6 +7,7 @@ pub(crate) mod backoff;
 pub(crate) mod fencing;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod idempotency;
+pub(crate) mod keeping;
 pub(crate) mod lease;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod progress;

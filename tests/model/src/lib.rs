@@ -79,6 +79,7 @@ pub mod admission;
 mod clock;
 mod error;
 mod explore;
+pub mod kept;
 mod message;
 mod policy;
 pub mod promotion;

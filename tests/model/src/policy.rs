@@ -9,6 +9,9 @@ pub(crate) mod admission;
 #[path = "../../../core/src/policy/backoff.rs"]
 #[allow(dead_code, reason = "the model uses a part of it")]
 pub(crate) mod backoff;
+#[path = "../../../core/src/policy/keeping.rs"]
+#[allow(dead_code, reason = "the model uses a part of it")]
+pub(crate) mod keeping;
 #[path = "../../../core/src/policy/lease.rs"]
 #[allow(dead_code, reason = "the model uses a part of it")]
 pub(crate) mod lease;

@@ -7,13 +7,13 @@ use std::time::Duration;
 #[cfg(not(target_family = "wasm"))]
 use super::doctor;
 #[cfg(not(target_family = "wasm"))]
-use super::idempotency::Kept;
+use super::idempotency::Kept as KeptRecords;
 use super::store::{Now, Push, Store};
 #[cfg(not(target_family = "wasm"))]
 use crate::backend::records::Records;
 use crate::backend::{
-    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem,
-    Renewal, Reply,
+    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, Kept, OpenContext, Released,
+    RenewItem, Renewal, Reply,
 };
 use crate::client_info::{ClientInfo, process_id};
 use crate::clock::{Clock, Instant, SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ use crate::wakeups::{Wakeups, unpoisoned};
 struct Shared {
     store: Mutex<Store>,
     #[cfg(not(target_family = "wasm"))]
-    records: Mutex<Kept>,
+    records: Mutex<KeptRecords>,
     clients: Mutex<Vec<Weak<Wakeups>>>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn open(name: &str, context: &OpenContext) -> Arc<dyn Backend> {
 
 impl MemoryBackend {
     #[cfg(not(target_family = "wasm"))]
-    pub(super) fn with_records<T>(&self, step: impl FnOnce(&mut Kept, Now) -> T) -> T {
+    pub(super) fn with_records<T>(&self, step: impl FnOnce(&mut KeptRecords, Now) -> T) -> T {
         step(&mut unpoisoned(&self.shared.records), self.now())
     }
 
@@ -102,6 +102,7 @@ impl MemoryBackend {
                     match push {
                         Push::Granted { owner, fence } => client.grant(owner, fence),
                         Push::Revoked { owner, fence } => client.revoked(owner, fence),
+                        Push::Wanted { owner, fence } => client.wanted(owner, fence),
                     }
                 }
             }
@@ -141,6 +142,14 @@ impl Backend for MemoryBackend {
 
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {
         ready(Ok(self.step(|store, now| store.release(now, contender, fence.get()))))
+    }
+
+    fn can_keep(&self) -> bool {
+        true
+    }
+
+    fn keep(&self, item: RenewItem, tokens: u64) -> Reply<Kept> {
+        ready(Ok(self.step(|store, now| store.keep(now, &item, tokens))))
     }
 
     fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    ANNOUNCE_TTL, Answer, AnswerAll, Ask, Contender, Conversion, REAPED_PER_STEP, Released, RenewItem,
+    ANNOUNCE_TTL, Answer, AnswerAll, Ask, Contender, Conversion, Kept, REAPED_PER_STEP, Released, RenewItem,
     Renewal,
 };
 use crate::client_info::ClientInfo;
 use crate::clock::{BootInstant, millis};
 use crate::mode::{Kind, Mode};
 use crate::policy::fencing::FencingToken;
+use crate::policy::keeping::set_aside;
 use crate::policy::sharing::admits;
 use crate::policy::waiting::WaitAnswer;
 use crate::snapshot::{AuditEntry, ClientView, Query, Snapshot};
@@ -37,8 +38,19 @@ pub(crate) struct Now {
 /// What a step tells a client without being asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Push {
-    Granted { owner: OwnerToken, fence: u64 },
-    Revoked { owner: OwnerToken, fence: u64 },
+    Granted {
+        owner: OwnerToken,
+        fence: u64,
+    },
+    Revoked {
+        owner: OwnerToken,
+        fence: u64,
+    },
+    /// Another client wants a lock whose lease is kept.
+    Wanted {
+        owner: OwnerToken,
+        fence: u64,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -49,6 +61,8 @@ struct Holder {
     ends_at: BootInstant,
     renewals: u32,
     renewed_at: Option<BootInstant>,
+    /// Until then its client wants to know of others who want the lock.
+    kept_until: Option<BootInstant>,
 }
 
 #[derive(Debug, Clone)]
@@ -108,6 +122,7 @@ impl Store {
             if let Some(holder) = lock.held_by(contender.owner) {
                 break 'answer Answer::Held { fence: FencingToken::new(holder.fence) };
             }
+            pushes.extend(lock.wanted(now));
             let unswept = lock.unswept;
             if let Ask::Wait { near_heartbeat, far_heartbeat, left } = ask {
                 let gives_up_at_ms = left.map(|left| now.wall_us / 1000 + millis(left));
@@ -142,7 +157,7 @@ impl Store {
             contenders.iter().map(|contender| self.take(contender.name.as_str(), now)).collect();
 
         let answer = 'answer: {
-            // All are looked at before the first one is touched.
+            // All are looked at before the first one is touched. Who holds the one that cannot be had is told.
             for (at, (lock, contender)) in locks.iter_mut().zip(contenders).enumerate() {
                 let my_turn = lock.is_turn_of(contender, now);
                 if let Some(present) = lock.kind(now).filter(|kind| *kind != contender.mode.kind()) {
@@ -151,6 +166,7 @@ impl Store {
                 let is_held = lock.held_by(contender.owner).is_some();
                 let can_be_had = is_held || (my_turn && lock.admits(contender.mode));
                 if !can_be_had {
+                    pushes.extend(lock.wanted(now));
                     break 'answer AnswerAll::Refused;
                 }
             }
@@ -243,6 +259,35 @@ impl Store {
         };
         self.put(name.to_owned(), lock);
         (released, pushes)
+    }
+
+    /// Keeps a lease that is not in use, or hands the lock on: see `Backend::keep`.
+    pub(crate) fn keep(&mut self, now: Now, item: &RenewItem, tokens: u64) -> (Kept, Vec<Push>) {
+        let (name, owner, fence) = (item.contender.name.as_str(), item.contender.owner, item.fence.get());
+        let mut lock = self.take(name, now);
+        let mut pushes = Vec::new();
+        let is_held = lock.held_by(owner).is_some_and(|holder| holder.fence == fence);
+        let waits = is_held && (lock.live_head(now).is_some() || lock.unswept);
+        let kept = match lock.held_by(owner).filter(|_| is_held) {
+            None => Kept::NotHeld,
+            Some(_) if waits => {
+                lock.end(|holder| holder.is(owner, fence));
+                pushes.extend(self.grant_next(&mut lock, now));
+                Kept::Released
+            }
+            Some(holder) => {
+                let ends_at = now.boot + item.lease;
+                holder.ends_at = holder.ends_at.max(ends_at);
+                holder.renewals = holder.renewals.max(item.renewals);
+                holder.renewed_at = Some(now.boot);
+                holder.kept_until = Some(ends_at);
+                let tokens = set_aside(self.counter, now.wall_us, tokens);
+                self.counter = tokens.map_or(self.counter, |(_, last)| last);
+                Kept::Extended { tokens }
+            }
+        };
+        self.put(name.to_owned(), lock);
+        (kept, pushes)
     }
 
     /// Leaves the line, and releases what the contender owns after all.
@@ -342,6 +387,7 @@ impl Store {
             ends_at: now.boot + contender.first_lease,
             renewals: 0,
             renewed_at: None,
+            kept_until: None,
         });
         fence
     }
@@ -408,6 +454,13 @@ impl Lock {
             Some(owner) => owner == contender.owner,
             None => self.line.is_empty(),
         }
+    }
+
+    /// Tells a holder who keeps its lease that another client wants the lock.
+    fn wanted(&self, now: Now) -> Option<Push> {
+        let holder =
+            self.live_holders(now).find(|holder| holder.kept_until.is_some_and(|until| now.boot < until))?;
+        Some(Push::Wanted { owner: holder.contender.owner, fence: holder.fence })
     }
 
     /// Takes out the first lease of which this is so.

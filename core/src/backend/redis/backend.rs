@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(not(target_family = "wasm"))]
 use crate::backend::records::Records;
 use crate::backend::{
-    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
+    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, Kept, OpenContext, Purpose, Released,
     RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
@@ -278,6 +278,15 @@ impl Backend for RedisBackend {
 
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {
         Box::pin(Arc::clone(&self.inner).release(Arc::clone(contender), fence))
+    }
+
+    /// Other libraries that use the key would wait for it in vain.
+    fn can_keep(&self) -> bool {
+        !self.inner.protocol.keys.are_shared()
+    }
+
+    fn keep(&self, item: RenewItem, tokens: u64) -> Reply<Kept> {
+        Box::pin(Arc::clone(&self.inner).keep(item, tokens))
     }
 
     fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {

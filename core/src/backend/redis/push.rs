@@ -293,6 +293,7 @@ impl Inner {
             // The lock is left to other libraries for a moment: ask when that is over.
             "hint" => self.wakeups.hint(owner),
             "revoked" => self.wakeups.revoked(owner, fence),
+            "wanted" => self.wakeups.wanted(owner, fence),
             #[cfg(not(target_family = "wasm"))]
             "echo" => drop(self.own.echo.send_replace(Some(owner))),
             _ => {}

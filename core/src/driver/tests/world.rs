@@ -118,6 +118,7 @@ impl Shared {
                 match *push {
                     Push::Granted { owner, fence } => client.grant(owner, fence),
                     Push::Revoked { owner, fence } => client.revoked(owner, fence),
+                    Push::Wanted { owner, fence } => client.wanted(owner, fence),
                 }
             }
         }

@@ -63,6 +63,15 @@ pub fn stealing<S: Store>(store: &S, case: fn(&S)) {
     refused(store, &client.lock("a").steal("test"), "in one step");
 }
 
+/// Leases that stay with their client after a release.
+pub fn keeping<S: Store>(store: &S, case: fn(&S)) {
+    let client = store.connect();
+    if matches!(client.capability().backend, "memory" | "redis") {
+        return case(store);
+    }
+    refused(store, &client.lock("a").keep_idle(millis(1_000)), "cannot keep a lease after its release");
+}
+
 /// Several locks in one step. Without it they are taken one after the other, and are had together or not
 /// at all in the end.
 pub fn atomic_sets<S: Store>(store: &S, case: fn(&S)) {

@@ -19,6 +19,7 @@ pub mod cases;
 pub mod cases_extend;
 pub mod cases_family;
 pub mod cases_inspect;
+pub mod cases_keep;
 pub mod cases_lease;
 pub mod cases_sets;
 pub mod cases_steal;
@@ -157,6 +158,21 @@ macro_rules! contract {
                 the_last_thief_has_the_lock,
                 impossible_thefts_are_errors_and_end_nothing,
                 a_theft_cancelled_at_any_point_leaves_nothing,
+            }
+        );
+        $crate::contract!(@needing keeping $factory;
+            cases_keep::{
+                a_kept_lock_is_entered_again_without_a_request,
+                another_client_has_a_kept_lock_released_at_once,
+                a_kept_lock_in_use_is_handed_on_when_its_caller_leaves,
+                a_try_elsewhere_is_refused_and_has_a_kept_lock_released,
+                a_released_guard_knows_nothing_of_the_next_caller,
+                a_kept_lease_that_is_broken_is_not_entered_again,
+                a_kept_lease_is_renewed_and_released_when_it_was_idle_for_long_enough,
+                the_end_of_a_client_releases_what_it_keeps,
+                callers_of_kept_locks_never_meet_under_load,
+                what_cannot_be_kept_is_an_error_before_anything_is_sent,
+                a_release_that_keeps_may_be_cancelled_at_any_point,
             }
         );
         $crate::contract!(@needing atomic_sets $factory;

@@ -18,7 +18,7 @@ impl Store {
                 let next = self.grant_next(&mut lock, now);
                 let next_client = next.first().and_then(|push| match push {
                     Push::Granted { owner, .. } => lock.held_by(*owner),
-                    Push::Revoked { .. } => None,
+                    Push::Revoked { .. } | Push::Wanted { .. } => None,
                 });
                 let outcome = BreakOutcome::Broken {
                     holder: victim.contender.client.clone(),

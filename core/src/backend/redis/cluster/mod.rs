@@ -18,7 +18,7 @@ use super::config::RedisConfig;
 use crate::backend::records::Records;
 use crate::backend::redis::protocol::spelling::key_name;
 use crate::backend::{
-    Answer, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released, RenewItem,
+    Answer, Ask, Backend, Capability, Contender, Conversion, Kept, OpenContext, Purpose, Released, RenewItem,
     Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
@@ -238,6 +238,14 @@ impl Backend for ClusterBackend {
 
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {
         self.inner.of(&contender.name).release(contender, fence)
+    }
+
+    fn can_keep(&self) -> bool {
+        true
+    }
+
+    fn keep(&self, item: RenewItem, tokens: u64) -> Reply<Kept> {
+        self.inner.of(&item.contender.name).keep(item, tokens)
     }
 
     fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {

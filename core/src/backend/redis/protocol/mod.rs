@@ -27,7 +27,7 @@ pub(crate) mod spelling;
 pub(crate) use acquire::{Listens, stolen};
 use call::Call;
 use keys::Keys;
-pub(crate) use release::{broken, converted, released};
+pub(crate) use release::{broken, converted, kept, released};
 pub(crate) use renew::renewed;
 use scripts::Script;
 

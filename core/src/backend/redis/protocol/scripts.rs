@@ -114,10 +114,11 @@ macro_rules! scripts {
 pub(crate) use scripts;
 
 scripts! {
-    POLL = "poll" after "numbers" "poll_free" "poll_join" "unpack_keys" "unpack_poll" "common" "line";
-    POLL_STRICT = "poll" after "numbers" "unpack_keys" "unpack_poll" "common" "line";
+    POLL = "poll" after "numbers" "poll_free" "poll_join" "unpack_keys" "unpack_poll" "common" "kept" "line";
+    POLL_STRICT = "poll" after "numbers" "unpack_keys" "unpack_poll" "common" "kept" "line";
     RELEASE = "release" after "numbers" "release_direct" "unpack_keys" "unpack_release" "common";
     RELEASE_ALONE = "release_alone";
+    KEEP = "keep" after "numbers" "common" "kept";
     CANCEL = "cancel" after "numbers" "common";
     BREAK = "break" after "numbers" "common" "shared_common" "broken";
     STEAL = "steal" after "numbers" "common" "shared_common" "broken";
@@ -127,7 +128,7 @@ scripts! {
     SHARED_CANCEL = "shared_cancel" after "numbers" "common" "shared_common";
     SHARED_RENEW = "shared_renew";
     CONVERT = "convert" after "numbers" "common" "shared_common";
-    TAKE_ALL = "take_all" after "numbers" "common" "shared_common";
+    TAKE_ALL = "take_all" after "numbers" "common" "kept" "shared_common";
     ANNOUNCE = "announce";
     LIST = "list";
     PROBE = "probe";

@@ -1,0 +1,259 @@
+//! Leases that stay with their client after a release.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polylatch::inspect::BreakRequest;
+use polylatch::{ErrorKind, Guard, Lock, LockAll, Polylatch};
+
+use super::{Store, block_on, eventually, eventually_within, millis, poll_at_most, seen};
+
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Waiters of such clients learn of a grant by a push, or much later.
+const BY_PUSH_ALONE: &str = "poll=20s&provisional=50s&lease=60s";
+const PROMPTLY: Duration = Duration::from_secs(5);
+
+fn kept(client: &Polylatch) -> Lock {
+    client.lock("a").keep_idle(IDLE)
+}
+
+fn acquire(lock: &Lock) -> Guard {
+    block_on(lock.acquire()).unwrap()
+}
+
+fn release(guard: &Guard) {
+    block_on(guard.release()).unwrap();
+}
+
+/// As the store shows the holder; 0 if there is none.
+fn shown(client: &Polylatch) -> u64 {
+    seen(client, "a").holders.first().map_or(0, |holder| holder.fencing_token.unwrap().get())
+}
+
+pub fn a_kept_lock_is_entered_again_without_a_request(store: &impl Store) {
+    let (client, other) = (store.connect(), store.connect());
+    let lock = kept(&client);
+    let first = acquire(&lock);
+    let granted = first.fencing_token();
+    release(&first);
+    let mut newest = granted;
+    for number in 0..50 {
+        // As a program does that names the lock where it needs it.
+        let guard = acquire(&if number % 2 == 0 { lock.clone() } else { kept(&client) });
+        assert!(guard.fencing_token() > newest, "{} after {newest}", guard.fencing_token());
+        newest = guard.fencing_token();
+        guard.check().unwrap();
+        assert_eq!(shown(&other), granted.get(), "the lease is the same");
+        if number % 2 == 0 { release(&guard) } else { drop(guard) }
+    }
+    let stats = client.stats();
+    assert_eq!((stats.acquired, stats.held), (51, 0), "{stats:?}");
+
+    block_on(client.close());
+    let next = acquire(&other.lock("a"));
+    assert!(next.fencing_token() > newest, "{} after {newest}", next.fencing_token());
+    assert!(kept(&client).name() == "a" && block_on(kept(&client).acquire()).is_err(), "it is closed");
+}
+
+pub fn another_client_has_a_kept_lock_released_at_once(store: &impl Store) {
+    let (client, other) = (store.connect_with(BY_PUSH_ALONE), store.connect_with(BY_PUSH_ALONE));
+    let mut newest = 0;
+    for round in 0..5 {
+        let lock = kept(&client);
+        release(&acquire(&lock));
+        let again = acquire(&lock);
+        assert!(again.fencing_token().get() > newest);
+        newest = again.fencing_token().get();
+        release(&again);
+        let started = Instant::now();
+        let next = acquire(&other.lock("a"));
+        assert!(started.elapsed() < PROMPTLY, "round {round}: after {:?}", started.elapsed());
+        assert!(next.fencing_token().get() > newest, "{} after {newest}", next.fencing_token());
+        newest = next.fencing_token().get();
+        assert!(block_on(lock.try_acquire()).unwrap().is_none(), "it is not this client's any more");
+        release(&next);
+    }
+}
+
+pub fn a_kept_lock_in_use_is_handed_on_when_its_caller_leaves(store: &impl Store) {
+    let (client, other) = (store.connect_with(BY_PUSH_ALONE), store.connect_with(BY_PUSH_ALONE));
+    release(&acquire(&kept(&client)));
+    let guard = acquire(&kept(&client));
+    let waits = other.lock("a");
+    let waiting = thread::spawn(move || acquire(&waits));
+    eventually("it is queued", || seen(&client, "a").waiters.len() == 1);
+    guard.check().unwrap();
+    assert!(!waiting.is_finished());
+    let started = Instant::now();
+    release(&guard);
+    let next = waiting.join().unwrap();
+    assert!(started.elapsed() < PROMPTLY, "after {:?}", started.elapsed());
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert!(block_on(kept(&client).try_acquire()).unwrap().is_none());
+}
+
+pub fn a_try_elsewhere_is_refused_and_has_a_kept_lock_released(store: &impl Store) {
+    let (client, other) = (store.connect_with(BY_PUSH_ALONE), store.connect_with(BY_PUSH_ALONE));
+    release(&acquire(&kept(&client)));
+    let started = Instant::now();
+    assert!(block_on(other.lock("a").try_acquire()).unwrap().is_none());
+    eventually("it is released", || shown(&other) == 0);
+    assert!(started.elapsed() < PROMPTLY, "after {:?}", started.elapsed());
+    assert!(block_on(other.lock("a").try_acquire()).unwrap().is_some());
+}
+
+pub fn a_released_guard_knows_nothing_of_the_next_caller(store: &impl Store) {
+    let client = store.connect();
+    let first = acquire(&kept(&client));
+    let mut lost = Box::pin(first.lost());
+    let (mut ended, mut at_risk) = (Box::pin(first.ended()), Box::pin(first.endangered()));
+    release(&first);
+    release(&first);
+    let second = acquire(&kept(&client));
+    assert!(!first.is_held() && first.remaining().is_zero());
+    assert_eq!(first.check().unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(block_on(first.extend(IDLE)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(poll_at_most(2, ended.as_mut()), Some(None));
+    assert!(poll_at_most(1, lost.as_mut()).is_none() && poll_at_most(1, at_risk.as_mut()).is_none());
+    second.check().unwrap();
+
+    // Its loss is that of the present caller alone.
+    let request = BreakRequest {
+        name: "a".into(),
+        expected: seen(&client, "a").holders[0].fencing_token.unwrap(),
+        by: "test".into(),
+        reason: "test".into(),
+    };
+    block_on(client.inspect().break_lease(&request)).unwrap();
+    let third = acquire(&kept(&client));
+    assert!(third.fencing_token() > second.fencing_token());
+    block_on(second.lost());
+    assert_eq!(block_on(second.release()).unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert!(poll_at_most(1, lost.as_mut()).is_none() && !first.is_held());
+    third.check().unwrap();
+}
+
+pub fn a_kept_lease_that_is_broken_is_not_entered_again(store: &impl Store) {
+    let (client, operator) = (store.connect_with(BY_PUSH_ALONE), store.connect());
+    let first = acquire(&kept(&client));
+    release(&first);
+    let request = BreakRequest {
+        name: "a".into(),
+        expected: first.fencing_token(),
+        by: "test".into(),
+        reason: "test".into(),
+    };
+    block_on(operator.inspect().break_lease(&request)).unwrap();
+    let stats = client.stats();
+    let next = acquire(&operator.lock("a"));
+    eventually("its client knows", || block_on(kept(&client).try_acquire()).unwrap().is_none());
+    assert!(next.fencing_token() > first.fencing_token());
+    assert_eq!(stats.losses(), 0, "no caller was in: {stats:?}");
+}
+
+pub fn a_kept_lease_is_renewed_and_released_when_it_was_idle_for_long_enough(store: &impl Store) {
+    let (client, other) = (store.connect(), store.connect());
+    let lease = store.safe();
+    let idle_for = lease * 2;
+    let lock = client.lock("a").lease(lease).keep_idle(idle_for);
+    let first = acquire(&lock);
+    let granted = first.fencing_token().get();
+    release(&first);
+    let released = Instant::now();
+    while released.elapsed() < idle_for * 9 / 10 {
+        let shown = shown(&other);
+        // A busy machine may have looked too late.
+        assert!(shown == granted || released.elapsed() >= idle_for, "{shown} in the place of {granted}");
+        thread::sleep(millis(20));
+    }
+    eventually_within("it is released", idle_for, || shown(&other) == 0);
+    assert!(released.elapsed() >= idle_for, "after {:?}", released.elapsed());
+}
+
+pub fn the_end_of_a_client_releases_what_it_keeps(store: &impl Store) {
+    let other = store.connect_with(BY_PUSH_ALONE);
+    for way in ["close", "drop"] {
+        let client = store.connect_with(BY_PUSH_ALONE);
+        release(&acquire(&kept(&client)));
+        assert!(shown(&other) > 0);
+        match way {
+            "close" => block_on(client.close()),
+            _ => drop(client),
+        }
+        assert_eq!(shown(&other), 0, "{way}: it is released when that returns");
+    }
+}
+
+/// Callers of two clients that keep and of one that does not.
+pub fn callers_of_kept_locks_never_meet_under_load(store: &impl Store) {
+    let [one, two, usual] = [(); 3].map(|()| store.connect());
+    let inside = Arc::new(AtomicBool::new(false));
+    let newest = Arc::new(AtomicU64::new(0));
+    let callers: Vec<_> = (0..6)
+        .map(|number| {
+            let lock = match number {
+                0 | 1 => kept(&one),
+                2 | 3 => kept(&two),
+                _ => usual.lock("a"),
+            };
+            let (inside, newest) = (Arc::clone(&inside), Arc::clone(&newest));
+            thread::spawn(move || {
+                for _ in 0..60 {
+                    let guard = acquire(&lock);
+                    assert!(!inside.swap(true, Ordering::SeqCst), "two callers at once");
+                    let before = newest.swap(guard.fencing_token().get(), Ordering::SeqCst);
+                    assert!(before < guard.fencing_token().get(), "{} after {before}", guard.fencing_token());
+                    assert!(inside.swap(false, Ordering::SeqCst));
+                    release(&guard);
+                    // So that it comes to entries of a kept lease, too.
+                    if number % 2 == 0 {
+                        thread::sleep(millis(1));
+                    }
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.join().unwrap();
+    }
+}
+
+pub fn what_cannot_be_kept_is_an_error_before_anything_is_sent(store: &impl Store) {
+    let client = store.connect();
+    let invalid = |lock: Lock, part: &str| {
+        let error = block_on(lock.acquire()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    invalid(client.lock("a").keep_idle(millis(99)), "keep_idle is 99ms; it must be between 100ms and 86400s");
+    invalid(client.rw_lock("a").read().keep_idle(IDLE), "keep_idle is for a plain lock");
+    invalid(client.semaphore("a", 2).permits(1).keep_idle(IDLE), "keep_idle is for a plain lock");
+    invalid(kept(&client).owner("me"), "owner is about a single one");
+    invalid(kept(&client).max_hold(IDLE), "max_hold is about");
+    invalid(kept(&client).beat_every(IDLE), "beat_every is about");
+    invalid(kept(&client).renew(false), "renew=false is about");
+    invalid(kept(&client).steal("test"), "steal is about");
+    let set = LockAll::of([client.lock("b"), kept(&client)]);
+    let error = block_on(set.acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.to_string().contains("keep_idle is for one lock alone"), "{error}");
+    assert!(seen(&client, "a").holders.is_empty());
+}
+
+pub fn a_release_that_keeps_may_be_cancelled_at_any_point(store: &impl Store) {
+    let (client, other) = (store.connect(), store.connect());
+    for times in 0..6 {
+        let guard = acquire(&kept(&client));
+        let done = poll_at_most(times, guard.release()).is_some();
+        drop(guard);
+        // Another caller of this client enters, or another client.
+        let next = acquire(&kept(&client));
+        drop(next);
+        let theirs = acquire(&other.lock("a").wait(millis(20_000)));
+        release(&theirs);
+        assert!(times > 0 || !done);
+    }
+}
