@@ -146,6 +146,11 @@ impl Lock {
         Self(self.0.renew(renew))
     }
 
+    /// See [`crate::Lock::keep_idle`].
+    pub fn keep_idle(self, keep_idle: Duration) -> Self {
+        Self(self.0.keep_idle(keep_idle))
+    }
+
     /// Acquires; see [`crate::Lock::acquire`].
     pub fn acquire(&self) -> Result<Guard> {
         block_on(self.0.acquire()).map(Guard)

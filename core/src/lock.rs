@@ -130,8 +130,8 @@ impl Lock {
         self
     }
 
-    /// Keeps the lease after a release for the next caller of this client, for as long as nobody uses it, but at most
-    /// for this long: 100 ms to 24 h, off by default.
+    /// Keeps the lease after a release for the next caller of this client, until it has not been used for this long:
+    /// 100 ms to 24 h, off by default.
     ///
     /// Acquiring a lock that is kept, with the same options, costs no request: the guard has a new, larger fencing token
     /// of a number that the store has set aside. To other clients the lock looks held. If one of them asks for it,
@@ -139,7 +139,7 @@ impl Lock {
     /// lock is released, too, by [`crate::Polylatch::close`] and with the last handle of the client.
     ///
     /// The price: a client that is paused or cut off while it keeps a lease blocks the lock until the lease ends,
-    /// although nobody is in the section. A caller of this client may enter before one of another client whose request
+    /// although no caller is in the section. A caller of this client may enter before one of another client whose request
     /// is still being pushed here. And [`Lock::try_acquire`] elsewhere does not get a lock that is kept, but has it
     /// released.
     ///

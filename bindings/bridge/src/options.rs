@@ -144,6 +144,8 @@ pub struct LockOptions {
     pub fifo: Option<bool>,
     /// See [`Lock::renew`].
     pub renew: Option<bool>,
+    /// See [`Lock::keep_idle`].
+    pub keep_idle: Option<Duration>,
     /// See [`Lock::steal`].
     pub steal: Option<String>,
 }
@@ -168,6 +170,9 @@ impl LockOptions {
         }
         if let Some(beat_every) = self.beat_every {
             lock = lock.beat_every(beat_every);
+        }
+        if let Some(keep_idle) = self.keep_idle {
+            lock = lock.keep_idle(keep_idle);
         }
         if let Some(fifo) = self.fifo {
             lock = lock.fifo(fifo);

@@ -75,8 +75,8 @@ export class Client implements AsyncDisposable {
   #options(given: unknown): Options {
     const options = lockOptions(given);
     if (options === undefined) return undefined;
-    const { lease, wait, maxHold, beatEvery } = options;
-    mustBeFine(this.#port.checkLengths(lease, wait, maxHold, beatEvery));
+    const { lease, wait, maxHold, beatEvery, keepIdle } = options;
+    mustBeFine(this.#port.checkLengths(lease, wait, maxHold, beatEvery, keepIdle));
     return options;
   }
 

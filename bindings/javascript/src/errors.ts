@@ -136,7 +136,8 @@ addKinds(byCode);
 /** The core says option names in its own spelling. */
 function inJavaScript({ code, message }: Fault): string {
   if (code !== 'invalid_argument') return message;
-  return message.replace(/\bmax_hold\b/g, 'maxHold').replace(/\bbeat_every\b/g, 'beatEvery');
+  const names = { max_hold: 'maxHold', beat_every: 'beatEvery', keep_idle: 'keepIdle' };
+  return message.replace(/\b(max_hold|beat_every|keep_idle)\b/g, (name) => names[name as keyof typeof names]);
 }
 
 /** An error of the class that belongs to the code; of the base class if the code is not known here. */

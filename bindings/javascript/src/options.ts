@@ -12,6 +12,7 @@ const LOCK_OPTIONS: Record<string, 'number' | 'string' | 'boolean'> = {
   beatEvery: 'number',
   fifo: 'boolean',
   renew: 'boolean',
+  keepIdle: 'number',
 };
 
 /** What a call that acquires takes. */

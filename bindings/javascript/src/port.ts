@@ -50,6 +50,7 @@ export interface ClientPort {
     wait: number | undefined,
     maxHold: number | undefined,
     beatEvery: number | undefined,
+    keepIdle: number | undefined,
   ): Fault | undefined;
   /** Why a number of permits is no count. */
   checkCount(what: string, count: number): Fault | undefined;

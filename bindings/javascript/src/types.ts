@@ -21,6 +21,12 @@ export interface LockOptions {
   fifo?: boolean | undefined;
   /** With `false`, the lease is never renewed and ends after its full length. */
   renew?: boolean | undefined;
+  /**
+   * After a release the client keeps the lease for the next caller, for at most this long: 100 ms to 24 h, off by
+   * default. Acquiring it again costs no request. Another client that asks for the lock has it released. A process that
+   * stops while it keeps a lease blocks the lock until the lease ends. For plain locks, on memory and Redis stores.
+   */
+  keepIdle?: number | undefined;
 }
 
 /** Options of a call that acquires. */

@@ -51,8 +51,8 @@ class Connected {
    * @param {number | undefined} maxHold
    * @param {number | undefined} beatEvery
    */
-  checkLengths(lease, wait, maxHold, beatEvery) {
-    return this.#native.checkLengths(lease, wait, maxHold, beatEvery);
+  checkLengths(lease, wait, maxHold, beatEvery, keepIdle) {
+    return this.#native.checkLengths(lease, wait, maxHold, beatEvery, keepIdle);
   }
 
   /**

@@ -16,6 +16,7 @@ export class NativeClient {
     wait: number | undefined,
     maxHold: number | undefined,
     beatEvery: number | undefined,
+    keepIdle: number | undefined,
   ): Fault | undefined;
   checkCount(what: string, count: number): Fault | undefined;
 }

@@ -55,8 +55,9 @@ impl NativeClient {
         wait: Option<f64>,
         max_hold: Option<f64>,
         beat_every: Option<f64>,
+        keep_idle: Option<f64>,
     ) -> Either<Fault, ()> {
-        let options = Options { lease, wait, max_hold, beat_every, ..Options::default() };
+        let options = Options { lease, wait, max_hold, beat_every, keep_idle, ..Options::default() };
         checked(options.checked())
     }
 

@@ -18,6 +18,7 @@ pub struct Options {
     pub beat_every: Option<f64>,
     pub fifo: Option<bool>,
     pub renew: Option<bool>,
+    pub keep_idle: Option<f64>,
 }
 
 impl Options {
@@ -31,6 +32,7 @@ impl Options {
             beat_every: NUMBERS.length("beatEvery", self.beat_every)?,
             fifo: self.fifo,
             renew: self.renew,
+            keep_idle: NUMBERS.length("keepIdle", self.keep_idle)?,
             ..LockOptions::default()
         })
     }

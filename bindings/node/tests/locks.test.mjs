@@ -50,6 +50,34 @@ for (const [store, url] of await stores()) {
         await second.release();
       }));
 
+    test('a kept lock is entered again, and released for another client', () =>
+      two(async (one, other, name) => {
+        const lock = one.lock(name, { keepIdle: 60_000 });
+        if (!['memory', 'redis'].includes(one.capability.backend)) {
+          await assert.rejects(lock.acquire(), (error) => {
+            assert.ok(error instanceof UnsupportedError);
+            assert.match(error.message, /cannot keep a lease after its release; leave keepIdle out|keep_idle/);
+            return true;
+          });
+          return;
+        }
+        const tokens = [];
+        for (let round = 0; round < 5; round += 1) {
+          const guard = await lock.acquire();
+          tokens.push(guard.fencingToken);
+          assert.ok(guard.isHeld);
+          await guard.release();
+          assert.ok(!guard.isHeld);
+          const { locks } = await other.inspect({ name });
+          assert.equal(BigInt(locks[0].holders[0].fencingToken), tokens[0]);
+        }
+        assert.ok(tokens.every((token, at) => at === 0 || token > tokens[at - 1]), `${tokens}`);
+        const theirs = await other.lock(name, { wait: 30_000 }).acquire();
+        assert.ok(theirs.fencingToken > tokens[4]);
+        assert.equal(await lock.tryAcquire(), null);
+        await theirs.release();
+      }));
+
     test('a limited wait says who holds the lock', () =>
       two(async (one, other, name) => {
         const held = await one.lock(name, { label: 'nightly import' }).acquire();

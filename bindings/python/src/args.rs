@@ -12,7 +12,7 @@ use pyo3::types::{PyBool, PyDict, PyString};
 use crate::errors::OrRaise;
 use crate::events;
 
-const LOCK_OPTIONS: &str = "lease, wait, label, owner, max_hold, beat_every, fifo, renew";
+const LOCK_OPTIONS: &str = "lease, wait, label, owner, max_hold, beat_every, fifo, renew, keep_idle";
 
 /// Reads the keyword arguments that every kind of lock has. `None` counts as not given.
 pub fn lock_options(function: &str, given: Option<&Bound<'_, PyDict>>) -> PyResult<LockOptions> {
@@ -43,6 +43,7 @@ pub fn read_lock_options(
             "beat_every" => options.beat_every = Some(seconds("beat_every", &value)?),
             "fifo" => options.fifo = Some(flag("fifo", &value)?),
             "renew" => options.renew = Some(flag("renew", &value)?),
+            "keep_idle" => options.keep_idle = Some(seconds("keep_idle", &value)?),
             _ => {
                 return Err(PyTypeError::new_err(format!(
                     "{function}() got an unexpected keyword argument '{key}'; it takes {LOCK_OPTIONS}"

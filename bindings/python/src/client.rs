@@ -137,8 +137,11 @@ impl Client {
     /// an acquisition with the same id in this client while it is held enters at once. ``max_hold``:
     /// never hold it for longer. ``beat_every``: renew only while :meth:`Guard.beat` is called at least
     /// this often. ``fifo=False``: may take a free lock although other clients are queued. ``renew=False``:
-    /// the lease ends after its full length. Lengths of time are seconds or a ``timedelta``.
-    #[pyo3(signature = (name, **options), text_signature = "($self, name, *, lease=None, wait=None, label=None, owner=None, max_hold=None, beat_every=None, fifo=None, renew=None)")]
+    /// the lease ends after its full length. ``keep_idle``: after a release the client keeps the lease for the next
+    /// caller, for at most this long, and acquiring it again costs no request; another client that asks for the lock
+    /// has it released. A process that stops while it keeps a lease blocks the lock until the lease ends. For plain
+    /// locks, on memory and Redis stores. Lengths of time are seconds or a ``timedelta``.
+    #[pyo3(signature = (name, **options), text_signature = "($self, name, *, lease=None, wait=None, label=None, owner=None, max_hold=None, beat_every=None, fifo=None, renew=None, keep_idle=None)")]
     fn lock(&self, name: String, options: Option<&Bound<'_, PyDict>>) -> PyResult<Lock> {
         self.named(name, Way::Mutex, "lock", options)
     }

@@ -32,6 +32,8 @@ def client():
         ({"max_hold": 0.01}, "max_hold is 10ms; it must be between"),
         ({"beat_every": 0.01}, "beat_every is 10ms"),
         ({"max_hold": 1, "renew": False}, "max_hold limits renewals, but renew is off"),
+        ({"keep_idle": 0.01}, "keep_idle is 10ms; it must be between 100ms and 86400s"),
+        ({"keep_idle": 1, "owner": "me"}, "owner is about a single one"),
         ({"label": "x" * 257}, "256"),
         ({"label": "a\nb"}, "control"),
         ({"owner": ""}, "1 to 128"),

@@ -35,6 +35,28 @@ def test_fencing_tokens_grow_with_every_grant(client, name):
     assert all(0 < token < 2**53 for token in tokens)
 
 
+def test_a_kept_lock_is_entered_again_and_released_for_another_client(url, name):
+    with polylatch.connect(url) as client, polylatch.connect(url) as other:
+        lock = client.lock(name, keep_idle=timedelta(minutes=1))
+        if client.capability()["backend"] not in ("memory", "redis"):
+            with pytest.raises(polylatch.Unsupported, match="cannot keep a lease after its release"):
+                lock.acquire()
+            return
+        tokens = []
+        for _ in range(5):
+            with lock as guard:
+                tokens.append(guard.fencing_token)
+                assert guard.is_held
+            assert not guard.is_held
+            with pytest.raises(polylatch.InvalidArgument):
+                guard.check()
+            assert [holder["fencing_token"] for holder in holders(other, name)] == tokens[:1]
+        assert tokens == sorted(set(tokens))
+        with other.lock(name, wait=PATIENCE) as guard:
+            assert guard.fencing_token > tokens[-1]
+            assert lock.try_acquire() is None
+
+
 def test_a_waiter_gets_the_lock_when_it_is_released(client, name):
     held = client.lock(name).acquire()
     got = []

@@ -54,8 +54,15 @@ impl NativeClient {
         wait: Option<f64>,
         max_hold: Option<f64>,
         beat_every: Option<f64>,
+        keep_idle: Option<f64>,
     ) -> JsValue {
-        let given = [("lease", lease), ("wait", wait), ("maxHold", max_hold), ("beatEvery", beat_every)];
+        let given = [
+            ("lease", lease),
+            ("wait", wait),
+            ("maxHold", max_hold),
+            ("beatEvery", beat_every),
+            ("keepIdle", keep_idle),
+        ];
         checked(given.into_iter().try_for_each(|(option, value)| NUMBERS.length(option, value).map(drop)))
     }
 

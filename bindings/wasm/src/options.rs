@@ -30,6 +30,7 @@ pub fn lock_options(given: &JsValue) -> Result<LockOptions, Failure> {
         beat_every: length("beatEvery")?,
         fifo: get("fifo").as_bool(),
         renew: get("renew").as_bool(),
+        keep_idle: length("keepIdle")?,
         // Only `locks.mjs` says why the leases of the holders are to be ended.
         steal: get("steal").as_string(),
     })

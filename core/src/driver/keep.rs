@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 
 use crate::backend::{Kept, RenewItem};
 use crate::clock::BootInstant;
@@ -27,11 +27,17 @@ pub(crate) struct Entry {
     number: u64,
 }
 
+/// How many entries are over, for those who follow one of them.
+#[derive(Default)]
+struct Over {
+    count: AtomicU64,
+    changed: Notify,
+}
+
 /// What a lease that may be kept has beside the others.
 pub(super) struct Stays {
     keeping: Mutex<Keeping>,
-    /// How many entries are over.
-    over: watch::Sender<u64>,
+    over: Arc<Over>,
     /// When the present entry began, in nanoseconds of the clock; 0 while there is none.
     since: AtomicU64,
     /// The store has answered whether it keeps the lease.
@@ -42,7 +48,7 @@ impl Stays {
     pub(super) fn new(idle_for: Duration, granted_at: BootInstant) -> Self {
         Self {
             keeping: Mutex::new(Keeping::new(idle_for)),
-            over: watch::Sender::new(0),
+            over: Arc::default(),
             since: AtomicU64::new(granted_at.as_nanos().max(1)),
             answered: Notify::new(),
         }
@@ -57,7 +63,8 @@ impl Stays {
     /// The present entry is over, and the lease is not.
     fn leave(&self) -> Option<BootInstant> {
         let since = self.since.swap(0, Ordering::SeqCst);
-        self.over.send_modify(|over| *over += 1);
+        self.over.count.fetch_add(1, Ordering::SeqCst);
+        self.over.changed.notify_waiters();
         (since > 0).then(|| BootInstant::from_nanos(since))
     }
 }
@@ -167,15 +174,14 @@ impl HeldLease {
         let is_asked_for = self.contender.lease == lease
             && self.contender.label == asked.label
             && asked.keep_idle == Some(keeping.idle_for());
-        // In a forked child the lease is its parent's.
-        if !is_asked_for || core.is_closed() || crate::client_info::process_id() != core.process {
+        if !is_asked_for || core.is_closed() {
             return None;
         }
         let now = core.clock.now();
         let is_sound = unpoisoned(&self.machine).is_sound(now);
         let token = FencingToken::new(keeping.enter(is_sound)?);
         stays.since.store(now.as_nanos().max(1), Ordering::SeqCst);
-        let number = *stays.over.borrow();
+        let number = stays.over.count.load(Ordering::SeqCst);
         drop(keeping);
         let entered = Entered { queued: false, pushed: false };
         core.observer.acquired(core.client.id.as_str(), self.name(), token.get(), entered, Duration::ZERO);
@@ -201,14 +207,18 @@ impl HeldLease {
 
     /// Completes when this entry is over and the lease is not; never for a lease that cannot stay.
     pub(crate) fn entry_over(&self, entry: Entry) -> impl Future<Output = ()> + Send + 'static {
-        let over = self.stays.as_ref().map(|stays| stays.over.subscribe());
+        let over = self.stays.as_ref().map(|stays| Arc::clone(&stays.over));
         async move {
-            if let Some(mut over) = over
-                && over.wait_for(|over| *over > entry.number).await.is_ok()
-            {
-                return;
+            let Some(over) = over else { return std::future::pending().await };
+            loop {
+                let mut changed = pin!(over.changed.notified());
+                // Registered before the look, so that nothing is missed between the two.
+                changed.as_mut().enable();
+                if over.count.load(Ordering::SeqCst) > entry.number {
+                    return;
+                }
+                changed.await;
             }
-            std::future::pending().await
         }
     }
 

@@ -56,8 +56,6 @@ pub(crate) struct Core {
     watchdog: Arc<Watchdog>,
     owners: Owners,
     kept: KeptLeases,
-    /// The process that it belongs to, and not a child of it.
-    process: u32,
     pub(crate) observer: Arc<Observer>,
     /// Whether the store answered lately.
     reach: Reach,
@@ -108,7 +106,6 @@ impl Core {
             watchdog,
             owners: Owners::default(),
             kept: KeptLeases::default(),
-            process: crate::client_info::process_id(),
             observer,
             reach: Reach::default(),
             acquiring: Arc::default(),

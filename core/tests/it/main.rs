@@ -55,6 +55,7 @@ mod redis_dropped_flow;
 mod redis_faults;
 mod redis_following;
 mod redis_foreign;
+mod redis_kept;
 mod redis_outages;
 mod redis_promises;
 mod redis_queue;

@@ -44,7 +44,7 @@ fn every_test_that_the_table_of_promises_names_exists() {
         }
         rows += 1;
     }
-    assert_eq!(rows, 17);
+    assert_eq!(rows, 18);
 }
 
 #[test]

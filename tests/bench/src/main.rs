@@ -1,5 +1,5 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
-//! polylatch-bench [-- NAME…]` with names out of `uncontended`, `throughput`, `handoff`, `renewal`,
+//! polylatch-bench [-- NAME…]` with names out of `uncontended`, `kept`, `throughput`, `handoff`, `renewal`,
 //! `family`, `memory`, `redlock`, `consul` (on a Consul agent), `postgres` and `mariadb` (on servers of those), `idempotency`
 //! (on Redis, PostgreSQL, MariaDB and SQLite), `etcd` and `zookeeper`.
 //!
@@ -19,6 +19,7 @@ mod figures;
 mod handoff;
 mod http;
 mod idempotency;
+mod kept;
 mod mariadb;
 mod memory;
 mod postgres;
@@ -29,8 +30,9 @@ mod throughput;
 mod uncontended;
 mod zookeeper;
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "uncontended",
+    "kept",
     "throughput",
     "handoff",
     "renewal",
@@ -65,6 +67,9 @@ fn main() -> ExitCode {
     }
     if wanted("uncontended") {
         uncontended::run();
+    }
+    if wanted("kept") {
+        kept::run();
     }
     if wanted("throughput") {
         throughput::run();

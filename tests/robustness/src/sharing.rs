@@ -11,6 +11,8 @@ use crate::random::Random;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     Mutex,
+    /// Mutexes that stay with their client after most releases.
+    Kept,
     ReadWrite,
     Semaphore,
 }
@@ -25,6 +27,7 @@ impl Family {
     pub fn code(self) -> &'static str {
         match self {
             Self::Mutex => "mutex",
+            Self::Kept => "kept",
             Self::ReadWrite => "rw",
             Self::Semaphore => "semaphore",
         }
@@ -33,7 +36,7 @@ impl Family {
     /// In which way a worker takes a lock next. Every lock has a capacity of its own, 2 to 5.
     pub fn mode(self, lock: u32, random: &mut Random) -> Mode {
         match self {
-            Self::Mutex => Mode::Mutex,
+            Self::Mutex | Self::Kept => Mode::Mutex,
             Self::ReadWrite if random.once_in(WRITES) => Mode::Write,
             Self::ReadWrite => Mode::Read,
             Self::Semaphore => {
@@ -49,7 +52,7 @@ impl FromStr for Family {
     type Err = String;
 
     fn from_str(code: &str) -> Result<Self, String> {
-        [Self::Mutex, Self::ReadWrite, Self::Semaphore]
+        [Self::Mutex, Self::Kept, Self::ReadWrite, Self::Semaphore]
             .into_iter()
             .find(|family| family.code() == code)
             .ok_or_else(|| format!("no kind of lock: {code:?}"))

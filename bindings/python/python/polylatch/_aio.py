@@ -205,6 +205,7 @@ class AsyncClient:
         beat_every: Optional[Seconds] = None,
         fifo: Optional[bool] = None,
         renew: Optional[bool] = None,
+        keep_idle: Optional[Seconds] = None,
     ) -> AsyncLock:
         """Names a lock, with how it is to be acquired; see :meth:`polylatch.Client.lock`."""
         return AsyncLock(
@@ -218,6 +219,7 @@ class AsyncClient:
                 beat_every=beat_every,
                 fifo=fifo,
                 renew=renew,
+                keep_idle=keep_idle,
             )
         )
 

@@ -239,6 +239,7 @@ class Client:
         beat_every: Optional[Seconds] = None,
         fifo: Optional[bool] = None,
         renew: Optional[bool] = None,
+        keep_idle: Optional[Seconds] = None,
     ) -> Lock: ...
     def rw_lock(
         self,

@@ -223,7 +223,11 @@ impl Worker {
                     Step::Renew(renewed.collect())
                 }
                 // Some are soon used up, and some reach as far ahead as they may.
-                10..=11 if sequence.contenders[who].mode == Mode::Mutex && dice.below(2) == 0 => {
+                10..=11
+                    if sequence.contenders[who].mode == Mode::Mutex
+                        && renewals_of(&sequence.contenders[who]) > 0
+                        && dice.below(2) == 0 =>
+                {
                     let contender = &sequence.contenders[who];
                     let lease = if dice.below(2) == 0 { contender.lease } else { contender.first_lease };
                     let tokens = [0, 1, 10_000, 70_000][dice.below(4) as usize];

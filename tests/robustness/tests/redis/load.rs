@@ -98,6 +98,9 @@ const NARROW: Crowd = Crowd { threads: 3, locks: 6 };
 /// Most locks are free, and a process asks for several at the same time, which go together.
 const WIDE: Crowd = Crowd { threads: 16, locks: 400 };
 
+/// Most locks are free, and a process often comes back to one that it has kept.
+const FAITHFUL: Crowd = Crowd { threads: 4, locks: 150 };
+
 /// Everything is hurt; every kind of lock keeps its rules.
 #[track_caller]
 fn under_all_faults(family: Family, crowd: Crowd, seed: u64, sections: u64) {
@@ -157,6 +160,16 @@ fn sections_never_overlap_while_workers_connections_and_server_are_hurt() {
 #[test]
 fn sections_never_overlap_while_requests_that_go_together_are_hurt() {
     under_all_faults(Family::Mutex, WIDE, 20_261_122, 30_000);
+}
+
+#[test]
+fn sections_of_kept_locks_never_overlap_while_workers_connections_and_server_are_hurt() {
+    under_all_faults(Family::Kept, FAITHFUL, 20_261_127, 15_000);
+}
+
+#[test]
+fn sections_of_kept_locks_never_overlap_while_the_server_is_killed_and_comes_back_with_its_data() {
+    under_restarts(Family::Kept, 20_261_128, 2_500, 8);
 }
 
 #[test]

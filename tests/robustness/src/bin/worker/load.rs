@@ -47,6 +47,12 @@ const LOOKS_EVERY: Duration = Duration::from_millis(1);
 /// How long a worker waits for a lock: under faults some give up, and leave the line.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
+/// One in so many sections of locks that are kept asks for one that is not.
+const USUAL: u64 = 4;
+
+/// For how long a lease is kept: longer than a lease, and shorter than most of a run.
+const KEEPS: Duration = Duration::from_millis(1500);
+
 /// One in so many acquisitions waits a few milliseconds only, and is mostly undone.
 const HASTY: u64 = 16;
 
@@ -122,6 +128,9 @@ impl Thread<'_> {
             };
             let (client, name) = (&self.worker.client, lock_name(lock));
             let wanted = match mode {
+                Mode::Mutex if family == Family::Kept && !self.random.once_in(USUAL) => {
+                    client.lock(name).keep_idle(KEEPS)
+                }
                 Mode::Mutex => client.lock(name),
                 Mode::Read => client.read_lock(name),
                 Mode::Write => client.write_lock(name),

@@ -31,7 +31,7 @@ if value then
     if redis.call('PTTL', LOCK) < FIRST then redis.call('PEXPIRE', LOCK, FIRST) end
     return {'held', fence}
   end
-  if owner then tell_keeper(owner, fence) end
+  if owner then tell_keeper(value, owner, fence) end
   left = redis.call('PTTL', LOCK)
   -- A string that expires is another library's lock: it excludes us, and we wait. One that never
   -- expires is data of another program, unless the user says that other libraries lock with this key.

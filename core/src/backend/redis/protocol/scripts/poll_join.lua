@@ -23,10 +23,10 @@ do
     local now = string.sub(number, 1, -4)
     local now_ms, silent_at = tonumber(now), first and call('ZSCORE', life, first)
     local is_live = not first or silent_at and tonumber(silent_at) > now_ms
-    -- Whoever keeps the lease after a release is told of it by poll.
-    local known = call('MGET', counter, string.sub(line, 1, -5) .. 'kept')
-    if is_live and not known[2] and not (first and call('ZSCORE', line, waiter)) then
-      local last = known[1]
+    -- A client that keeps its lease after a release is notified by poll. To keep it is a renewal.
+    local kept = string.find(value, '|00000000|', 37, true) ~= 37 and call('EXISTS', string.sub(line, 1, -5) .. 'kept') == 1
+    if is_live and not kept and not (first and call('ZSCORE', line, waiter)) then
+      local last = call('GET', counter)
       if last and (tonumber(last) or 2^53) >= tonumber(number) then number = number_after(last) end
       call('SET', counter, number)
       call('ZADD', line, number, waiter)

@@ -41,7 +41,7 @@ for at = 1, COUNT do
     if not by and left == -1 and not others_key() then return {'foreign', at} end
     if mode ~= 'm' then return {'other', at, 'm'} end
     if by and left > longest_of(value) then redis.call('PEXPIRE', LOCK, longest_of(value)) end
-    if by then tell_keeper(by, fence) end
+    if by then tell_keeper(value, by, fence) end
     return {'refused'}
   else
     no_longer_than_longest(first)
