@@ -135,7 +135,7 @@ addKinds(byCode);
 
 /** The core says option names in its own spelling. */
 function inJavaScript({ code, message }: Fault): string {
-  if (code !== 'invalid_argument') return message;
+  if (code !== 'invalid_argument' && code !== 'unsupported') return message;
   const names = { max_hold: 'maxHold', beat_every: 'beatEvery', keep_idle: 'keepIdle' };
   return message.replace(/\b(max_hold|beat_every|keep_idle)\b/g, (name) => names[name as keyof typeof names]);
 }

@@ -76,17 +76,21 @@ class Connected {
     let lease;
     /** @type {number | undefined} */
     let wait;
+    /** @type {number | undefined} */
+    let keepIdle;
     /** @type {object | undefined} */
     let all;
     for (const key in options) {
       // Usually there are no others, and an object takes long to cross the border.
       if (key === 'lease') lease = options[key];
       else if (key === 'wait') wait = options[key];
+      else if (key === 'keepIdle') keepIdle = options[key];
       else all = options;
     }
     const { number, count, capacity } = mode;
     return call(
-      (at) => hub().acquire(at, this.#native, waits, name, number, count, capacity, lease, wait, all),
+      (at) =>
+        hub().acquire(at, this.#native, waits, name, number, count, capacity, lease, wait, keepIdle, all),
       signal,
       had,
       new Held(this.#native, name, mode),

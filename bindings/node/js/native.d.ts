@@ -73,6 +73,7 @@ export class Hub {
     capacity: number,
     lease: number | undefined,
     wait: number | undefined,
+    keepIdle: number | undefined,
     options: object | undefined,
   ): Reply;
   acquireAll(

@@ -226,10 +226,12 @@ impl Hub {
         capacity: f64,
         lease: Option<f64>,
         wait: Option<f64>,
+        keep_idle: Option<f64>,
         options: Option<Options>,
     ) -> Reply {
         let options = options.or_else(|| {
-            (lease.is_some() || wait.is_some()).then(|| Options { lease, wait, ..Options::default() })
+            let is_any = lease.is_some() || wait.is_some() || keep_idle.is_some();
+            is_any.then(|| Options { lease, wait, keep_idle, ..Options::default() })
         });
         let spec = options
             .map_or(Ok(LockOptions::default()), Options::checked)

@@ -143,7 +143,11 @@ const outOfRange = [
   ['a wait beyond a year', () => client.lock('a', { wait: 1e12 }).acquire(), /wait is/],
   ['a hold limit of nothing', () => client.lock('a', { maxHold: 0 }).acquire(), /maxHold is/],
   ['a beat of nothing', () => client.lock('a', { beatEvery: 0 }).acquire(), /beatEvery is/],
-  ['a lease kept for nothing', () => client.lock('a', { keepIdle: 0 }).acquire(), /keepIdle is 0ns; it must be/],
+  [
+    'a lease kept for nothing',
+    () => client.lock('a', { keepIdle: 0 }).acquire(),
+    /keepIdle is 0ns; it must be/,
+  ],
   [
     'a kept lease of one owner',
     () => client.lock('a', { keepIdle: 1_000, owner: 'me' }).acquire(),

@@ -56,7 +56,7 @@ for (const [store, url] of await stores()) {
         if (!['memory', 'redis'].includes(one.capability.backend)) {
           await assert.rejects(lock.acquire(), (error) => {
             assert.ok(error instanceof UnsupportedError);
-            assert.match(error.message, /cannot keep a lease after its release; leave keepIdle out|keep_idle/);
+            assert.match(error.message, /cannot keep a lease after its release; leave keepIdle out/);
             return true;
           });
           return;
@@ -71,7 +71,10 @@ for (const [store, url] of await stores()) {
           const { locks } = await other.inspect({ name });
           assert.equal(BigInt(locks[0].holders[0].fencingToken), tokens[0]);
         }
-        assert.ok(tokens.every((token, at) => at === 0 || token > tokens[at - 1]), `${tokens}`);
+        assert.ok(
+          tokens.every((token, at) => at === 0 || token > tokens[at - 1]),
+          `${tokens}`,
+        );
         const theirs = await other.lock(name, { wait: 30_000 }).acquire();
         assert.ok(theirs.fencingToken > tokens[4]);
         assert.equal(await lock.tryAcquire(), null);

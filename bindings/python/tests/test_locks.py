@@ -38,7 +38,7 @@ def test_fencing_tokens_grow_with_every_grant(client, name):
 def test_a_kept_lock_is_entered_again_and_released_for_another_client(url, name):
     with polylatch.connect(url) as client, polylatch.connect(url) as other:
         lock = client.lock(name, keep_idle=timedelta(minutes=1))
-        if client.capability()["backend"] not in ("memory", "redis"):
+        if client.capability["backend"] not in ("memory", "redis"):
             with pytest.raises(polylatch.Unsupported, match="cannot keep a lease after its release"):
                 lock.acquire()
             return
