@@ -228,11 +228,14 @@ impl Lock {
         let backend = &self.core.backend;
         let options = AcquireOptions::check(&self.asked, &self.core.settings, backend.capability())?;
         if options.keep_idle.is_some() && !backend.can_keep() {
+            #[cfg(not(target_family = "wasm"))]
             let message = format!(
                 "{} cannot keep a lease after its release; leave keep_idle out, or use a memory or Redis store, the latter \
                  without lock_key=",
                 backend.capability().backend
             );
+            #[cfg(target_family = "wasm")]
+            let message = "a page or worker cannot keep a lease after its release; leave keep_idle out";
             return Err(Error::new(ErrorKind::Unsupported, message).on_lock(&self.asked.name));
         }
         Ok(AcquireOptions { wait, ..options })

@@ -38,6 +38,17 @@ pub(crate) struct Asked {
     pub mode: Mode,
 }
 
+impl Asked {
+    /// Whether a lease that was kept can be what is asked for: with these options the rest of it is checked, too.
+    pub(crate) fn may_be_kept(&self) -> bool {
+        let wait = match self.wait {
+            Wait::For(wait) => wait,
+            Wait::No | Wait::Forever => Duration::ZERO,
+        };
+        wait <= MAX_WAIT && check_keep_idle(self).is_ok()
+    }
+}
+
 /// What a caller asked for, checked.
 #[derive(Debug, Clone)]
 pub(crate) struct AcquireOptions {

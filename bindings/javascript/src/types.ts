@@ -24,7 +24,8 @@ export interface LockOptions {
   /**
    * After a release the client keeps the lease for the next caller, for at most this long: 100 ms to 24 h, off by
    * default. Acquiring it again costs no request. Another client that asks for the lock has it released. A process that
-   * stops while it keeps a lease blocks the lock until the lease ends. For plain locks, on memory and Redis stores.
+   * stops while it keeps a lease blocks the lock until the lease ends. For plain locks, on memory and
+   * Redis stores; not in browsers and edge workers, which are stopped without notice.
    */
   keepIdle?: number | undefined;
 }

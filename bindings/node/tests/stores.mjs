@@ -76,6 +76,9 @@ export async function startRedis(folder) {
   throw new Error('redis-server does not start; is it installed?');
 }
 
+/** Whether this package keeps a lease after its release, where the store can. */
+export const keepsLeases = true;
+
 /**
  * The stores, as pairs of a name and a URL. `shared` leaves out what lives in one process. More of them
  * come from POLYLATCH_TEST_URLS, separated by spaces.

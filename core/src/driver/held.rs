@@ -10,7 +10,7 @@ use tokio::sync::{MutexGuard, watch};
 use crate::backend::{Contender, Released};
 use crate::clock::BootInstant;
 use crate::driver::Core;
-use crate::driver::keep::Stays;
+use crate::driver::keep::{LEASES_STAY, Stays};
 use crate::error::{Effect, Error, ErrorKind, LostReason, Result, Retry};
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::{FenceQuality, FencingToken};
@@ -65,7 +65,8 @@ impl HeldLease {
         keep_idle: Option<Duration>,
     ) -> Arc<Self> {
         let fence_quality = core.backend.fence_quality(contender.owner);
-        let stays = keep_idle.map(|idle_for| Stays::new(idle_for, machine.granted_at()));
+        let stays =
+            keep_idle.filter(|_| LEASES_STAY).map(|idle_for| Stays::new(idle_for, machine.granted_at()));
         let lease = Arc::new(Self {
             id: core.watchdog.next_id(),
             core,
@@ -345,7 +346,7 @@ impl HeldLease {
         let result = change(&mut machine);
         let state = machine.last_judged();
         // Of the present caller; one that is kept has none.
-        let since = match &self.stays {
+        let since = match self.stays.as_ref().filter(|_| self.may_stay()) {
             None => Some(machine.granted_at()),
             Some(stays) => stays.in_since(),
         };
@@ -366,7 +367,7 @@ impl HeldLease {
         });
         let renewals = machine.renewals();
         drop(machine);
-        if changed && self.stays.is_some() && state.is_over() {
+        if changed && self.may_stay() && state.is_over() {
             self.core.kept.forget(self);
         }
         if changed && let Some(held) = held {

@@ -16,9 +16,13 @@ use crate::observe::{Entered, WaitOutcome};
 use crate::options::Asked;
 use crate::policy::fencing::FencingToken;
 use crate::policy::keeping::{Idle, Keeping, Left};
-use crate::policy::lease::RenewalOutcome;
+use crate::policy::lease::{LeaseState, RenewalOutcome};
 use crate::token::OwnerToken;
 use crate::wakeups::unpoisoned;
+
+/// Not in pages and workers: their hosts stop them at any time and for long, and a lease that they keep would block all
+/// others meanwhile. So what is only for kept leases is not in what they load.
+pub(super) const LEASES_STAY: bool = cfg!(not(target_family = "wasm"));
 
 /// One stay in the section under a lease.
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +118,9 @@ impl KeptLeases {
 impl Core {
     /// Enters a kept lease that is what was asked for, without a request.
     pub(crate) fn enter_kept(&self, asked: &Asked) -> Found {
+        if !LEASES_STAY {
+            return Found::Nothing;
+        }
         let Some(lease) = self.kept.of(&asked.name) else { return Found::Nothing };
         match lease.enter_kept(asked) {
             Some(entry) => Found::Entered(lease, entry),
@@ -125,6 +132,9 @@ impl Core {
     /// Another client wants the lock that is kept under this owner and fence; `None` if such messages may have been
     /// missed.
     pub(super) fn wanted(&self, which: Option<(OwnerToken, u64)>) {
+        if !LEASES_STAY {
+            return;
+        }
         for lease in self.kept.all() {
             let Some(stays) = &lease.stays else { continue };
             match which {
@@ -145,6 +155,9 @@ impl Core {
 
     /// Releases what is kept: no caller of this client is left.
     pub(super) fn keep_nothing(&self) {
+        if !LEASES_STAY {
+            return;
+        }
         let kept = std::mem::take(&mut *unpoisoned(&self.kept.0));
         for lease in kept.into_values() {
             if lease.stays.as_ref().is_some_and(|stays| unpoisoned(&stays.keeping).wanted()) {
@@ -157,7 +170,7 @@ impl Core {
 impl HeldLease {
     /// Whether it may stay with its client after a release.
     pub(crate) fn may_stay(&self) -> bool {
-        self.stays.is_some()
+        LEASES_STAY && self.stays.is_some()
     }
 
     /// The entry of the caller that the store granted it to.
@@ -170,10 +183,12 @@ impl HeldLease {
         let core = &self.core;
         let lease = asked.lease.unwrap_or(core.settings.lease);
         let mut keeping = unpoisoned(&stays.keeping);
-        // Another lease than was asked for: the store is asked, and has this one released.
+        // Another lease than was asked for: the store is asked, and has this one released. What a kept lease cannot be
+        // asked for is refused on that way.
         let is_asked_for = self.contender.lease == lease
             && self.contender.label == asked.label
-            && asked.keep_idle == Some(keeping.idle_for());
+            && asked.keep_idle == Some(keeping.idle_for())
+            && asked.may_be_kept();
         if !is_asked_for || core.is_closed() {
             return None;
         }
@@ -191,12 +206,12 @@ impl HeldLease {
     }
 
     fn is_asked(&self) -> bool {
-        self.stays.as_ref().is_some_and(|stays| unpoisoned(&stays.keeping).is_asked())
+        LEASES_STAY && self.stays.as_ref().is_some_and(|stays| unpoisoned(&stays.keeping).is_asked())
     }
 
     /// Completes when the store has answered whether it keeps the lease.
     pub(crate) async fn answered(&self) {
-        let Some(stays) = &self.stays else { return };
+        let Some(stays) = self.stays.as_ref().filter(|_| LEASES_STAY) else { return };
         let mut answered = pin!(stays.answered.notified());
         // Registered before the look, so that nothing is missed between the two.
         answered.as_mut().enable();
@@ -207,9 +222,9 @@ impl HeldLease {
 
     /// Completes when this entry is over and the lease is not; never for a lease that cannot stay.
     pub(crate) fn entry_over(&self, entry: Entry) -> impl Future<Output = ()> + Send + 'static {
-        let over = self.stays.as_ref().map(|stays| Arc::clone(&stays.over));
+        let over = self.stays.as_ref().filter(|_| LEASES_STAY).map(|stays| Arc::clone(&stays.over));
         async move {
-            let Some(over) = over else { return std::future::pending().await };
+            let Some(over) = over.filter(|_| LEASES_STAY) else { return std::future::pending().await };
             loop {
                 let mut changed = pin!(over.changed.notified());
                 // Registered before the look, so that nothing is missed between the two.
@@ -224,7 +239,7 @@ impl HeldLease {
 
     /// The caller leaves the section. If the lease is not to be released, this entry is over.
     pub(crate) fn leave_kept(self: &Arc<Self>, entry: Entry) -> Left {
-        let Some(stays) = &self.stays else { return Left::Release };
+        let Some(stays) = self.stays.as_ref().filter(|_| LEASES_STAY) else { return Left::Release };
         let core = &self.core;
         let now = core.clock.now();
         let is_sound = !core.is_closed() && unpoisoned(&self.machine).is_sound(now);
@@ -241,13 +256,16 @@ impl HeldLease {
         core.observer.ended_for_export(held, None);
         let (backend, client) = (core.backend.capability().backend, core.client.id.as_str());
         let (lock, token, held_ms) = (self.name(), entry.token.get(), held.as_millis() as u64);
-        tracing::debug!(target: "polylatch", event = "released", client, lock, backend, token, held_ms, renewals = 0);
+        tracing::debug!(
+            target: "polylatch", event = "released", client, lock, backend, token, held_ms,
+            renewals = self.renewals()
+        );
         left
     }
 
     /// The caller has changed the lease, so it is no more what the next one asks for.
     pub(super) fn keep_no_longer(&self) {
-        if let Some(stays) = &self.stays {
+        if let Some(stays) = self.stays.as_ref().filter(|_| LEASES_STAY) {
             // It is in use, so there is nothing to release now.
             let _ = unpoisoned(&stays.keeping).wanted();
         }
@@ -255,13 +273,13 @@ impl HeldLease {
 
     /// Whether a renewal that is due is made by asking the store to keep the lease.
     pub(super) fn renews_by_keeping(&self) -> bool {
-        self.stays.as_ref().is_some_and(|stays| unpoisoned(&stays.keeping).renewal_due())
+        LEASES_STAY && self.stays.as_ref().is_some_and(|stays| unpoisoned(&stays.keeping).renewal_due())
     }
 
     /// When the watchdog is to look at it on account of its idleness; `None` if it has been idle for long enough.
     pub(super) fn idle_until(&self, now: BootInstant) -> Option<BootInstant> {
         const LATER: Duration = Duration::from_secs(3600);
-        let Some(stays) = &self.stays else { return Some(now + LATER) };
+        let Some(stays) = self.stays.as_ref().filter(|_| LEASES_STAY) else { return Some(now + LATER) };
         let mut keeping = unpoisoned(&stays.keeping);
         match keeping.idle(now) {
             Idle::Over => None,
@@ -286,7 +304,7 @@ impl HeldLease {
     }
 
     async fn ask_store(self: &Arc<Self>, tokens: u64, renewals: u32) -> Result<()> {
-        let Some(stays) = &self.stays else { return Ok(()) };
+        let Some(stays) = self.stays.as_ref().filter(|_| LEASES_STAY) else { return Ok(()) };
         let core = &self.core;
         let (sent_at, lease) = (core.clock.now(), self.length());
         let contender = Arc::clone(&self.contender);
@@ -305,9 +323,12 @@ impl HeldLease {
                 false
             }
             Ok(Kept::NotHeld) => {
-                let reason = self.judge().lost_reason().unwrap_or(LostReason::Superseded);
-                self.finish(Some(reason));
-                result = Err(self.lost_error(reason));
+                // A release may have overtaken the request.
+                if self.judge() != LeaseState::Released {
+                    let reason = self.judge().lost_reason().unwrap_or(LostReason::Superseded);
+                    self.finish(Some(reason));
+                    result = Err(self.lost_error(reason));
+                }
                 false
             }
             Err(error) => {

@@ -12,8 +12,8 @@ use super::store::{Now, Push, Store};
 #[cfg(not(target_family = "wasm"))]
 use crate::backend::records::Records;
 use crate::backend::{
-    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, Kept, OpenContext, Released,
-    RenewItem, Renewal, Reply,
+    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Released, RenewItem,
+    Renewal, Reply,
 };
 use crate::client_info::{ClientInfo, process_id};
 use crate::clock::{Clock, Instant, SystemTime, UNIX_EPOCH};
@@ -144,11 +144,13 @@ impl Backend for MemoryBackend {
         ready(Ok(self.step(|store, now| store.release(now, contender, fence.get()))))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn can_keep(&self) -> bool {
         true
     }
 
-    fn keep(&self, item: RenewItem, tokens: u64) -> Reply<Kept> {
+    #[cfg(not(target_family = "wasm"))]
+    fn keep(&self, item: RenewItem, tokens: u64) -> Reply<crate::backend::Kept> {
         ready(Ok(self.step(|store, now| store.keep(now, &item, tokens))))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(not(target_family = "wasm"))]
 use crate::backend::records::Records;
 use crate::backend::{
-    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, Kept, OpenContext, Purpose, Released,
+    Answer, AnswerAll, Ask, Backend, Capability, Contender, Conversion, OpenContext, Purpose, Released,
     RenewItem, Renewal, Reply,
 };
 use crate::client_info::ClientInfo;
@@ -281,11 +281,13 @@ impl Backend for RedisBackend {
     }
 
     /// Other libraries that use the key would wait for it in vain.
+    #[cfg(not(target_family = "wasm"))]
     fn can_keep(&self) -> bool {
         !self.inner.protocol.keys.are_shared()
     }
 
-    fn keep(&self, item: RenewItem, tokens: u64) -> Reply<Kept> {
+    #[cfg(not(target_family = "wasm"))]
+    fn keep(&self, item: RenewItem, tokens: u64) -> Reply<crate::backend::Kept> {
         Box::pin(Arc::clone(&self.inner).keep(item, tokens))
     }
 

@@ -15,6 +15,8 @@ mod doctor;
 #[cfg(not(target_family = "wasm"))]
 mod idempotency;
 pub(crate) mod inspect;
+#[cfg(not(target_family = "wasm"))]
+mod keep;
 pub(crate) mod protocol;
 mod push;
 mod release;

@@ -1,10 +1,10 @@
-//! Releasing, keeping, cancelling, converting and breaking.
+//! Releasing, cancelling, converting and breaking.
 
 use std::sync::Arc;
 
 use super::backend::Inner;
-use super::protocol::{Listens, broken, converted, kept, released};
-use crate::backend::{Contender, Conversion, Kept, Released, RenewItem};
+use super::protocol::{Listens, broken, converted, released};
+use crate::backend::{Contender, Conversion, Released};
 use crate::error::Result;
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -33,15 +33,6 @@ impl Inner {
         };
         self.unlisted.remove(&contender);
         released(&answer)
-    }
-
-    pub(crate) async fn keep(self: Arc<Self>, item: RenewItem, tokens: u64) -> Result<Kept> {
-        // Heard for as long as the lease lasts.
-        let turn = self.listens(item.lease).await;
-        let call = self.protocol.keep(&item, tokens, self.listening_code());
-        let answer = self.in_turn(turn, self.one(call, self.acknowledge)).await?;
-        self.unlisted.remove(&item.contender);
-        kept(answer)
     }
 
     pub(crate) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {

@@ -228,19 +228,29 @@ pub fn what_cannot_be_kept_is_an_error_before_anything_is_sent(store: &impl Stor
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.to_string().contains(part), "{error}");
     };
-    invalid(client.lock("a").keep_idle(millis(99)), "keep_idle is 99ms; it must be between 100ms and 86400s");
-    invalid(client.rw_lock("a").read().keep_idle(IDLE), "keep_idle is for a plain lock");
-    invalid(client.semaphore("a", 2).permits(1).keep_idle(IDLE), "keep_idle is for a plain lock");
-    invalid(kept(&client).owner("me"), "owner is about a single one");
-    invalid(kept(&client).max_hold(IDLE), "max_hold is about");
-    invalid(kept(&client).beat_every(IDLE), "beat_every is about");
-    invalid(kept(&client).renew(false), "renew=false is about");
-    invalid(kept(&client).steal("test"), "steal is about");
+    for is_kept in [false, true] {
+        // Also where a lease of that name is kept.
+        if is_kept {
+            assert!(seen(&client, "a").holders.is_empty());
+            release(&acquire(&kept(&client)));
+        }
+        invalid(
+            client.lock("a").keep_idle(millis(99)),
+            "keep_idle is 99ms; it must be between 100ms and 86400s",
+        );
+        invalid(client.rw_lock("a").read().keep_idle(IDLE), "keep_idle is for a plain lock");
+        invalid(client.semaphore("a", 2).permits(1).keep_idle(IDLE), "keep_idle is for a plain lock");
+        invalid(kept(&client).owner("me"), "owner is about a single one");
+        invalid(kept(&client).max_hold(IDLE), "max_hold is about");
+        invalid(kept(&client).beat_every(IDLE), "beat_every is about");
+        invalid(kept(&client).renew(false), "renew=false is about");
+        invalid(kept(&client).steal("test"), "steal is about");
+        invalid(kept(&client).wait(IDLE * 1_000_000), "wait is");
+    }
     let set = LockAll::of([client.lock("b"), kept(&client)]);
     let error = block_on(set.acquire()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     assert!(error.to_string().contains("keep_idle is for one lock alone"), "{error}");
-    assert!(seen(&client, "a").holders.is_empty());
 }
 
 pub fn a_release_that_keeps_may_be_cancelled_at_any_point(store: &impl Store) {

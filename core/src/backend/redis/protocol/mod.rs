@@ -15,6 +15,8 @@ mod acquire;
 pub(crate) mod call;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod idempotency;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) mod keep;
 pub(crate) mod keys;
 pub(crate) mod records;
 mod release;
@@ -27,7 +29,7 @@ pub(crate) mod spelling;
 pub(crate) use acquire::{Listens, stolen};
 use call::Call;
 use keys::Keys;
-pub(crate) use release::{broken, converted, kept, released};
+pub(crate) use release::{broken, converted, released};
 pub(crate) use renew::renewed;
 use scripts::Script;
 

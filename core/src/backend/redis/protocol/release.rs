@@ -3,13 +3,12 @@
 use super::call::{Call, Data, no_answer};
 use super::records::{mode_code, waiter_record};
 use super::{Listens, More, Protocol, foreign_data, lists_at_once, one_of, scripts, unreadable};
-use crate::backend::{AUDIT_LENGTH, Contender, Conversion, Kept, Released, RenewItem};
+use crate::backend::{AUDIT_LENGTH, Contender, Conversion, Released};
 use crate::clock::millis;
 use crate::error::Result;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::policy::fencing::FencingToken;
-use crate::policy::keeping::TOKENS_AHEAD;
 use crate::snapshot::{BreakOutcome, BreakRequest};
 use crate::token::ClientId;
 
@@ -25,21 +24,6 @@ impl Protocol {
         let mut args = vec![owner, format!("|{}|", fence.get()), format!("{} {spelled}", self.packed_args)];
         args.extend(lists_at_once(contender).then_some(spelled));
         Call { script: &scripts::RELEASE, keys, args }
-    }
-
-    pub(crate) fn keep(&self, item: &RenewItem, tokens: u64, listens: u8) -> Call {
-        let contender = &item.contender;
-        let args = [
-            contender.owner.to_hex(),
-            item.fence.get().to_string(),
-            millis(item.lease).to_string(),
-            format!("{:08}", item.renewals.min(99_999_999)),
-            tokens.to_string(),
-            TOKENS_AHEAD.as_micros().to_string(),
-            listens.to_string(),
-            contender.client.as_str().to_owned(),
-        ];
-        self.granting((&scripts::KEEP, More::Holders), &contender.name, args)
     }
 
     pub(crate) fn cancel(&self, contender: &Contender, listens: Listens) -> Call {
@@ -78,20 +62,6 @@ impl Protocol {
 /// Reads the answer to [`Protocol::release`].
 pub(crate) fn released(answer: &Data) -> Result<Released> {
     Ok(if answer.int()? == 1 { Released::Released } else { Released::NotHeld })
-}
-
-/// Reads the answer to [`Protocol::keep`].
-pub(crate) fn kept(answer: Data) -> Result<Kept> {
-    let answer = answer.list()?;
-    Ok(match answer.first().ok_or_else(no_answer)?.text()?.as_str() {
-        "kept" => match &answer[1..] {
-            [] => Kept::Extended { tokens: None },
-            [first, last, ..] => Kept::Extended { tokens: Some((first.uint()?, last.uint()?)) },
-            _ => return Err(no_answer()),
-        },
-        "released" => Kept::Released,
-        _ => Kept::NotHeld,
-    })
 }
 
 /// Reads the answer to [`Protocol::convert`].
