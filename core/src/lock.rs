@@ -9,6 +9,9 @@ use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::options::{AcquireOptions, Asked, Wait};
 
+/// How long a caller who does not wait lets the store answer whether the lease can be entered.
+const LOOK_AGAIN_WITHIN: Duration = Duration::from_millis(200);
+
 /// A lock to acquire: a name and options. Nothing is sent, and nothing is checked, before
 /// [`Lock::acquire`] or [`Lock::try_acquire`].
 #[derive(Clone)]
@@ -143,6 +146,8 @@ impl Lock {
     /// is still being pushed here. And [`Lock::try_acquire`] elsewhere does not get a lock that is kept, but has it
     /// released.
     ///
+    /// While it is kept, a lease is renewed by a request of its own, not together with others.
+    ///
     /// For plain locks, not in a set, and not with `owner`, `max_hold`, `beat_every`, `renew(false)` or `steal`
     /// (`invalid_argument`). On memory and Redis stores (also Sentinel and Cluster, without `lock_key=`); `unsupported`
     /// on the others. The store shows the token of the grant, which [`crate::inspect::Inspector::break_lease`] expects.
@@ -209,13 +214,32 @@ impl Lock {
         self.core.observer.counted(self.enter(Wait::No).await)
     }
 
-    pub(crate) async fn enter(&self, wait: Wait) -> Result<Option<Guard>> {
+    pub(crate) async fn enter(&self, mut wait: Wait) -> Result<Option<Guard>> {
         while self.stays() {
             match self.core.enter_kept(&self.asked) {
                 Found::Entered(lease, entry) => {
                     return Ok(Some(Guard::entered(lease, entry, self.core.clone())));
                 }
-                Found::Asked(lease) => lease.answered().await,
+                Found::Asked(lease) => {
+                    let started = self.core.clock.now();
+                    let limit = match wait {
+                        Wait::For(wait) => wait.max(LOOK_AGAIN_WITHIN),
+                        Wait::No => LOOK_AGAIN_WITHIN,
+                        Wait::Forever => self.core.settings.timeout,
+                    };
+                    let answered = async {
+                        lease.answered().await;
+                        Ok(())
+                    };
+                    let is_late = self.core.service.within(limit, answered).await.is_err();
+                    if let Wait::For(left) = &mut wait {
+                        *left = left.saturating_sub(self.core.clock.now().since(started));
+                    }
+                    // A store that does not answer says so to the acquisition, too.
+                    if is_late {
+                        break;
+                    }
+                }
                 Found::Nothing => break,
             }
         }

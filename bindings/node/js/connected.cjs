@@ -50,6 +50,7 @@ class Connected {
    * @param {number | undefined} wait
    * @param {number | undefined} maxHold
    * @param {number | undefined} beatEvery
+   * @param {number | undefined} keepIdle
    */
   checkLengths(lease, wait, maxHold, beatEvery, keepIdle) {
     return this.#native.checkLengths(lease, wait, maxHold, beatEvery, keepIdle);

@@ -84,6 +84,7 @@ def test_help_shows_the_options_of_a_lock():
             "beat_every",
             "fifo",
             "renew",
+            "keep_idle",
         ]
 
 

@@ -15,7 +15,7 @@ use crate::error::{Effect, LostReason, Result};
 use crate::observe::{Entered, WaitOutcome};
 use crate::options::Asked;
 use crate::policy::fencing::FencingToken;
-use crate::policy::keeping::{Idle, Keeping, Left};
+use crate::policy::keeping::{Keeping, Left};
 use crate::policy::lease::{LeaseState, RenewalOutcome};
 use crate::token::OwnerToken;
 use crate::wakeups::unpoisoned;
@@ -276,16 +276,16 @@ impl HeldLease {
         LEASES_STAY && self.stays.as_ref().is_some_and(|stays| unpoisoned(&stays.keeping).renewal_due())
     }
 
-    /// When the watchdog is to look at it on account of its idleness; `None` if it has been idle for long enough.
-    pub(super) fn idle_until(&self, now: BootInstant) -> Option<BootInstant> {
+    /// When the watchdog is to look at it on account of its idleness.
+    pub(super) fn idle_until(&self, now: BootInstant) -> BootInstant {
         const LATER: Duration = Duration::from_secs(3600);
-        let Some(stays) = self.stays.as_ref().filter(|_| LEASES_STAY) else { return Some(now + LATER) };
-        let mut keeping = unpoisoned(&stays.keeping);
-        match keeping.idle(now) {
-            Idle::Over => None,
-            Idle::Until(at) => Some(at),
-            Idle::No => Some(now + keeping.idle_for()),
-        }
+        let Some(stays) = self.stays.as_ref().filter(|_| LEASES_STAY) else { return now + LATER };
+        unpoisoned(&stays.keeping).idle_until(now)
+    }
+
+    /// Whether it was idle for long enough, and is to be released.
+    pub(super) fn ends_idle(&self, now: BootInstant) -> bool {
+        LEASES_STAY && self.stays.as_ref().is_some_and(|stays| unpoisoned(&stays.keeping).ends_idle(now))
     }
 
     /// Asks the store to keep the lease, in the background: what it answers counts, whatever becomes of the caller.

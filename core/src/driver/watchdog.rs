@@ -159,7 +159,7 @@ impl Watchdog {
     pub(super) fn look_again(&self, lease: &HeldLease, now: BootInstant) {
         let at = match lease.due(now) {
             Due::Renew(_) => now,
-            Due::Nothing(at) => lease.idle_until(now).map_or(now, |idle_until| at.min(idle_until)),
+            Due::Nothing(at) => at.min(lease.idle_until(now)),
             Due::Over => return self.forget(lease.id),
         };
         if unpoisoned(&self.state).schedule.add(at, lease.id) {
@@ -179,10 +179,10 @@ impl Watchdog {
         let soon = now + crate::policy::watchdog::BATCH_WINDOW / 2;
         let mut batch = Vec::new();
         for lease in due {
-            let Some(idle_until) = lease.idle_until(now) else {
+            if lease.ends_idle(now) {
                 lease.release_in_background();
                 continue;
-            };
+            }
             match lease.due(soon.min(lease.valid_until() - Duration::from_nanos(1)).max(now)) {
                 Due::Renew(_) if lease.renews_by_keeping() => {
                     drop(lease.ask_to_keep(0));
@@ -190,7 +190,7 @@ impl Watchdog {
                 }
                 Due::Renew(asked) => batch.push((lease, asked)),
                 Due::Nothing(at) => {
-                    unpoisoned(&self.state).schedule.add(at.min(idle_until), lease.id);
+                    unpoisoned(&self.state).schedule.add(at.min(lease.idle_until(now)), lease.id);
                 }
                 Due::Over => self.forget(lease.id),
             }

@@ -16,8 +16,12 @@ use std::time::Duration;
 
 use crate::clock::BootInstant;
 
-/// How many tokens are set aside with one request.
-pub(crate) const TOKENS: u64 = 10_000;
+/// How many tokens are set aside for a lease at first: all leases of a store have them from one counter, which runs ahead
+/// of the clock by a microsecond for each.
+const TOKENS: u64 = 100;
+
+/// How many at most. Each time that a lease has used up its own it asks for four times as many.
+const MOST_TOKENS: u64 = 10_000;
 
 /// How far tokens may be set aside beyond the store's clock, which they begin at after the store has lost its data.
 pub(crate) const TOKENS_AHEAD: Duration = Duration::from_millis(100);
@@ -44,17 +48,6 @@ pub(crate) enum Left {
     Release,
 }
 
-/// What the watchdog is to do with a lease that is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Idle {
-    /// In use, or the store is being asked: as for any other lease.
-    No,
-    /// Nothing on account of its idleness before this instant.
-    Until(BootInstant),
-    /// It has been idle for long enough.
-    Over,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Entered,
@@ -73,6 +66,8 @@ pub(crate) struct Keeping {
     used: Use,
     /// When the latest caller left.
     since: BootInstant,
+    /// How many tokens to ask for next.
+    asks_for: u64,
     /// The next token and the last one that are set aside.
     tokens: Option<(u64, u64)>,
     /// Another client wants the lock, or the caller wants it released.
@@ -88,6 +83,7 @@ impl Keeping {
             idle_for,
             used: Use::Entered,
             since: BootInstant::from_nanos(0),
+            asks_for: TOKENS,
             tokens: None,
             wanted: false,
             asks: false,
@@ -128,7 +124,12 @@ impl Keeping {
 
     fn ask(&mut self) -> Left {
         (self.used, self.asks) = (Use::Asked, false);
-        Left::Ask { tokens: if self.tokens.is_none() { TOKENS } else { 0 } }
+        if self.tokens.is_some() {
+            return Left::Ask { tokens: 0 };
+        }
+        let tokens = self.asks_for;
+        self.asks_for = (4 * tokens).min(MOST_TOKENS);
+        Left::Ask { tokens }
     }
 
     /// The store has kept it, and set these tokens aside, the first and the last one. Returns whether it stays.
@@ -177,17 +178,19 @@ impl Keeping {
         again
     }
 
-    /// How long it may still be idle. Once over, nobody enters.
-    pub(crate) fn idle(&mut self, now: BootInstant) -> Idle {
-        if !self.is_free() {
-            return Idle::No;
+    /// Until when it may be idle; if it is not, how soon that could be. To ask changes nothing.
+    pub(crate) fn idle_until(&self, now: BootInstant) -> BootInstant {
+        let since = if self.is_free() { self.since } else { now };
+        since + self.idle_for
+    }
+
+    /// Returns whether it was idle for long enough, and is to be released now. Nobody enters from then on.
+    pub(crate) fn ends_idle(&mut self, now: BootInstant) -> bool {
+        let ends = self.is_free() && self.idle_until(now) <= now;
+        if ends {
+            self.used = Use::Ended;
         }
-        let ends = self.since + self.idle_for;
-        if now < ends {
-            return Idle::Until(ends);
-        }
-        self.used = Use::Ended;
-        Idle::Over
+        ends
     }
 
     /// How long it may be idle.
@@ -224,7 +227,7 @@ mod tests {
                 assert_eq!(keeping.left(at(1), true), Left::Idle);
             }
         }
-        assert_eq!(keeping.left(at(1), true), Left::Ask { tokens: TOKENS });
+        assert_eq!(keeping.left(at(1), true), Left::Ask { tokens: 4 * TOKENS });
         assert_eq!(keeping.enter(true), None, "the store may have handed it on");
         assert!(!keeping.kept(None), "without tokens nobody can enter");
         assert_eq!(keeping.enter(true), None);
@@ -273,15 +276,20 @@ mod tests {
     #[test]
     fn it_is_idle_for_as_long_as_was_said() {
         let mut keeping = kept((7, 9));
-        assert_eq!(keeping.idle(at(4)), Idle::Until(at(5)));
-        assert!(keeping.renewal_due() && keeping.kept(None));
-        assert_eq!(keeping.idle(at(4)), Idle::Until(at(5)), "a renewal is no use of it");
+        assert_eq!(keeping.idle_until(at(4)), at(5));
+        assert!(keeping.renewal_due() && !keeping.ends_idle(at(6)), "the store is being asked");
+        assert!(keeping.kept(None));
+        assert_eq!(keeping.idle_until(at(4)), at(5), "a renewal is no use of it");
+        assert!(!keeping.ends_idle(at(4)));
         assert_eq!(keeping.enter(true), Some(7));
-        assert_eq!(keeping.idle(at(9)), Idle::No);
+        assert!(!keeping.ends_idle(at(9)), "in use");
+        assert_eq!(keeping.idle_until(at(9)), at(14));
         assert_eq!(keeping.left(at(9), true), Left::Idle);
-        assert_eq!(keeping.idle(at(13)), Idle::Until(at(14)));
-        assert_eq!(keeping.idle(at(14)), Idle::Over);
+        // However often somebody asks.
+        assert_eq!([keeping.idle_until(at(13)), keeping.idle_until(at(20))], [at(14); 2]);
+        assert!(!keeping.ends_idle(at(13)) && keeping.ends_idle(at(14)));
         assert_eq!(keeping.enter(true), None);
+        assert!(!keeping.ends_idle(at(15)), "once");
     }
 
     #[test]
