@@ -285,7 +285,7 @@ mod tests {
         assert!(!keeping.ends_idle(at(9)), "in use");
         assert_eq!(keeping.idle_until(at(9)), at(14));
         assert_eq!(keeping.left(at(9), true), Left::Idle);
-        // However often somebody asks.
+        // However often it is asked.
         assert_eq!([keeping.idle_until(at(13)), keeping.idle_until(at(20))], [at(14); 2]);
         assert!(!keeping.ends_idle(at(13)) && keeping.ends_idle(at(14)));
         assert_eq!(keeping.enter(true), None);

@@ -48,7 +48,7 @@ pub enum Rule {
     AskedIsClosed,
     /// K4: nobody enters a lease that is at risk.
     SoundOnly,
-    /// The store hands the lock on if somebody is queued when it is asked.
+    /// The store hands the lock on if a client is queued when it is asked.
     AskingHandsOn,
     /// At every renewal the store is asked, so that a waiter is found whose message was lost.
     RenewalsAsk,

@@ -33,6 +33,13 @@ fn shown(client: &Polylatch) -> u64 {
     seen(client, "a").holders.first().map_or(0, |holder| holder.fencing_token.unwrap().get())
 }
 
+/// An operator ends the lease that the store shows.
+fn end_lease(operator: &Polylatch) {
+    let expected = seen(operator, "a").holders[0].fencing_token.unwrap();
+    let request = BreakRequest { name: "a".into(), expected, by: "test".into(), reason: "test".into() };
+    block_on(operator.inspect().break_lease(&request)).unwrap();
+}
+
 pub fn a_kept_lock_is_entered_again_without_a_request(store: &impl Store) {
     let (client, other) = (store.connect(), store.connect());
     let lock = kept(&client);
@@ -121,13 +128,7 @@ pub fn a_released_guard_knows_nothing_of_the_next_caller(store: &impl Store) {
     second.check().unwrap();
 
     // Its loss is that of the present caller alone.
-    let request = BreakRequest {
-        name: "a".into(),
-        expected: seen(&client, "a").holders[0].fencing_token.unwrap(),
-        by: "test".into(),
-        reason: "test".into(),
-    };
-    block_on(client.inspect().break_lease(&request)).unwrap();
+    end_lease(&client);
     let third = acquire(&kept(&client));
     assert!(third.fencing_token() > second.fencing_token());
     block_on(second.lost());
@@ -140,13 +141,7 @@ pub fn a_kept_lease_that_is_broken_is_not_entered_again(store: &impl Store) {
     let (client, operator) = (store.connect_with(BY_PUSH_ALONE), store.connect());
     let first = acquire(&kept(&client));
     release(&first);
-    let request = BreakRequest {
-        name: "a".into(),
-        expected: first.fencing_token(),
-        by: "test".into(),
-        reason: "test".into(),
-    };
-    block_on(operator.inspect().break_lease(&request)).unwrap();
+    end_lease(&operator);
     let stats = client.stats();
     let next = acquire(&operator.lock("a"));
     eventually("its client knows", || block_on(kept(&client).try_acquire()).unwrap().is_none());
