@@ -2,7 +2,7 @@
 //!
 //! # What is shipped and what is restated
 //!
-//! What the keeper decides is the core's own [`Keeping`](crate::policy::keeping), included from `core/src/policy`, with the
+//! What the keeper decides is the core's own `Keeping`, included from `core/src/policy`, with the
 //! numbers that it is given made small. Restated are the store's `poll`, `keep`, `renew` and `release`, and the few
 //! lines of `core/src/driver/keep.rs` that carry the decisions out.
 //!

@@ -89,6 +89,8 @@ fn under_all_faults(family: Family, seed: u64, sections: u64) {
         kills: 20,
         pauses: 12,
         others: faults_of(&server, &proxy),
+        // On a slow machine few sections pass in a second. Some have to last, so that others meet them.
+        long_one_in: 40,
         ..Plan::usual(WORKER, family, seed, urls(&server, &proxy), server.url())
     };
     let _ = run_and_judge("postgres under load", &plan, &evidence);
