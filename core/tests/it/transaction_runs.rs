@@ -321,7 +321,8 @@ fn the_form_with_a_lease_and_the_form_in_a_transaction_answer_each_other() {
         else {
             panic!()
         };
-        assert!(left <= Duration::from_secs(3) && !left.is_zero(), "{left:?}");
+        // The server rounds the end up to a whole millisecond.
+        assert!(left <= Duration::from_millis(3_001) && !left.is_zero(), "{left:?}");
         database.run("ROLLBACK");
         let table = world.table("idempotency");
         database.run(&format!("UPDATE {table} SET ends_ms = 1 WHERE state = 'claimed'"));

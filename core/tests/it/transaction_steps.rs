@@ -212,6 +212,18 @@ fn a_released_or_renewed_claim_keeps_its_steps_and_a_rolled_back_step_is_done_ag
 }
 
 #[test]
+fn a_released_claim_is_free_at_once() {
+    each(|fresh| {
+        let (world, mut database) = (&fresh.world, fresh.world.open());
+        for time in 0..100 {
+            let claimed = claim(&mut database, &steps_of(world, "a", LONG));
+            let Claimed::Mine(claimed) = claimed else { panic!("{claimed:?} after {time} releases") };
+            claimed.release().run(|statement| database.query(statement)).unwrap();
+        }
+    });
+}
+
+#[test]
 fn unfinished_steps_are_not_done_as_a_whole() {
     for fresh in [postgres(), mariadb()] {
         let (world, mut database) = (&fresh.world, fresh.world.open());

@@ -184,8 +184,8 @@ fn number_of(schema: &str, id: &RecordId) -> i64 {
 /// once, not after that.
 fn lease_ms(lease: Option<Duration>) -> i64 {
     match lease {
-        Some(Duration::ZERO) => -1,
-        lease => lease.map_or(0, ms),
+        None | Some(Duration::ZERO) => -1,
+        Some(lease) => ms(lease),
     }
 }
 

@@ -51,7 +51,8 @@ pub(crate) fn write_params(record: &Record, lease: Option<Duration>, keep: Optio
         i64::from(record.runs).into(),
         ceil_ms(record.lease).into(),
         i64::from(record.renewals).into(),
-        ceil_ms(lease.unwrap_or(Duration::ZERO)).into(),
+        // Its end is rounded up to a whole millisecond; a claim that ends now is over at once, not after that.
+        lease.filter(|lease| !lease.is_zero()).map_or(-1, ceil_ms).into(),
         keep.map(ceil_ms).into(),
         Param::Bytes(record.result.clone()),
     ]
