@@ -234,6 +234,13 @@ typedef struct PlLockOptions {
    */
   int64_t beat_every_ms;
   /**
+   * After a release the client keeps the lease for its next caller, for at most so many milliseconds: 100 to a
+   * day. Acquiring it again costs no request; another client that asks for the lock has it released. A process
+   * that stops while it keeps a lease blocks the lock until the lease ends. Only with PL_MUTEX, on memory and
+   * Redis stores. Default: off.
+   */
+  int64_t keep_idle_ms;
+  /**
    * A description of the acquisition, shown to operators; at most 256 bytes, no secrets. NULL: nothing.
    */
   const char *label;

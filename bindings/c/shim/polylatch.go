@@ -128,6 +128,7 @@ func (t *texts) set(options *C.PlLockOptions, key string, value any) error {
 	lengths := map[string]*C.int64_t{
 		"lease_ms": &options.lease_ms, "wait_ms": &options.wait_ms,
 		"max_hold_ms": &options.max_hold_ms, "beat_every_ms": &options.beat_every_ms,
+		"keep_idle_ms": &options.keep_idle_ms,
 	}
 	words := map[string]**C.char{"label": &options.label, "owner": &options.owner}
 	choices := map[string]*C.int32_t{"fifo": &options.fifo, "renew": &options.renew}

@@ -108,6 +108,33 @@ void a_lock_is_had_and_given_back(const PlClient *client) {
   pl_guard_free(acquire(client, "a"));
 }
 
+void a_kept_lock_is_entered_again_and_released_for_another_client(const PlClient *client, const std::string &url) {
+  PlLockOptions options = defaults();
+  options.keep_idle_ms = 60000;
+  if (url.rfind("memory:", 0) != 0 && url.rfind("redis:", 0) != 0) {
+    refused(client, "kept", options, "unsupported", "keep a lease after its release");
+    return;
+  }
+  uint64_t last = 0;
+  for (int round = 0; round < 5; ++round) {
+    PlGuard *guard = acquire(client, "kept", &options);
+    CHECK(pl_guard_fencing_token(guard) > last);
+    last = pl_guard_fencing_token(guard);
+    CHECK(pl_guard_release(guard, nullptr) == PL_OK);
+    pl_guard_free(guard);
+  }
+  PlClient *other = connect(url);
+  PlLockOptions waiting = defaults();
+  waiting.wait_ms = 30000;
+  PlGuard *guard = nullptr;
+  // It is released, and still held: until another client asks, as this call does.
+  CHECK(pl_try_acquire(other, "kept", nullptr, nullptr, &guard, nullptr) == PL_BUSY);
+  guard = acquire(other, "kept", &waiting);
+  CHECK(pl_guard_fencing_token(guard) > last);
+  pl_guard_free(guard);
+  pl_client_free(other);
+}
+
 void kinds_are_kept(const PlClient *client) {
   PlLockOptions read = defaults(), permits = defaults();
   read.mode = PL_READ;
@@ -660,6 +687,7 @@ int main(int argc, char **argv) {
   for (int i = 1; i < argc; ++i) {
     PlClient *client = connect(argv[i]);
     a_lock_is_had_and_given_back(client);
+    a_kept_lock_is_entered_again_and_released_for_another_client(client, argv[i]);
     kinds_are_kept(client);
     bad_input_is_told(client);
     a_store_says_what_it_can_do(client);

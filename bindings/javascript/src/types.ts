@@ -169,6 +169,11 @@ export interface HolderView {
   renewals: number | null;
   /** How long ago it was last renewed. */
   renewedAgoMs: number | null;
+  /**
+   * How long ago it was free for its client's next caller, which keeps it between them (`keepIdle`); a caller may be in by
+   * now. `null` if it was not so during the last lease, or if the store cannot say.
+   */
+  idleAgoMs: number | null;
 }
 
 /** One waiter. */

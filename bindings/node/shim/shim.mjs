@@ -14,6 +14,7 @@ const OPTIONS = {
   wait_ms: 'wait',
   max_hold_ms: 'maxHold',
   beat_every_ms: 'beatEvery',
+  keep_idle_ms: 'keepIdle',
   label: 'label',
   owner: 'owner',
   fifo: 'fifo',

@@ -68,6 +68,24 @@ def test_a_child_goes_on_with_an_inherited_client(client, name):
             pass
 
 
+def test_a_kept_lease_stays_with_the_parent_until_the_child_asks_for_the_lock(client, name):
+    lock = client.lock(name, lease=1, keep_idle=60, wait=PATIENCE)
+    with lock as guard:
+        token = guard.fencing_token
+    assert [holder["fencing_token"] for holder in holders(client, name)] == [token]
+
+    def child():
+        with lock as guard:
+            guard.check()
+            # Entered by a grant of the store, not under what the parent keeps.
+            assert [holder["client"] for holder in holders(client, name)] == [client.id]
+            assert holders(client, name)[0]["fencing_token"] == guard.fencing_token > token
+
+    in_a_child(child)
+    with lock as guard:
+        assert guard.fencing_token > token
+
+
 def test_parent_and_child_exclude_each_other(client, name):
     held = client.lock(name).acquire()
 

@@ -14,7 +14,7 @@ class GivenUp < Exception; end # rubocop:disable Lint/InheritException
 
 # Carries out requests, each on a thread of its own.
 class Shim
-  OPTIONS = %i[lease_ms wait_ms max_hold_ms beat_every_ms label owner fifo renew on_failure].freeze
+  OPTIONS = %i[lease_ms wait_ms max_hold_ms beat_every_ms keep_idle_ms label owner fifo renew on_failure].freeze
 
   def initialize
     @clients = {}

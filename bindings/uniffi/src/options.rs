@@ -114,6 +114,7 @@ pub struct WantedOptions {
     pub beat_every: Option<f64>,
     pub fifo: Option<bool>,
     pub renew: Option<bool>,
+    pub keep_idle: Option<f64>,
 }
 
 /// What is to be acquired: one lock, or several.
@@ -143,6 +144,7 @@ impl WantedOptions {
             beat_every: length("beat_every", self.beat_every)?,
             fifo: self.fifo,
             renew: self.renew,
+            keep_idle: length("keep_idle", self.keep_idle)?,
             ..LockOptions::default()
         })
     }

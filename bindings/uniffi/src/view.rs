@@ -83,6 +83,9 @@ pub struct HolderView {
     pub renewals: Option<i64>,
     /// How long ago it was last renewed.
     pub renewed_ago_ms: Option<i64>,
+    /// How long ago it was free for its client's next caller, which keeps it between them (`keep_idle`); a caller may be in
+    /// by now. None if it was not so during the last lease, or if the store cannot say.
+    pub idle_ago_ms: Option<i64>,
 }
 
 /// Who waits.
@@ -187,6 +190,7 @@ impl From<inspect::HolderView> for HolderView {
             remaining_ms: holder.remaining_ms.map(whole),
             renewals: holder.renewals.map(i64::from),
             renewed_ago_ms: holder.renewed_ago_ms.map(whole),
+            idle_ago_ms: holder.idle_ago_ms.map(whole),
         }
     }
 }

@@ -240,6 +240,7 @@ mod tests {
             renewals: Some(renewals),
             renewed_ago_ms: (renewals > 0).then_some(since_ms),
             renewed: None,
+            idle_ago_ms: None,
             details: Vec::new(),
         }
     }

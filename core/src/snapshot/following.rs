@@ -81,6 +81,7 @@ impl LockView {
                 (&mut holder.held_for_ms, true),
                 (&mut holder.remaining_ms, false),
                 (&mut holder.renewed_ago_ms, true),
+                (&mut holder.idle_ago_ms, true),
             ] {
                 if let Some(age) = age {
                     visit(age, grows);

@@ -74,6 +74,7 @@ impl HolderView {
             renewals: None,
             renewed_ago_ms: None,
             renewed: None,
+            idle_ago_ms: None,
             details: Vec::new(),
         }
     }

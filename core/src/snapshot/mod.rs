@@ -237,6 +237,10 @@ pub struct HolderView {
     /// before is `Some(true)`.
     #[serde(default)]
     pub renewed: Option<bool>,
+    /// How long ago it was free for its client's next caller, which keeps it between them (`keep_idle`); a caller may
+    /// be in by now. `None` if it was not so during the last lease, or if the store cannot say.
+    #[serde(default)]
+    pub idle_ago_ms: Option<u64>,
     /// What only this kind of store can say of the lease, for display.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,

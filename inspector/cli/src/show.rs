@@ -210,6 +210,9 @@ impl Page {
             _ => "the store does not say".into(),
         };
         self.line("Renewed", &renewed);
+        if let Some(ago) = holder.idle_ago_ms {
+            self.line("Kept", &format!("between its client's callers, none was in {} ago", span(ago)));
+        }
         let of_session = |name: &str| holder.details.iter().find(|detail| detail.name == name);
         if let Some(session) = of_session("session") {
             let more = ["session TTL", "lock-delay", "node"].into_iter().filter_map(of_session);

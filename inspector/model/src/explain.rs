@@ -408,6 +408,10 @@ fn nothing_wrong(lock: &LockView, evidence: &Evidence<'_>) -> String {
             None => ", whether it is renewed is not known".into(),
         },
     };
+    let kept = match holder.idle_ago_ms {
+        Some(ago) => format!(", kept between callers (none was in {} ago)", span(ago)),
+        None => String::new(),
+    };
     let who = evidence.holder(holder);
     let live: Vec<_> = lock.waiters.iter().filter(|waiter| !waiter.silent).collect();
     let line = match live.first() {
@@ -419,7 +423,7 @@ fn nothing_wrong(lock: &LockView, evidence: &Evidence<'_>) -> String {
     };
     let nothing_found = nothing_found(evidence);
     match sharing::held(lock).as_str() {
-        "held" => format!("Held{held} by {who}{renewed}. {line} {nothing_found}"),
+        "held" => format!("Held{held} by {who}{renewed}{kept}. {line} {nothing_found}"),
         shared => {
             let (first, rest) = shared.split_at(1);
             let (first, others) = (first.to_uppercase(), sharing::and_others(lock));

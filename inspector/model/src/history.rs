@@ -96,6 +96,8 @@ pub struct Hold {
     pub from_ms: u64,
     /// It was held already at the first snapshot, so `from_ms` may be too late.
     pub began_unseen: bool,
+    /// Its client was seen to keep it between its callers: how long it was held says nothing of their work.
+    pub kept: bool,
     /// Until when; `None` if it goes on.
     pub to_ms: Option<u64>,
     /// How it ended.
@@ -189,9 +191,14 @@ impl LockHistory {
     /// Returns the length of the longest of the holds that were seen from begin to end; `None` if there
     /// were too few to know.
     pub fn usual_hold_ms(&self) -> Option<u64> {
-        let seen = |hold: &&Hold| !hold.began_unseen && hold.end != Some(HoldEnd::Unseen);
+        let seen = |hold: &&Hold| !hold.began_unseen && !hold.kept && hold.end != Some(HoldEnd::Unseen);
         let whole = || self.holds.iter().filter(seen).filter_map(Hold::length_ms);
         (whole().count() >= USUAL_FROM).then(|| whole().max()).flatten()
+    }
+
+    /// Says whether its client was seen to keep this lease between its callers.
+    pub(super) fn was_kept(&self, holder: &HolderView) -> bool {
+        holder.idle_ago_ms.is_some() || self.holds.iter().rev().any(|hold| hold.kept && hold.is(holder))
     }
 
     /// Returns the larger token that was granted before this holder's.
@@ -240,6 +247,7 @@ impl LockHistory {
                 Some(holder) => {
                     // A converted lease goes on in another way, under another token.
                     hold.fencing_token = holder.fencing_token.map(|token| token.get());
+                    hold.kept |= holder.idle_ago_ms.is_some();
                     if hold.mode != holder.mode {
                         hold.mode = holder.mode.clone();
                     }
@@ -309,6 +317,7 @@ impl LockHistory {
             owner_digest: holder.owner_digest.as_str().into(),
             from_ms,
             began_unseen,
+            kept: holder.idle_ago_ms.is_some(),
             to_ms: None,
             end: None,
         };

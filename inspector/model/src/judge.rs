@@ -176,7 +176,9 @@ fn about_waiting(lock: &LockView) -> impl Iterator<Item = (Rule, Severity)> {
 
 fn is_far_beyond_usual(holder: &HolderView, past: &LockHistory) -> bool {
     let held = holder.held_for_ms.unwrap_or(0);
-    held >= LONG_HOLD_MS && past.usual_hold_ms().is_some_and(|usual| held > usual.saturating_mul(FAR_BEYOND))
+    // Between the callers of a kept lease there is no work that could hang.
+    let is_long = held >= LONG_HOLD_MS && !past.was_kept(holder);
+    is_long && past.usual_hold_ms().is_some_and(|usual| held > usual.saturating_mul(FAR_BEYOND))
 }
 
 /// Returns the holder that stands for all where there is room for one: the first of those whose state

@@ -54,6 +54,7 @@ class HolderView(_WithDetails):
     renewals: Optional[int]
     renewed_ago_ms: Optional[int]
     renewed: Optional[bool]
+    idle_ago_ms: Optional[int]
 
 class WaiterView(TypedDict):
     """One waiter, in the order of the queue."""

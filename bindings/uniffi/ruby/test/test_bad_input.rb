@@ -17,6 +17,8 @@ class TestBadInput < PolylatchTest
         [%w[wait -0.5], -> { client.lock("a", wait: -0.5).acquire }],
         [%w[max_hold], -> { client.lock("a", max_hold: 0.001).acquire }],
         [%w[beat_every], -> { client.lock("a", beat_every: 0.001).acquire }],
+        [%w[keep_idle], -> { client.lock("a", keep_idle: 0.001).acquire }],
+        [["keep_idle is for a plain lock"], -> { client.rw_lock("a", keep_idle: 1).read.acquire }],
         [%w[label], -> { client.lock("a", label: "x" * 300).acquire }],
         [%w[owner], -> { client.lock("a", owner: "").acquire }],
         [["0 permits"], -> { client.semaphore("a", 0).permits(1).acquire }],

@@ -55,6 +55,21 @@ class TestLocks < PolylatchTest
     second.value.release
   end
 
+  on_every_store("a_kept_lock_is_entered_again_and_released_for_another_client") do |client, url|
+    lock = client.lock("kept", keep_idle: 60)
+    unless %w[memory redis].include?(client.capability.backend)
+      assert_fails("unsupported", "keep a lease after its release") { lock.acquire }
+      next
+    end
+    tokens = Array.new(5) { lock.acquire(&:fencing_token) }
+    assert_equal tokens.sort.uniq, tokens
+    # The store still has the first grant: only that one was a request.
+    assert_equal tokens.first, lock_view(client, "kept").holders.first.fencing_token
+    Polylatch.connect(url) do |other|
+      other.lock("kept", wait: 30).acquire { |guard| assert_operator guard.fencing_token, :>, tokens.last }
+    end
+  end
+
   on_every_store("readers_share_a_reader_steps_up_permits_run_out") do |client, _url|
     page = client.rw_lock("page", wait: 10)
     one = page.read.acquire

@@ -79,6 +79,7 @@ fn holder_view(seen: Seen<'_>, now_ms: u64) -> HolderView {
         renewals: None,
         renewed_ago_ms: None,
         renewed,
+        idle_ago_ms: None,
         details: seen.details,
     }
 }

@@ -61,8 +61,9 @@ struct Holder {
     ends_at: BootInstant,
     renewals: u32,
     renewed_at: Option<BootInstant>,
-    /// Until then its client wants to know of others who want the lock.
-    kept_until: Option<BootInstant>,
+    /// When it was last free for its client's next caller, and until when its client wants to know of others who want the
+    /// lock.
+    kept: Option<(BootInstant, BootInstant)>,
 }
 
 #[derive(Debug, Clone)]
@@ -280,7 +281,7 @@ impl Store {
                 holder.ends_at = holder.ends_at.max(ends_at);
                 holder.renewals = holder.renewals.max(item.renewals);
                 holder.renewed_at = Some(now.boot);
-                holder.kept_until = Some(ends_at);
+                holder.kept = Some((now.boot, ends_at));
                 let tokens = set_aside(self.counter, now.wall_us, tokens);
                 self.counter = tokens.map_or(self.counter, |(_, last)| last);
                 Kept::Extended { tokens }
@@ -387,7 +388,7 @@ impl Store {
             ends_at: now.boot + contender.first_lease,
             renewals: 0,
             renewed_at: None,
-            kept_until: None,
+            kept: None,
         });
         fence
     }
@@ -458,8 +459,7 @@ impl Lock {
 
     /// Tells a holder who keeps its lease that another client wants the lock.
     fn wanted(&self, now: Now) -> Option<Push> {
-        let holder =
-            self.live_holders(now).find(|holder| holder.kept_until.is_some_and(|until| now.boot < until))?;
+        let holder = self.live_holders(now).find(|holder| holder.idle_at(now).is_some())?;
         Some(Push::Wanted { owner: holder.contender.owner, fence: holder.fence })
     }
 

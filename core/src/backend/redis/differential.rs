@@ -479,6 +479,7 @@ fn state(spec: &Store, name: &LockName, now: Now) -> LockView {
 fn comparable(mut lock: LockView) -> LockView {
     for holder in &mut lock.holders {
         holder.renewed_ago_ms = None;
+        holder.idle_ago_ms = holder.idle_ago_ms.map(|_| 0);
         holder.details.clear();
     }
     lock

@@ -65,6 +65,24 @@ pub fn a_kept_lock_is_entered_again_without_a_request(store: &impl Store) {
     assert!(kept(&client).name() == "a" && block_on(kept(&client).acquire()).is_err(), "it is closed");
 }
 
+pub fn a_kept_lease_is_shown_as_one_that_is_free_for_the_next_caller(store: &impl Store) {
+    let (client, other) = (store.connect(), store.connect());
+    let idle = || seen(&other, "a").holders.first().map(|holder| holder.idle_ago_ms);
+    let first = acquire(&kept(&client));
+    assert_eq!(idle(), Some(None), "nothing is kept before the first release");
+    release(&first);
+    let ago = idle().flatten().expect("it is kept");
+    assert!(ago < 5_000, "{ago} ms");
+    let second = acquire(&kept(&client));
+    assert!(idle().flatten().is_some(), "the store is not told of a caller");
+    let next = thread::spawn(move || acquire(&other.lock("a").wait(Duration::from_secs(20))));
+    eventually("another one waits", || !seen(&client, "a").waiters.is_empty());
+    release(&second);
+    let next = next.join().unwrap();
+    let shown = &seen(&client, "a").holders[0];
+    assert_eq!((shown.fencing_token, shown.idle_ago_ms), (Some(next.fencing_token()), None));
+}
+
 pub fn another_client_has_a_kept_lock_released_at_once(store: &impl Store) {
     let (client, other) = (store.connect_with(BY_PUSH_ALONE), store.connect_with(BY_PUSH_ALONE));
     let mut newest = 0;

@@ -78,7 +78,8 @@ fn a_deadlock_through_two_stores_is_explained_on_both_sides_and_told_once() {
 #[test]
 fn far_longer_than_usual_is_told_and_the_usual_is_not() {
     let [a, b] = clients();
-    let run = |held_ms: u64| {
+    // `idle`: how long ago there was no caller in it, as the last two readings say.
+    let run = |held_ms: u64, idle: [Option<u64>; 2]| {
         let mut scene = Scene::new();
         scene.every_ms = 10_000;
         let mut at = 1_000_000;
@@ -89,19 +90,25 @@ fn far_longer_than_usual_is_told_and_the_usual_is_not() {
             at += 5_000;
             scene.look(5_000, vec![lock("x", vec![], vec![])]);
         }
-        for _ in 0..2 {
+        for idle_ago_ms in idle {
             at += 6_000;
             let mut holder = granted(b, 99, at - held_ms, at);
             (holder.renewals, holder.renewed_ago_ms, holder.remaining_ms) =
                 (Some(50), Some(100), Some(14_900));
+            holder.idle_ago_ms = idle_ago_ms;
             scene.look(6_000, vec![lock("x", vec![holder], vec![])]);
         }
         scene.fleet.explain(&key("x")).remove(0)
     };
-    let finding = run(40_000);
+    let finding = run(40_000, [None; 2]);
     assert_eq!((finding.rule, finding.severity), (Rule::ZombieRenew, Severity::Warning));
     assert!(finding.sentence.contains("has held it for 40.0 s; the longest of the holds before was 5.0 s"));
-    assert_eq!(run(20_000).rule, Rule::Legit);
+    assert_eq!(run(20_000, [None; 2]).rule, Rule::Legit);
+    // Kept between callers: the same after one has come who stays.
+    let kept = run(40_000, [Some(2_000); 2]);
+    assert_eq!(kept.rule, Rule::Legit);
+    assert!(kept.sentence.contains("kept between callers (none was in 2.0 s ago)"), "{}", kept.sentence);
+    assert_eq!(run(40_000, [Some(2_000), None]).rule, Rule::Legit);
 }
 
 #[test]

@@ -215,6 +215,7 @@ fn holder_card(
         facts.extend(holder.lease_ms.map(|lease| ("lease", span(lease))));
         facts.extend(holder.renewals.map(|times| ("renewed", format!("{times}x"))));
         facts.extend(holder.renewed_ago_ms.map(|ago| ("last", format!("{} ago", span(ago + age)))));
+        facts.extend(holder.idle_ago_ms.map(|ago| ("kept", format!("no caller {} ago", span(ago + age)))));
         facts.extend(holder.fencing_token.map(|token| ("fence", token.to_string())));
         facts.extend(
             holder

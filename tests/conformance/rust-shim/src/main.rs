@@ -386,6 +386,7 @@ fn with_options(mut lock: Lock, options: &Map<String, Value>) -> Result<Lock, Fa
             "wait_ms" => lock.wait(millis()?),
             "max_hold_ms" => lock.max_hold(millis()?),
             "beat_every_ms" => lock.beat_every(millis()?),
+            "keep_idle_ms" => lock.keep_idle(millis()?),
             "label" => lock.label(text()?),
             "owner" => lock.owner(text()?),
             "fifo" => lock.fifo(yes()?),

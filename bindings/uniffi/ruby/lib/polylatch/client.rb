@@ -43,7 +43,10 @@ module Polylatch
     # secrets. +owner+: an acquisition with the same id in this client while it is held enters at once.
     # +max_hold+: never hold it for longer. +beat_every+: renew only while Held#beat is called at least this
     # often. <tt>fifo: false</tt>: may take a free lock although other clients are queued. <tt>renew: false</tt>:
-    # the lease ends after its full length.
+    # the lease ends after its full length. +keep_idle+: after a release the client keeps the lease for the next
+    # caller, for at most this long, 0.1 to a day, and acquiring it again costs no request; another client that asks
+    # for the lock has it released. A process that stops while it keeps a lease blocks the lock until the lease ends.
+    # For plain locks, on memory and Redis stores.
     def lock(name, **options)
       Lock.new(self, name, PolylatchNative::WantedWay::MUTEX, Words.options(**options))
     end

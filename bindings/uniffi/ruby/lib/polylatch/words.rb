@@ -37,13 +37,14 @@ module Polylatch
 
     # Options of an acquisition, as the native half has them. An unknown one is an ArgumentError.
     def self.options(lease: nil, wait: nil, label: nil, owner: nil, max_hold: nil, beat_every: nil, fifo: nil,
-                     renew: nil)
+                     renew: nil, keep_idle: nil)
       PolylatchNative::WantedOptions.new(
         lease: lease && number("lease", lease), wait: wait && number("wait", wait),
         label: label && text("label", label), owner: owner && text("owner", owner),
         max_hold: max_hold && number("max_hold", max_hold),
         beat_every: beat_every && number("beat_every", beat_every),
-        fifo: fifo.nil? ? nil : yes("fifo", fifo), renew: renew.nil? ? nil : yes("renew", renew)
+        fifo: fifo.nil? ? nil : yes("fifo", fifo), renew: renew.nil? ? nil : yes("renew", renew),
+        keep_idle: keep_idle && number("keep_idle", keep_idle)
       )
     end
 

@@ -118,14 +118,18 @@ public final class Client: Sendable {
     ///   - beatEvery: renew only while ``Held/beat()`` is called at least this often.
     ///   - fifo: false may take a free lock although other clients are queued.
     ///   - renew: false lets the lease end after its full length.
+    ///   - keepIdle: after a release the client keeps the lease for the next caller, for at most this long, 100 ms to a
+    ///     day, and acquiring it again costs no request; another client that asks for the lock has it released. A process
+    ///     that stops while it keeps a lease blocks the lock until the lease ends. On memory and Redis stores.
     public func lock(
         _ name: String, lease: Duration? = nil, wait: Duration? = nil, label: String? = nil, owner: String? = nil,
-        maxHold: Duration? = nil, beatEvery: Duration? = nil, fifo: Bool? = nil, renew: Bool? = nil
+        maxHold: Duration? = nil, beatEvery: Duration? = nil, fifo: Bool? = nil, renew: Bool? = nil,
+        keepIdle: Duration? = nil
     ) -> Lock {
-        one(name, .mutex, wanted(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
+        one(name, .mutex, wanted(lease, wait, label, owner, maxHold, beatEvery, fifo, renew, keepIdle))
     }
 
-    /// Names a lock that many may read or one may write; the options are those of ``lock(_:lease:wait:label:owner:maxHold:beatEvery:fifo:renew:)``.
+    /// Names a lock that many may read or one may write; the options, but for `keepIdle`, are those of ``lock(_:lease:wait:label:owner:maxHold:beatEvery:fifo:renew:keepIdle:)``.
     public func rwLock(
         _ name: String, lease: Duration? = nil, wait: Duration? = nil, label: String? = nil, owner: String? = nil,
         maxHold: Duration? = nil, beatEvery: Duration? = nil, fifo: Bool? = nil, renew: Bool? = nil
@@ -135,7 +139,7 @@ public final class Client: Sendable {
     }
 
     /// Names a lock with this many `permits`, 1 to 1000, of which `count` are wanted, all or none; the other options are
-    /// those of ``lock(_:lease:wait:label:owner:maxHold:beatEvery:fifo:renew:)``.
+    /// those of ``lock(_:lease:wait:label:owner:maxHold:beatEvery:fifo:renew:keepIdle:)``.
     public func semaphore(
         _ name: String, permits: Int64, count: Int64 = 1, lease: Duration? = nil, wait: Duration? = nil,
         label: String? = nil, owner: String? = nil, maxHold: Duration? = nil, beatEvery: Duration? = nil,
@@ -146,7 +150,7 @@ public final class Client: Sendable {
     }
 
     /// Names several locks that are had all together or not at all. `wait` is for all of them together; the other
-    /// options are those of ``lock(_:lease:wait:label:owner:maxHold:beatEvery:fifo:renew:)``, for each.
+    /// options are those of ``lock(_:lease:wait:label:owner:maxHold:beatEvery:fifo:renew:keepIdle:)``, for each.
     public func lockAll(
         _ names: [String], lease: Duration? = nil, wait: Duration? = nil, label: String? = nil, owner: String? = nil,
         maxHold: Duration? = nil, beatEvery: Duration? = nil, fifo: Bool? = nil, renew: Bool? = nil
@@ -195,11 +199,12 @@ public final class Client: Sendable {
 
 private func wanted(
     _ lease: Duration?, _ wait: Duration?, _ label: String?, _ owner: String?, _ maxHold: Duration?,
-    _ beatEvery: Duration?, _ fifo: Bool?, _ renew: Bool?
+    _ beatEvery: Duration?, _ fifo: Bool?, _ renew: Bool?, _ keepIdle: Duration? = nil
 ) -> WantedOptions {
     WantedOptions(
         lease: lease.map(seconds), wait: wait.map(seconds), label: label, owner: owner,
-        maxHold: maxHold.map(seconds), beatEvery: beatEvery.map(seconds), fifo: fifo, renew: renew
+        maxHold: maxHold.map(seconds), beatEvery: beatEvery.map(seconds), fifo: fifo, renew: renew,
+        keepIdle: keepIdle.map(seconds)
     )
 }
 

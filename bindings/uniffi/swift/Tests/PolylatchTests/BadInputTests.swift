@@ -15,6 +15,7 @@ final class BadInputTests: XCTestCase {
                 ("wait", client.lock("a", wait: .seconds(4000 * 86_400))),
                 ("max_hold", client.lock("a", maxHold: .milliseconds(1))),
                 ("beat_every", client.lock("a", beatEvery: .milliseconds(1))),
+                ("keep_idle", client.lock("a", keepIdle: .milliseconds(1))),
                 ("label", client.lock("a", label: String(repeating: "x", count: 300))),
                 ("owner", client.lock("a", owner: "")),
                 ("0 permits", client.semaphore("a", permits: 0)),

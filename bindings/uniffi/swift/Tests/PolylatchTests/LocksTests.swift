@@ -54,6 +54,33 @@ final class LocksTests: XCTestCase {
         }
     }
 
+    func testAKeptLockIsEnteredAgainAndReleasedForAnotherClient() async throws {
+        for url in try stores() {
+            try await on(url) { client in
+                let lock = client.lock("kept", keepIdle: .seconds(60))
+                guard ["memory", "redis"].contains(try client.capability().backend) else {
+                    try await fails("unsupported", "keep a lease after its release") { _ = try await lock.acquire() }
+                    return
+                }
+                var tokens: [Int64] = []
+                for _ in 0..<5 {
+                    let guarded = try await lock.acquire()
+                    tokens.append(guarded.fencingToken)
+                    try await guarded.release()
+                }
+                XCTAssertEqual(tokens, Set(tokens).sorted())
+                // The store still has the first grant: only that one was a request.
+                let holder = try await client.inspect(name: "kept").locks[0].holders[0]
+                XCTAssertEqual(holder.fencingToken, tokens[0])
+                try await on(url) { other in
+                    let guarded = try await other.lock("kept", wait: .seconds(30)).acquire()
+                    XCTAssertGreaterThan(guarded.fencingToken, tokens[4])
+                    try await guarded.release()
+                }
+            }
+        }
+    }
+
     func testAWaiterIsLetInWhenTheLockIsGivenBack() async throws {
         try await onEveryStore { client in
             let first = try await client.lock("line").acquire()

@@ -344,6 +344,7 @@ fn holder_view(holder: &Holder, sessions: &[SessionInfo]) -> HolderView {
         renewals: None,
         renewed_ago_ms: None,
         renewed,
+        idle_ago_ms: None,
         details,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Holder, Lock, Now, Waiter};
 use crate::backend::{HolderHint, is_renewed};
-use crate::clock::millis;
+use crate::clock::{BootInstant, millis};
 use crate::mode::Kind;
 use crate::policy::fencing::FencingToken;
 use crate::snapshot::{HolderView, LockView, WaiterView};
@@ -22,6 +22,11 @@ impl Lock {
 }
 
 impl Holder {
+    /// Returns when it was free for its client's next caller, if that client keeps it.
+    pub(super) fn idle_at(&self, now: Now) -> Option<BootInstant> {
+        self.kept.filter(|(_, until)| now.boot < *until).map(|(at, _)| at)
+    }
+
     pub(super) fn hint(&self, now: Now) -> HolderHint {
         HolderHint {
             client: Some(self.contender.client.clone()),
@@ -46,6 +51,7 @@ impl Holder {
             renewals: Some(self.renewals),
             renewed_ago_ms: self.renewed_at.map(|at| millis(now.boot.since(at))),
             renewed: is_renewed(self.renewals, self.contender.first_lease, self.contender.lease),
+            idle_ago_ms: self.idle_at(now).map(|at| millis(now.boot.since(at))),
             details: Vec::new(),
         }
     }

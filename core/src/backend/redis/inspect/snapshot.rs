@@ -163,6 +163,7 @@ pub(crate) fn view(name: &LockName, answer: Data) -> Result<LockView> {
     let left = u64::try_from(field(3)?.int()?).ok().map(Duration::from_millis);
     let (Data::List(line), Data::List(signs)) = (field(4)?, field(5)?) else { return Err(short()) };
     let deadlines = deadlines(answer.get(8))?;
+    let kept = field(9)?.text()?;
     let (mut waiters, mut wanted) = (Vec::with_capacity(signs.len()), None);
     let mut details = Vec::new();
     for (at, sign) in signs.iter().enumerate() {
@@ -182,6 +183,7 @@ pub(crate) fn view(name: &LockName, answer: Data) -> Result<LockView> {
         match LockValue::parse(&value) {
             Some(parsed) => {
                 let mut holder = parsed.view(Mode::Mutex, now_ms, left);
+                holder.idle_ago_ms = parsed.idle_ago_ms(&kept, now_ms);
                 holder.details.push(Detail::new("value", without_owner(&value, &holder.owner_digest)));
                 holders.insert(0, holder);
             }

@@ -96,6 +96,16 @@ impl LockValue {
         (self.renewals > 0).then(|| if ago(self.lease) > held { ago(self.first) } else { ago(self.lease) })
     }
 
+    /// Returns how long ago it was free for its client's next caller, by the record that stands beside it; `None` if that is
+    /// of another lease, or counts no more.
+    pub(crate) fn idle_ago_ms(&self, kept: &str, now_ms: u64) -> Option<u64> {
+        let mut fields = kept.split('|');
+        let (owner, fence) = (OwnerToken::from_hex(fields.next()?)?, fields.next()?.parse::<u64>().ok()?);
+        let until_ms: u64 = fields.next()?.parse().ok()?;
+        let counts = owner == self.owner && fence == self.fence && now_ms < until_ms;
+        counts.then(|| (now_ms + millis(self.lease)).saturating_sub(until_ms))
+    }
+
     pub(crate) fn hint(&self, now_ms: u64, left: Option<Duration>) -> HolderHint {
         HolderHint {
             client: Some(self.client.clone()),
@@ -121,6 +131,7 @@ impl LockValue {
             renewals: Some(self.renewals),
             renewed_ago_ms: left.and_then(|left| self.renewed_ago(held, left)).map(millis),
             renewed: is_renewed(self.renewals, self.first, self.lease),
+            idle_ago_ms: None,
             details: Vec::new(),
         }
     }
@@ -265,6 +276,24 @@ mod tests {
         let left = first.first - Duration::from_millis(150);
         let view = first.view(Mode::Mutex, 1_763_680_000_200, Some(left));
         assert_eq!((view.held_for_ms, view.renewed_ago_ms), (Some(200), Some(150)));
+    }
+
+    #[test]
+    fn a_record_of_a_kept_lease_counts_for_that_lease_and_until_its_time() {
+        let value = LockValue::parse(VALUE).unwrap();
+        let owner = "00112233445566778899aabbccddeeff";
+        let (lease, kept_at) = (millis(value.lease), 1_763_680_010_000);
+        let record = |owner, fence: u64| format!("{owner}|{fence}|{}|1|h:1:x", kept_at + lease);
+        assert_eq!(value.idle_ago_ms(&record(owner, value.fence), kept_at + 700), Some(700));
+        assert_eq!(value.idle_ago_ms(&record(owner, value.fence), kept_at + lease), None);
+        assert_eq!(value.idle_ago_ms(&record(owner, value.fence + 1), kept_at), None);
+        assert_eq!(
+            value.idle_ago_ms(&record("ff112233445566778899aabbccddeeff", value.fence), kept_at),
+            None
+        );
+        for text in ["", "what|is|this", owner] {
+            assert_eq!(value.idle_ago_ms(text, kept_at), None, "{text}");
+        }
     }
 
     #[test]

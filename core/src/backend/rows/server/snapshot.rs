@@ -119,6 +119,7 @@ fn holder(lease: &Lease, now_ms: i64) -> HolderView {
         renewals: Some(renewals),
         renewed_ago_ms: lease.renewed_ms.map(|at_ms| unsigned(now_ms - at_ms)),
         renewed: is_renewed(renewals, millis(lease.first_ms), millis(lease.lease_ms)),
+        idle_ago_ms: None,
         details: Vec::new(),
     }
 }

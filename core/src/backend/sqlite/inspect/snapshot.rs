@@ -162,6 +162,7 @@ fn holder(row: &Row<'_>, mode: Mode, now: Now) -> Sql<HolderView> {
         renewals: Some(renewals),
         renewed_ago_ms: renewed_ms.map(ago),
         renewed: is_renewed(renewals, millis(first_ms), millis(lease_ms)),
+        idle_ago_ms: None,
         details: Vec::new(),
     })
 }

@@ -37,7 +37,7 @@ struct Request: @unchecked Sendable {
 
 struct With {
     private static let known: Set<String> = [
-        "lease_ms", "wait_ms", "max_hold_ms", "beat_every_ms", "label", "owner", "fifo", "renew",
+        "lease_ms", "wait_ms", "max_hold_ms", "beat_every_ms", "keep_idle_ms", "label", "owner", "fifo", "renew",
     ]
     private let given: Json
 
@@ -210,7 +210,7 @@ func wanted(_ client: Client, _ request: Request) throws -> Lock {
     case "mutex":
         return client.lock(
             name, lease: lease, wait: wait, label: label, owner: owner, maxHold: maxHold, beatEvery: beatEvery,
-            fifo: fifo, renew: renew
+            fifo: fifo, renew: renew, keepIdle: with.length("keep_idle_ms")
         )
     case "permits":
         return client.semaphore(

@@ -20,7 +20,12 @@ local deadlines = {}
 if line[1] then
   deadlines = redis.call('ZRANGEBYSCORE', KEYS[6], line[2], line[#line], 'LIMIT', 0, 4 * ARGV[1])
 end
+-- What a client that keeps the lease has written beside the line, as kept.lua does. To keep a lease is a renewal.
+local kept
+if value ~= '' and string.sub(value, 33, 45) ~= '|pl1|00000000' then
+  kept = redis.pcall('GET', string.sub(KEYS[2], 1, -5) .. 'kept')
+end
 return {
   string.format('%.0f', now_us), kind, value, redis.call('PTTL', KEYS[1]), line, signs, holders, details,
-  deadlines,
+  deadlines, type(kept) == 'string' and kept or '',
 }

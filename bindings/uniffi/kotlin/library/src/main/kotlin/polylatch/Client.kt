@@ -119,7 +119,10 @@ public class Client internal constructor(internal val native: NativeClient, priv
      * no secrets. [owner]: an acquisition with the same id in this client while it is held enters at once.
      * [maxHold]: never hold it for longer. [beatEvery]: renew only while [Held.beat] is called at least this
      * often. [fifo]: false may take a free lock although other clients are queued. [renew]: false lets the lease
-     * end after its full length.
+     * end after its full length. [keepIdle]: after a release the client keeps the lease for the next caller, for at
+     * most this long, 100 ms to a day, and acquiring it again costs no request; another client that asks for the lock
+     * has it released. A process that stops while it keeps a lease blocks the lock until the lease ends. On memory and
+     * Redis stores.
      */
     public fun lock(
         name: String,
@@ -131,9 +134,12 @@ public class Client internal constructor(internal val native: NativeClient, priv
         beatEvery: Duration? = null,
         fifo: Boolean? = null,
         renew: Boolean? = null,
-    ): Lock = Lock(this, name, WantedWay.MUTEX, of(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
+        keepIdle: Duration? = null,
+    ): Lock = Lock(
+        this, name, WantedWay.MUTEX, wantedOptions(lease, wait, label, owner, maxHold, beatEvery, fifo, renew, keepIdle),
+    )
 
-    /** Names a lock that many may read or one may write; the options are those of [lock]. */
+    /** Names a lock that many may read or one may write; the options are those of [lock] without `keepIdle`. */
     public fun rwLock(
         name: String,
         lease: Duration? = null,
@@ -144,9 +150,9 @@ public class Client internal constructor(internal val native: NativeClient, priv
         beatEvery: Duration? = null,
         fifo: Boolean? = null,
         renew: Boolean? = null,
-    ): RwLock = RwLock(this, name, of(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
+    ): RwLock = RwLock(this, name, wantedOptions(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
 
-    /** Names a lock with this many [permits], 1 to 1000; the other options are those of [lock]. */
+    /** Names a lock with this many [permits], 1 to 1000; the other options are those of [lock] without `keepIdle`. */
     public fun semaphore(
         name: String,
         permits: Int,
@@ -158,11 +164,11 @@ public class Client internal constructor(internal val native: NativeClient, priv
         beatEvery: Duration? = null,
         fifo: Boolean? = null,
         renew: Boolean? = null,
-    ): Semaphore = Semaphore(this, name, permits, of(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
+    ): Semaphore = Semaphore(this, name, permits, wantedOptions(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
 
     /**
      * Names several locks that are had all together or not at all. [wait] is for all of them together; the
-     * other options are those of [lock], for each.
+     * other options are those of [lock] without `keepIdle`, for each.
      */
     public fun lockAll(
         names: Collection<String>,
@@ -174,7 +180,7 @@ public class Client internal constructor(internal val native: NativeClient, priv
         beatEvery: Duration? = null,
         fifo: Boolean? = null,
         renew: Boolean? = null,
-    ): LockAll = LockAll(this, names.toList(), of(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
+    ): LockAll = LockAll(this, names.toList(), wantedOptions(lease, wait, label, owner, maxHold, beatEvery, fifo, renew))
 
     /** Runs [block] while it holds the lock: short for [lock] and [Lock.withLease]. */
     public suspend fun <T> withLock(
@@ -241,7 +247,7 @@ private object CallbackThread {
     }
 }
 
-private fun of(
+internal fun wantedOptions(
     lease: Duration?,
     wait: Duration?,
     label: String?,
@@ -250,7 +256,10 @@ private fun of(
     beatEvery: Duration?,
     fifo: Boolean?,
     renew: Boolean?,
-) = WantedOptions(lease?.secs(), wait?.secs(), label, owner, maxHold?.secs(), beatEvery?.secs(), fifo, renew)
+    keepIdle: Duration? = null,
+) = WantedOptions(
+    lease?.secs(), wait?.secs(), label, owner, maxHold?.secs(), beatEvery?.secs(), fifo, renew, keepIdle?.secs(),
+)
 
 internal fun Duration.secs(): Double = toDouble(DurationUnit.SECONDS)
 

@@ -27,7 +27,7 @@ import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
 
 private val gson: Gson = GsonBuilder().serializeNulls().create()
-private val options = setOf("lease_ms", "wait_ms", "max_hold_ms", "beat_every_ms", "label", "owner", "fifo", "renew")
+private val options = setOf("lease_ms", "wait_ms", "max_hold_ms", "beat_every_ms", "keep_idle_ms", "label", "owner", "fifo", "renew")
 
 private class Shim {
     val clients = ConcurrentHashMap<String, Client>()
@@ -94,7 +94,7 @@ private class Shim {
         val mode = request["mode"]?.asJsonObject
         return with.run {
             when (mode?.text("kind") ?: "mutex") {
-                "mutex" -> client.lock(name, lease, wait, label, owner, maxHold, beatEvery, fifo, renew)
+                "mutex" -> client.lock(name, lease, wait, label, owner, maxHold, beatEvery, fifo, renew, keepIdle)
                 "read" -> client.rwLock(name, lease, wait, label, owner, maxHold, beatEvery, fifo, renew).read()
                 "write" -> client.rwLock(name, lease, wait, label, owner, maxHold, beatEvery, fifo, renew).write()
                 else -> client.semaphore(
@@ -152,6 +152,7 @@ private class With(
     val beatEvery: Duration?,
     val fifo: Boolean?,
     val renew: Boolean?,
+    val keepIdle: Duration?,
 ) {
     companion object {
         fun of(request: JsonObject): With {
@@ -161,6 +162,7 @@ private class With(
             return With(
                 length("lease_ms"), length("wait_ms"), given["label"]?.asString, given["owner"]?.asString,
                 length("max_hold_ms"), length("beat_every_ms"), given["fifo"]?.asBoolean, given["renew"]?.asBoolean,
+                length("keep_idle_ms"),
             )
         }
     }

@@ -30,6 +30,7 @@ class BadInputTest {
             listOf("wait") to { client.lock("a", wait = 4000.days).acquire() },
             listOf("max_hold") to { client.lock("a", maxHold = 1.milliseconds).acquire() },
             listOf("beat_every") to { client.lock("a", beatEvery = 1.milliseconds).acquire() },
+            listOf("keep_idle") to { client.lock("a", keepIdle = 1.milliseconds).acquire() },
             listOf("label") to { client.lock("a", label = "x".repeat(300)).acquire() },
             listOf("owner") to { client.lock("a", owner = "").acquire() },
             listOf("0 permits") to { client.semaphore("a", 0).permits(1).acquire() },
@@ -46,6 +47,17 @@ class BadInputTest {
             assertEquals("none", error.effect)
         }
         assertEquals(emptyList(), client.inspect().locks)
+    }
+
+    @Test
+    fun `only a plain lock is kept`() {
+        polylatch.blocking.Client.connect("memory:").use { client ->
+            val length = java.time.Duration.ofSeconds(1)
+            client.lock("a").keepIdle(length).acquire().release()
+            listOf(client.readLock("b"), client.writeLock("b"), client.permits("b", 2, 1)).forEach { lock ->
+                fails("invalid_argument", "keep_idle is for a plain lock") { lock.keepIdle(length).tryAcquire() }
+            }
+        }
     }
 
     @Test

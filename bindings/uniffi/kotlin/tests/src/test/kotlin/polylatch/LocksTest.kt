@@ -66,6 +66,24 @@ class LocksTest {
     }
 
     @Test
+    fun `a kept lock is entered again, and released for another client`() = onEveryStore { url ->
+        Client.connect(url).use { client ->
+            val lock = client.lock("kept", keepIdle = 60.seconds)
+            if (client.capability.backend !in setOf("memory", "redis")) {
+                fails("unsupported", "keep a lease after its release") { lock.acquire() }
+                return@use
+            }
+            val tokens = List(5) { lock.withLease { it.fencingToken } }
+            assertEquals(tokens.sorted().distinct(), tokens)
+            // The store still has the first grant: only that one was a request.
+            assertEquals(tokens.first(), client.inspect(name = "kept").locks.single().holders.single().fencingToken)
+            Client.connect(url).use { other ->
+                other.lock("kept", wait = 30.seconds).withLease { assertTrue(it.fencingToken > tokens.last()) }
+            }
+        }
+    }
+
+    @Test
     fun `a waiter is let in when the lock is given back`() = onEveryStore { url ->
         Client.connect(url).use { client ->
             val first = client.lock("line").acquire()

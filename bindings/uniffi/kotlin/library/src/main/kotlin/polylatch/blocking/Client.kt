@@ -10,6 +10,9 @@ import polylatch.ffi.BreakResult
 import polylatch.ffi.LockEvent
 import polylatch.ffi.Snapshot
 import polylatch.ffi.Stats
+import polylatch.ffi.WantedOptions
+import polylatch.ffi.WantedWay
+import polylatch.wantedOptions
 import java.time.Duration
 import java.util.function.Consumer
 import kotlin.time.toJavaDuration
@@ -47,23 +50,22 @@ public class Client private constructor(internal val client: polylatch.Client) :
     public val capability: Capability get() = client.capability
 
     /** Names a lock. Nothing is sent before it is acquired. */
-    public fun lock(name: String): Lock = Lock { with -> with.run { client.lock(name, lease, wait, label, owner, maxHold, beatEvery, fifo, renew) } }
+    public fun lock(name: String): Lock = Lock { with -> polylatch.Lock(client, name, WantedWay.MUTEX, with.wanted()) }
 
     /** Names a lock beside other readers. */
-    public fun readLock(name: String): Lock = Lock { with -> with.rw(client, name).read() }
+    public fun readLock(name: String): Lock = Lock { with -> polylatch.RwLock(client, name, with.wanted()).read() }
 
     /** Names a lock that excludes readers and other writers. */
-    public fun writeLock(name: String): Lock = Lock { with -> with.rw(client, name).write() }
+    public fun writeLock(name: String): Lock = Lock { with -> polylatch.RwLock(client, name, with.wanted()).write() }
 
     /** Names [count] of the [capacity] permits of a semaphore, as one lease. */
     public fun permits(name: String, capacity: Int, count: Int): Lock = Lock { with ->
-        with.run { client.semaphore(name, capacity, lease, wait, label, owner, maxHold, beatEvery, fifo, renew) }.permits(count)
+        polylatch.Semaphore(client, name, capacity, with.wanted()).permits(count)
     }
 
     /** Names several locks that are had all together or not at all. */
-    public fun lockAll(names: Collection<String>): LockAll = LockAll { with ->
-        with.run { client.lockAll(names, lease, wait, label, owner, maxHold, beatEvery, fifo, renew) }
-    }
+    public fun lockAll(names: Collection<String>): LockAll =
+        LockAll { with -> polylatch.LockAll(client, names.toList(), with.wanted()) }
 
     /** Names a scope of idempotent work; see [polylatch.Client.idempotency]. */
     public fun idempotency(scope: String): Idempotency = Idempotency(client.idempotency(scope))
@@ -92,9 +94,9 @@ internal data class With(
     val beatEvery: kotlin.time.Duration? = null,
     val fifo: Boolean? = null,
     val renew: Boolean? = null,
+    val keepIdle: kotlin.time.Duration? = null,
 ) {
-    fun rw(client: polylatch.Client, name: String): polylatch.RwLock =
-        client.rwLock(name, lease, wait, label, owner, maxHold, beatEvery, fifo, renew)
+    fun wanted(): WantedOptions = wantedOptions(lease, wait, label, owner, maxHold, beatEvery, fifo, renew, keepIdle)
 }
 
 /** What can be acquired. Every method with an option returns another one; see [polylatch.Client.lock]. */
@@ -141,9 +143,15 @@ public abstract class Acquirable<Self, H : Held, N : polylatch.Held> internal co
 
 /** A lock to acquire. */
 public class Lock internal constructor(
-    with: With = With(),
+    private val with: With = With(),
     private val lock: (With) -> polylatch.Lock,
 ) : Acquirable<Lock, Guard, polylatch.Guard>(with, lock) {
+    /**
+     * Sets for how long the client keeps the lease after a release, for its next caller; see [polylatch.Client.lock].
+     * For a lock of [Client.lock]: to acquire another one with it throws [polylatch.InvalidArgumentException].
+     */
+    public fun keepIdle(keepIdle: Duration): Lock = like(with.copy(keepIdle = keepIdle.toKotlinDuration()))
+
     override fun like(with: With): Lock = Lock(with, lock)
 
     override fun held(native: polylatch.Guard): Guard = Guard(native)
