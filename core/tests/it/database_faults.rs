@@ -116,9 +116,13 @@ pub fn sections(clients: Vec<Polylatch>, hurt: impl FnOnce()) -> (usize, usize) 
             thread::spawn(move || {
                 let lock = client.lock("section").wait(millis(10_000));
                 while !stop.load(Ordering::SeqCst) {
-                    let Ok(guard) = block_on(lock.acquire()).map(Arc::new) else {
-                        failed.fetch_add(1, Ordering::SeqCst);
-                        continue;
+                    let guard = match block_on(lock.acquire()) {
+                        Ok(guard) => Arc::new(guard),
+                        Err(error) => {
+                            eprintln!("not acquired: {error:?}");
+                            failed.fetch_add(1, Ordering::SeqCst);
+                            continue;
+                        }
                     };
                     {
                         let mut inside = inside.lock().unwrap();

@@ -145,7 +145,9 @@ fn under_promotions(
     let early = outcome.history.expect_early_news().len();
     println!("sentinel under load (seed {seed}, {options}):\n{}", outcome.figures);
     println!("losses told before the lease had ended, because the promoted replica did not know it: {early}");
-    let bound = all.len() as u64 * plan.locks;
+    // A master that hung goes on where it stood. Until each of its clients has noticed it grants the locks again, once more when
+    // the short first lease of a client that has gone is over.
+    let bound = all.len() as u64 * plan.locks * 3;
     assert!(early as u64 <= bound, "{early} leases were lost early; {bound} could be held at a promotion");
     assert_eq!(outcome.figures.faults.values().sum::<u64>(), wanted);
     drop(plan);

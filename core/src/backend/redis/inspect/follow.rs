@@ -196,6 +196,8 @@ mod tests {
             Data::List(vec![bytes("9000"); waiters]),
             Data::List(vec![]),
             Data::List(vec![]),
+            Data::List(vec![]),
+            bytes(""),
         ];
         snapshot::view(&LockName::new("a").unwrap(), Data::List(answer)).unwrap()
     }
