@@ -115,7 +115,8 @@ pub enum Rule {
     WriteOrder,
     /// The resource accepted a write under a token with which nobody entered.
     WriteByNobody,
-    /// The resource refused a write as stale, and its guard still said that it was held.
+    /// The resource refused a write as stale, and its guard still said that it was held, although nothing had ended it by
+    /// force.
     RefusedWhileHeld,
     /// An operation failed in a way that no fault explains.
     Unexplained,
@@ -299,7 +300,9 @@ impl History {
             let mut broken =
                 |rule, story| found.push(Violation { rule, lock: write.lock, at: write.at, story });
             if !write.accepted {
+                // Whoever is ended by force learns of it later; until then its writes are refused.
                 if let Some(section) = section
+                    && section.killed.is_none_or(|killed| write.at < killed)
                     && section
                         .left
                         .as_ref()

@@ -256,6 +256,10 @@ fn a_write_under_a_token_that_nobody_had_is_refused() {
 fn a_stale_write_of_a_guard_that_says_it_is_held_is_refused() {
     let inside = ("inside", "entered 0 5 100 120\nleft 0 5 110 111 held 120\nreleased 0 5 112 ok\n", None);
     assert_eq!(rules(&[inside, GOOD[1]], &[(5, 105, false)]), [Rule::RefusedWhileHeld]);
+    // Ended by force: before that the write is refused for another reason.
+    let ended = |at| (inside.0, inside.1, Some(at));
+    assert_eq!(rules(&[ended(104), GOOD[1]], &[(5, 105, false)]), []);
+    assert_eq!(rules(&[ended(106), GOOD[1]], &[(5, 105, false)]), [Rule::RefusedWhileHeld]);
 }
 
 #[test]
