@@ -56,7 +56,7 @@ pub enum Rule {
     LongWait,
     /// Many clients wait.
     ManyWaiters,
-    /// Renewed, but held far longer than usual.
+    /// Renewed, but held far longer than usual, and not kept between callers.
     ZombieRenew,
     /// Others that came later get the lock again and again.
     Starved,

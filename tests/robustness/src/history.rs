@@ -300,7 +300,7 @@ impl History {
             let mut broken =
                 |rule, story| found.push(Violation { rule, lock: write.lock, at: write.at, story });
             if !write.accepted {
-                // Whoever is ended by force learns of it later; until then its writes are refused.
+                // The holder of a lease that was ended by force learns of it later; until then its writes are refused.
                 if let Some(section) = section
                     && section.killed.is_none_or(|killed| write.at < killed)
                     && section
