@@ -301,6 +301,19 @@ impl Guard {
         self.lease.core.observer.counted(self.release_share().await)
     }
 
+    /// Leaves the lease to its client, which keeps it (see [`crate::Lock::keep_idle`]), at once and without a request.
+    /// Returns whether it did, and then the lock is released; otherwise nothing has changed, and [`Guard::release`] does it.
+    ///
+    /// To release is to do this first, so a program has no need of it; see [`crate::Lock::enter_kept`].
+    pub fn leave_kept(&self) -> bool {
+        let mut share = unpoisoned(&self.share);
+        let leaves = *share == Share::Held && self.lease.leave_idle(self.entry);
+        if leaves {
+            *share = Share::Left;
+        }
+        leaves
+    }
+
     async fn release_share(&self) -> Result<()> {
         let mut asked = None;
         let share = {

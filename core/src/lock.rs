@@ -214,6 +214,21 @@ impl Lock {
         self.core.observer.counted(self.enter(Wait::No).await)
     }
 
+    /// Enters the lease that this client has kept for these options (see [`Lock::keep_idle`]), at once and without a request.
+    /// Returns `None` if there is none, or it is in use, or the store has to be asked: then [`Lock::acquire`] does it.
+    ///
+    /// To acquire is to do this first, so a program has no need of it. It is for bindings whose language pays for every
+    /// call that may have to wait.
+    pub fn enter_kept(&self) -> Option<Guard> {
+        if !self.stays() {
+            return None;
+        }
+        match self.core.enter_kept(&self.asked) {
+            Found::Entered(lease, entry) => Some(Guard::entered(lease, entry, self.core.clone())),
+            Found::Asked(_) | Found::Nothing => None,
+        }
+    }
+
     pub(crate) async fn enter(&self, mut wait: Wait) -> Result<Option<Guard>> {
         while self.stays() {
             match self.core.enter_kept(&self.asked) {

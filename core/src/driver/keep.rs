@@ -1,6 +1,6 @@
 //! Leases that stay with this client after a release: carries out what [`crate::policy::keeping`] decides.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -73,9 +73,10 @@ impl Stays {
     }
 }
 
-/// The leases of one client that stay with it, by the lock's name.
+/// The leases of one client that stay with it, by the lock's name: usually a few, and to compare their names takes less time than
+/// to hash one.
 #[derive(Default)]
-pub(super) struct KeptLeases(Mutex<HashMap<String, Arc<HeldLease>>>);
+pub(super) struct KeptLeases(Mutex<BTreeMap<String, Arc<HeldLease>>>);
 
 /// What an acquisition finds here.
 pub(crate) enum Found {
@@ -185,8 +186,11 @@ impl HeldLease {
         let mut keeping = unpoisoned(&stays.keeping);
         // Another lease than was asked for: the store is asked, and has this one released. What a kept lease cannot be
         // asked for is refused on that way.
+        // Usually both labels are empty. To compare what is not there takes some C libraries longer than all else here.
+        let (label, asked_label) = (self.contender.label.as_str(), asked.label.as_str());
         let is_asked_for = self.contender.lease == lease
-            && self.contender.label == asked.label
+            && label.len() == asked_label.len()
+            && (label.is_empty() || label == asked_label)
             && asked.keep_idle == Some(keeping.idle_for())
             && asked.may_be_kept();
         if !is_asked_for || core.is_closed() {
@@ -238,15 +242,28 @@ impl HeldLease {
     }
 
     /// The caller leaves the section. If the lease is not to be released, this entry is over.
-    pub(crate) fn leave_kept(self: &Arc<Self>, entry: Entry) -> Left {
-        let Some(stays) = self.stays.as_ref().filter(|_| LEASES_STAY) else { return Left::Release };
+    pub(crate) fn leave_kept(&self, entry: Entry) -> Left {
+        self.leave_if(entry, |_, _| true).unwrap_or(Left::Release)
+    }
+
+    /// The caller leaves the section if the lease stays and the store need not be asked. Returns whether that is so.
+    pub(crate) fn leave_idle(&self, entry: Entry) -> bool {
+        self.leave_if(entry, Keeping::stays_idle) == Some(Left::Idle)
+    }
+
+    /// `None` if the lease cannot stay, or `leaves` says no.
+    fn leave_if(&self, entry: Entry, leaves: impl FnOnce(&Keeping, bool) -> bool) -> Option<Left> {
+        let stays = self.stays.as_ref().filter(|_| LEASES_STAY)?;
         let core = &self.core;
         let now = core.clock.now();
         let is_sound = !core.is_closed() && unpoisoned(&self.machine).is_sound(now);
         let mut keeping = unpoisoned(&stays.keeping);
+        if !leaves(&keeping, is_sound) {
+            return None;
+        }
         let left = keeping.left(now, is_sound);
         if left == Left::Release {
-            return left;
+            return Some(left);
         }
         let since = stays.leave().unwrap_or(now);
         // Before anybody enters again.
@@ -260,7 +277,7 @@ impl HeldLease {
             target: "polylatch", event = "released", client, lock, backend, token, held_ms,
             renewals = self.renewals()
         );
-        left
+        Some(left)
     }
 
     /// The caller has changed the lease, so it is no more what the next one asks for.

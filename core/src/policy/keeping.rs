@@ -110,16 +110,21 @@ impl Keeping {
 
     /// The caller who was in leaves at `now`.
     pub(crate) fn left(&mut self, now: BootInstant, is_sound: bool) -> Left {
+        if self.stays_idle(is_sound) {
+            (self.used, self.since) = (Use::Idle, now);
+            return Left::Idle;
+        }
         if self.used != Use::Entered || self.wanted || !is_sound {
             self.used = Use::Ended;
             return Left::Release;
         }
         self.since = now;
-        if self.tokens.is_none() || self.asks {
-            return self.ask();
-        }
-        self.used = Use::Idle;
-        Left::Idle
+        self.ask()
+    }
+
+    /// Whether [`Keeping::left`] would leave it idle now.
+    pub(crate) fn stays_idle(&self, is_sound: bool) -> bool {
+        self.used == Use::Entered && !self.wanted && is_sound && self.tokens.is_some() && !self.asks
     }
 
     fn ask(&mut self) -> Left {

@@ -65,6 +65,49 @@ pub fn a_kept_lock_is_entered_again_without_a_request(store: &impl Store) {
     assert!(kept(&client).name() == "a" && block_on(kept(&client).acquire()).is_err(), "it is closed");
 }
 
+pub fn a_kept_lock_is_entered_and_left_at_once_or_not_at_all(store: &impl Store) {
+    let (client, other) = (store.connect(), store.connect());
+    let lock = kept(&client);
+    assert!(lock.enter_kept().is_none(), "nothing is kept");
+    let first = acquire(&lock);
+    assert!(lock.enter_kept().is_none(), "a caller is in");
+    assert!(!first.leave_kept(), "the store has set no tokens aside yet");
+    first.check().unwrap();
+    release(&first);
+    assert!(client.lock("a").enter_kept().is_none(), "it was not asked for");
+    assert!(kept(&client).lease(Duration::from_secs(20)).enter_kept().is_none(), "another lease");
+    let (mut newest, mut entered, mut left) = (first.fencing_token(), 0, 0);
+    for _ in 0..50 {
+        // Now and then the store is being asked whether it keeps the lease.
+        let at_once = lock.enter_kept();
+        entered += u32::from(at_once.is_some());
+        let guard = at_once.unwrap_or_else(|| acquire(&lock));
+        assert!(guard.fencing_token() > newest, "{} after {newest}", guard.fencing_token());
+        newest = guard.fencing_token();
+        assert!(lock.enter_kept().is_none() && !first.leave_kept());
+        guard.check().unwrap();
+        if guard.leave_kept() {
+            left += 1;
+            assert!(!guard.is_held() && !guard.leave_kept(), "it is released");
+        } else {
+            guard.check().unwrap();
+        }
+        release(&guard);
+    }
+    assert!(entered > 0 && left > 0, "{entered} entered and {left} left at once");
+    assert_eq!(client.stats().acquired, 51);
+
+    let last = acquire(&lock);
+    let waiting = thread::spawn(move || acquire(&other.lock("a").wait(Duration::from_secs(20))));
+    eventually("another one waits", || !seen(&client, "a").waiters.is_empty());
+    // Whether this client knows of it by now or not, the other one gets it.
+    if !last.leave_kept() {
+        last.check().unwrap();
+        release(&last);
+    }
+    assert!(waiting.join().unwrap().fencing_token() > last.fencing_token());
+}
+
 pub fn a_kept_lease_is_shown_as_one_that_is_free_for_the_next_caller(store: &impl Store) {
     let (client, other) = (store.connect(), store.connect());
     let idle = || seen(&other, "a").holders.first().map(|holder| holder.idle_ago_ms);
@@ -204,7 +247,7 @@ pub fn the_end_of_a_client_releases_what_it_keeps(store: &impl Store) {
     }
 }
 
-/// Callers of two clients that keep and of one that does not.
+/// Callers of two clients that keep and of one that does not. Half of them enter and leave at once where they can.
 pub fn callers_of_kept_locks_never_meet_under_load(store: &impl Store) {
     let [one, two, usual] = [(); 3].map(|()| store.connect());
     let inside = Arc::new(AtomicBool::new(false));
@@ -219,12 +262,15 @@ pub fn callers_of_kept_locks_never_meet_under_load(store: &impl Store) {
             let (inside, newest) = (Arc::clone(&inside), Arc::clone(&newest));
             thread::spawn(move || {
                 for _ in 0..60 {
-                    let guard = acquire(&lock);
+                    let at_once = if number % 2 == 0 { lock.enter_kept() } else { None };
+                    let guard = at_once.unwrap_or_else(|| acquire(&lock));
                     assert!(!inside.swap(true, Ordering::SeqCst), "two callers at once");
                     let before = newest.swap(guard.fencing_token().get(), Ordering::SeqCst);
                     assert!(before < guard.fencing_token().get(), "{} after {before}", guard.fencing_token());
                     assert!(inside.swap(false, Ordering::SeqCst));
-                    release(&guard);
+                    if number % 2 > 0 || !guard.leave_kept() {
+                        release(&guard);
+                    }
                     // So that it comes to entries of a kept lease, too.
                     if number % 2 == 0 {
                         thread::sleep(millis(1));

@@ -163,6 +163,7 @@ macro_rules! contract {
         $crate::contract!(@needing keeping $factory;
             cases_keep::{
                 a_kept_lock_is_entered_again_without_a_request,
+                a_kept_lock_is_entered_and_left_at_once_or_not_at_all,
                 a_kept_lease_is_shown_as_one_that_is_free_for_the_next_caller,
                 another_client_has_a_kept_lock_released_at_once,
                 a_kept_lock_in_use_is_handed_on_when_its_caller_leaves,
