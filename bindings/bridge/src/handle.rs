@@ -140,6 +140,11 @@ impl Handle {
         }
     }
 
+    /// Leaves a lock that its client keeps, at once; see [`Guard::leave_kept`]. Returns whether that was its release.
+    pub fn leave_kept(&self) -> bool {
+        self.with(Guard::leave_kept).unwrap_or(false)
+    }
+
     /// Completes with the reason when a lease is lost, with `None` when all of it is over otherwise. In a forked child it
     /// is lost. It goes on with the lease that a step leaves, and does not keep the locks held.
     pub fn ended(&self) -> Pin<Box<dyn Future<Output = Option<LostReason>> + Send>> {

@@ -2,12 +2,14 @@
 //! step between reading and writing makes another guard of it.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::mem;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use polylatch::{BootInstant, Guard, LostReason};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::failure::Failure;
 use crate::place::{Endangered, Place, endangered, step};
@@ -19,10 +21,65 @@ pub(crate) const INHERITED: LostReason = LostReason::Unverifiable;
 /// A held lock. A forked child does not hold what its parent holds.
 #[derive(Debug)]
 pub struct Held {
-    /// Followed by those who want to know of its end.
-    place: Homed<watch::Sender<Place>>,
+    /// Shared with those who want to know of its end.
+    place: Homed<Arc<Followed>>,
     name: String,
     fencing_token: AtomicU64,
+}
+
+/// Where the guard is, and what those wait for who follow that. Most guards are followed by nobody: to make this and to
+/// change it costs next to nothing.
+#[derive(Debug)]
+struct Followed {
+    /// With the number of its changes.
+    place: RwLock<(Place, u64)>,
+    changed: Notify,
+}
+
+impl Followed {
+    fn new(place: Place) -> Self {
+        Self { place: RwLock::new((place, 0)), changed: Notify::new() }
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&Place) -> T) -> T {
+        look(&self.place.read().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    fn changes(&self) -> u64 {
+        self.place.read().unwrap_or_else(PoisonError::into_inner).1
+    }
+
+    /// Changes it, unless that returns `None`.
+    fn change<T>(&self, change: impl FnOnce(&mut Place) -> Option<T>) -> Option<T> {
+        let mut at = self.place.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = change(&mut at.0)?;
+        at.1 += 1;
+        drop(at);
+        self.changed.notify_waiters();
+        Some(changed)
+    }
+
+    fn put(&self, place: Place) {
+        // What was there is dropped when the place is not locked any more.
+        drop(self.change(|present| Some(mem::replace(present, place))));
+    }
+
+    /// Completes when no step is under way, with what `look` makes of the place, and how often that had changed by then.
+    async fn settled<T>(&self, look: impl Fn(&Place) -> T) -> (T, u64) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // Registered before the look, so that nothing is missed between the two.
+            changed.as_mut().enable();
+            let seen = {
+                let at = self.place.read().unwrap_or_else(PoisonError::into_inner);
+                (!matches!(at.0, Place::Stepping)).then(|| (look(&at.0), at.1))
+            };
+            if let Some(seen) = seen {
+                return seen;
+            }
+            changed.await;
+        }
+    }
 }
 
 impl Held {
@@ -31,7 +88,7 @@ impl Held {
         Self {
             name: guard.name().to_owned(),
             fencing_token: AtomicU64::new(guard.fencing_token().get()),
-            place: Homed::new(watch::Sender::new(Place::of(guard))),
+            place: Homed::new(Arc::new(Followed::new(Place::of(guard)))),
         }
     }
 
@@ -50,7 +107,7 @@ impl Held {
     /// Errors: `lease_lost` in a forked child; `invalid_argument` while a step between reading and
     /// writing is under way, and after one that failed.
     pub fn with<T>(&self, ask: impl FnOnce(&Guard) -> T) -> Result<T, Failure> {
-        self.place()?.borrow().guard(&self.name).map(|guard| ask(guard))
+        self.place()?.look(|place| place.guard(&self.name).map(|guard| ask(guard)))
     }
 
     /// Gives the lease another length, and returns until when it may be relied on; see [`Guard::extend`].
@@ -66,16 +123,11 @@ impl Held {
     pub async fn release(&self) -> Result<(), Failure> {
         let place = self.place()?;
         // To follow costs more than to look once, and a step is rarely under way.
-        let mut at = place.borrow().after_steps();
-        if at.is_none() {
-            let mut places = place.subscribe();
-            at = places
-                .wait_for(|place| !matches!(place, Place::Stepping))
-                .await
-                .ok()
-                .and_then(|place| place.after_steps());
-        }
-        match at.flatten() {
+        let at = match place.look(Place::after_steps) {
+            Some(at) => at,
+            None => place.settled(Place::after_steps).await.0.flatten(),
+        };
+        match at {
             Some(guard) => Ok(guard.release().await?),
             // Lost by a step that failed: the background releases what is left.
             None => Ok(()),
@@ -97,19 +149,20 @@ impl Held {
     /// released. In a forked child it is lost. It goes on with the lease that a step between reading and
     /// writing leaves, and does not keep the lock held.
     pub fn ended(&self) -> Pin<Box<dyn Future<Output = Option<LostReason>> + Send>> {
-        let places = self.place.get().map(watch::Sender::subscribe);
+        let place = self.place.get().map(Arc::clone);
         Box::pin(async move {
-            let Some(mut places) = places else { return Some(INHERITED) };
+            let Some(place) = place else { return Some(INHERITED) };
             loop {
-                let ended = match &*places.wait_for(|place| !matches!(place, Place::Stepping)).await.ok()? {
-                    Place::Here(guard) => guard.ended(),
-                    _ => return None,
+                let here = |place: &Place| -> Option<Pin<Box<dyn Future<Output = _> + Send>>> {
+                    let Place::Here(guard) = place else { return None };
+                    Some(Box::pin(guard.ended()))
                 };
-                if let Some(reason) = ended.await {
+                let (ended, changes) = place.settled(here).await;
+                if let Some(reason) = ended?.await {
                     return Some(reason);
                 }
                 // A step ends the lease it began with, and says so here before.
-                if !places.has_changed().ok()? {
+                if place.changes() == changes {
                     return None;
                 }
             }
@@ -124,28 +177,28 @@ impl Held {
         self.with(endangered)
     }
 
-    fn place(&self) -> Result<&watch::Sender<Place>, Failure> {
-        self.place.get().ok_or_else(|| Failure::inherited(&self.name))
+    fn place(&self) -> Result<&Followed, Failure> {
+        self.place.get().map(|place| &**place).ok_or_else(|| Failure::inherited(&self.name))
     }
 
     /// Takes the guard out for a step.
     fn take(&self, up: bool) -> Result<(Guard, Step<'_>), Failure> {
         let place = self.place()?;
-        let mut taken = Err(Failure::internal("the guard was not looked for"));
-        place.send_if_modified(|place| {
-            taken = place.take(&self.name, up);
-            taken.is_ok()
-        });
-        let guard = taken?;
-        Ok((guard, Step { held: self, place }))
+        let mut refused = None;
+        let taken =
+            place.change(|place| place.take(&self.name, up).map_err(|failure| refused = Some(failure)).ok());
+        match taken {
+            Some(guard) => Ok((guard, Step { held: self, place })),
+            None => Err(refused.unwrap_or_else(|| Failure::internal("the guard was not looked for"))),
+        }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Those who follow keep the place, and must not keep the lock held.
-        if let Some(place) = self.place.get() {
-            place.send_replace(Place::Gone);
+        // Those who follow keep the place, and must not keep the lock held. Usually there are none.
+        if let Some(place) = self.place.get().filter(|place| Arc::strong_count(place) > 1) {
+            place.put(Place::Gone);
         }
     }
 }
@@ -153,33 +206,24 @@ impl Drop for Held {
 /// A step that is under way. One that does not come to its end leaves no guard.
 struct Step<'held> {
     held: &'held Held,
-    place: &'held watch::Sender<Place>,
+    place: &'held Followed,
 }
 
 impl Step<'_> {
     fn end(self, guard: Guard) {
         self.held.fencing_token.store(guard.fencing_token().get(), Ordering::SeqCst);
-        self.place.send_replace(Place::of(guard));
+        self.place.put(Place::of(guard));
     }
 }
 
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        self.place.send_if_modified(|place| {
-            let unfinished = matches!(place, Place::Stepping);
-            if unfinished {
-                *place = Place::Gone;
-            }
-            unfinished
-        });
+        self.place.change(|place| matches!(place, Place::Stepping).then(|| *place = Place::Gone));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-    use std::sync::Arc;
-
     use polylatch::Polylatch;
 
     use super::*;
@@ -305,10 +349,10 @@ mod tests {
         run(async {
             let client = Polylatch::connect("memory:held-in-use").await.unwrap();
             let held = Held::new(client.rw_lock("page").read().acquire().await.unwrap());
-            let releasing = match &*held.place().unwrap().borrow() {
+            let releasing = held.place().unwrap().look(|place| match place {
                 Place::Here(guard) => Arc::clone(guard),
                 other => panic!("{other:?}"),
-            };
+            });
             assert!(held.convert(true).await.unwrap_err().message.contains("is being released"));
             drop(releasing);
             assert!(held.convert(true).await.unwrap());

@@ -3,6 +3,8 @@
 //!
 //! An operation is sent at its first poll, and dropping its future undoes it as in the core.
 
+use std::time::Duration;
+
 use polylatch::inspect::{BreakOutcome, BreakRequest, Query, Snapshot};
 use polylatch::{FencingToken, Polylatch};
 
@@ -35,6 +37,14 @@ impl Client {
                 guards.map(Handle::all)
             }
         })
+    }
+
+    /// Enters a plain lock that this client has kept, at once and without a request; see [`polylatch::Lock::enter_kept`].
+    /// Returns `None` if the lock has to be acquired, with these options and those that it has in other languages.
+    pub fn enter_kept(&self, name: String, lease: Option<Duration>, keep_idle: Duration) -> Option<Handle> {
+        let lock = self.connected()?.lock(name).keep_idle(keep_idle);
+        let lock = if let Some(lease) = lease { lock.lease(lease) } else { lock };
+        lock.enter_kept().map(Handle::one)
     }
 
     /// Reads who holds and who waits. Errors: as [`polylatch::inspect::Inspector::list`] and [`Client::get`].

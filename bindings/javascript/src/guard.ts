@@ -54,7 +54,7 @@ export class Guard implements AsyncDisposable {
   #endangered: AbortController | undefined;
   /** Shared with what follows the lease, so that it does not keep the guard. */
   #state: State = { released: false, step: undefined };
-  #stop: (() => void)[] = [];
+  #stop: (() => void)[] | undefined;
 
   private constructor(port: GuardPort) {
     this.#port = port;
@@ -131,10 +131,12 @@ export class Guard implements AsyncDisposable {
   }
 
   #follow(controller: AbortController): void {
+    this.#stop ??= [];
     this.#stop.push(this.#port.followLoss(whenLost(controller, this.#state)));
   }
 
   #followDanger(controller: AbortController): void {
+    this.#stop ??= [];
     this.#stop.push(this.#port.followDanger(whenEndangered(controller, this.#state)));
   }
 
@@ -207,7 +209,7 @@ export class Guard implements AsyncDisposable {
       return this.#port.mode();
     } finally {
       state.step = undefined;
-      for (const stop of this.#stop.splice(0)) stop();
+      for (const stop of this.#stop?.splice(0) ?? []) stop();
       // After a step that failed the guard is gone, and what follows it is aborted.
       if (this.#lost !== undefined) this.#follow(this.#lost);
       if (this.#endangered !== undefined) this.#followDanger(this.#endangered);

@@ -147,7 +147,14 @@ export class Lock extends Acquirable<Guard> {
   }
 
   /** @internal */
-  async [START](waits: boolean, given: CallOptions | undefined): Promise<Guard | null> {
+  [START](waits: boolean, given: CallOptions | undefined): Promise<Guard | null> {
+    // To wait for what is there already would take as long as all the rest of it.
+    const kept =
+      given === undefined ? this.#client.enterKept?.(this.name, this.#mode, this.#options) : undefined;
+    return kept === undefined ? this.#acquire(waits, given) : Promise.resolve(Guard.of(kept));
+  }
+
+  async #acquire(waits: boolean, given: CallOptions | undefined): Promise<Guard | null> {
     const signal = callSignal(given);
     const port = await this.#client.acquire(waits, this.name, this.#mode, this.#options, signal);
     return port === null ? null : Guard.of(port);

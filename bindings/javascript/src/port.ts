@@ -54,6 +54,11 @@ export interface ClientPort {
   ): Fault | undefined;
   /** Why a number of permits is no count. */
   checkCount(what: string, count: number): Fault | undefined;
+  /**
+   * Enters a lock that the client has kept, if there is nothing to wait for. Where no leases are kept there is no such
+   * method.
+   */
+  enterKept?(name: string, mode: NumberedMode, options: Options): GuardPort | undefined;
   /** With `waits` unset, `null` if the lock is not free. */
   acquire(
     waits: boolean,

@@ -9,8 +9,8 @@ const { isFault } = require('./port.js');
 /** @typedef {import('./held.cjs').Held} Held */
 
 /**
- * What to make of how a call ended: the value, and the number beside it.
- * @typedef {(value: any, beside: number, held: Held) => any} Make
+ * What to make of the value with which a call ended.
+ * @typedef {(value: any, held: Held) => any} Make
  */
 
 /**
@@ -36,11 +36,14 @@ let due = false;
 
 /** @type {import('./native').Hub} Made by the first connection: many a program loads this and never locks. */
 let native;
+/** Its number, for what is answered at once. */
+let number = -1;
 
 function begin() {
   // Other programs that load native parts have no loop, or not Node's, behind the functions that Node has for it.
   const isNode = process.versions.bun === undefined && process.versions.deno === undefined;
   native = new Hub(turn, isNode ? turn : undefined, () => handOver(native));
+  number = native.number();
   // However a process ends of its own accord, its locks need not wait for the end of their leases. (Node runs
   // no cleanup of native parts for process.exit.)
   process.once('exit', () => native.farewell());
@@ -65,19 +68,30 @@ function letGo() {
 }
 
 /** @type {Make} */
-const had = (number, token, held) => {
-  if (number === null) return null;
-  held.had(number, token);
+const had = (token, held) => {
+  if (token === null) return held.notHad();
+  held.had(token);
   return held;
 };
 
 /** @type {Make} */
-const released = (_, renewals, held) => held.released(renewals);
+const converted = (token, held) => {
+  held.converted(token);
+  return held;
+};
+
+/** @type {Make} */
+const released = (renewals, held) => held.released(renewals);
 
 /** The native part's calls. The first of them to be made is `connect`. */
 function hub() {
   if (native === undefined) begin();
   return native;
+}
+
+/** Its number: see `native.d.ts`. */
+function hubNumber() {
+  return number;
 }
 
 function turn() {
@@ -86,13 +100,13 @@ function turn() {
   // numbers that are free now, of calls and of locks that were released.
   const entries = [];
   const values = [];
-  for (let index = 0; index < ended.length; index += 3) {
+  for (let index = 0; index < ended.length; index += 2) {
     const entry = take(ended[index]);
     if (entry === undefined) continue;
     if (entry.holds) letGo();
     const value = ended[index + 1];
     entries.push(entry);
-    values.push(isFault(value) ? value : made(entry.make, value, ended[index + 2], entry.held));
+    values.push(isFault(value) ? value : made(entry.make, value, entry.held));
   }
   for (let index = 0; index < entries.length; index += 1) {
     const entry = /** @type {Waiting} */ (entries[index]);
@@ -105,11 +119,10 @@ function turn() {
 /**
  * @param {Make | undefined} make
  * @param {any} value
- * @param {number} beside
  * @param {Held | undefined} held
  */
-function made(make, value, beside, held) {
-  return make === undefined ? value : make(value, beside, /** @type {Held} */ (held));
+function made(make, value, held) {
+  return make === undefined ? value : make(value, /** @type {Held} */ (held));
 }
 
 function dueTurn() {
@@ -176,7 +189,7 @@ function call(begin, signal, make, held) {
     const reply = begin(number);
     if (typeof reply !== 'boolean') {
       if (isFault(reply)) throw errorOf(reply);
-      resolve(made(make, reply, make === undefined ? 0 : native.beside(), held));
+      resolve(made(make, reply, held));
       return;
     }
     hold();
@@ -262,4 +275,4 @@ function follow(begin, ended) {
   };
 }
 
-module.exports = { call, follow, had, hub, released };
+module.exports = { call, converted, follow, had, hub, hubNumber, released };

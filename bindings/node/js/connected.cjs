@@ -18,10 +18,12 @@ const begun = (native) => new BegunRun(native);
  */
 class Connected {
   #native;
+  #number;
 
   /** @param {NativeClient} native */
   constructor(native) {
     this.#native = native;
+    this.#number = native.number();
   }
 
   id() {
@@ -65,6 +67,23 @@ class Connected {
   }
 
   /**
+   * @param {string} name
+   * @param {import('./port.js').NumberedMode} mode
+   * @param {Options} options
+   * @returns {Held | undefined}
+   */
+  enterKept(name, mode, options) {
+    const keepIdle = options?.keepIdle;
+    if (keepIdle === undefined || mode.number !== 0) return undefined;
+    for (const key in options) {
+      // Whether the two go together is said by the usual way.
+      if (key !== 'keepIdle' && key !== 'lease' && key !== 'wait') return undefined;
+    }
+    const held = new Held(this.#native, name, mode, true);
+    return held.enter(this.#number, options?.lease, keepIdle) ? held : undefined;
+  }
+
+  /**
    * @param {boolean} waits
    * @param {string} name
    * @param {import('./port.js').NumberedMode} mode
@@ -89,12 +108,26 @@ class Connected {
       else all = options;
     }
     const { number, count, capacity } = mode;
+    const held = new Held(this.#native, name, mode, keepIdle !== undefined);
     return call(
       (at) =>
-        hub().acquire(at, this.#native, waits, name, number, count, capacity, lease, wait, keepIdle, all),
+        hub().acquire(
+          at,
+          held.number(),
+          this.#native,
+          waits,
+          name,
+          number,
+          count,
+          capacity,
+          lease,
+          wait,
+          keepIdle,
+          all,
+        ),
       signal,
       had,
-      new Held(this.#native, name, mode),
+      held,
     );
   }
 

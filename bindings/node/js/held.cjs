@@ -1,7 +1,8 @@
 'use strict';
 // What stands for a held lock on this side: the native part has the lock itself, under a number.
 
-const { call, follow, had, hub, released } = require('./calls.cjs');
+const { call, converted, follow, hub, hubNumber, released } = require('./calls.cjs');
+const native = require('./native.js');
 
 /** @typedef {import('./native').NativeClient} NativeClient */
 /** @typedef {import('./port.js').Fault} Fault */
@@ -15,37 +16,43 @@ const { call, follow, had, hub, released } = require('./calls.cjs');
  * @typedef {{ number: number }} Place
  */
 
-/** @type {FinalizationRegistry<number>} */
-const forgotten = new FinalizationRegistry((number) => hub().forget(number));
-
-/** @type {(Place | undefined)[]} Those that no held lock has, by number. */
+/** @type {Place[]} Those that no lock has. */
 const free = [];
+/** @type {number[]} Those of places that were collected. */
+const numbers = [];
+/** How many numbers were given. */
+let given = 0;
 
-/** @param {number} number */
-function placeOf(number) {
-  const known = free[number];
-  if (known !== undefined) {
-    free[number] = undefined;
-    return known;
-  }
-  const place = { number };
-  forgotten.register(place, number);
+/** @type {FinalizationRegistry<number>} */
+const forgotten = new FinalizationRegistry((number) => {
+  hub().forget(number);
+  numbers.push(number);
+});
+
+/** @returns {Place} */
+function freePlace() {
+  const known = free.pop();
+  if (known !== undefined) return known;
+  const place = { number: numbers.pop() ?? given++ };
+  forgotten.register(place, place.number);
   return place;
 }
 
 const MODES = ['mutex', 'read', 'write', 'permits'];
 
 /**
- * One held lock, or one that was held.
+ * One held lock, or one that was held or is to be.
  * @implements {GuardPort}
  */
 class Held {
   /** @type {Place | undefined} Until the store has confirmed its release. */
-  #place;
+  #place = freePlace();
   #client;
   #name;
   #mode;
   #permits;
+  /** Whether its client may keep it. */
+  #stays;
   #token = 0;
   #renewals = 0;
 
@@ -53,34 +60,71 @@ class Held {
    * @param {NativeClient} client
    * @param {string} name
    * @param {import('./port.js').NumberedMode} mode
+   * @param {boolean} stays
    */
-  constructor(client, name, { number, count }) {
+  constructor(client, name, { number, count }, stays) {
     this.#client = client;
     this.#name = name;
     this.#mode = /** @type {string} */ (MODES[number]);
     this.#permits = count > 0 ? count : 1;
+    this.#stays = stays;
+  }
+
+  /** The number for its guard, before it is held. */
+  number() {
+    return /** @type {Place} */ (this.#place).number;
   }
 
   /**
-   * It is held now, or in another mode.
-   * @param {number} number
+   * Enters it if its client has kept it. Returns whether it is held now.
+   * @param {number} client its number
+   * @param {number | undefined} lease
+   * @param {number} keepIdle
+   */
+  enter(client, lease, keepIdle) {
+    const token = native.enter(hubNumber(), this.number(), client, this.#name, lease, keepIdle);
+    const entered = token >= 0;
+    if (entered) this.#token = token;
+    else this.#leavePlace();
+    return entered;
+  }
+
+  /**
+   * It is held now.
    * @param {number} token
    */
-  had(number, token) {
-    if (this.#place === undefined) this.#place = placeOf(number);
-    else this.#mode = hub().mode(number) ?? this.#mode;
+  had(token) {
+    this.#token = token;
+  }
+
+  /** It was not free. */
+  notHad() {
+    this.#leavePlace();
+    return null;
+  }
+
+  /**
+   * It is held in another mode.
+   * @param {number} token
+   */
+  converted(token) {
+    this.#mode = native.mode(hubNumber(), this.number()) ?? this.#mode;
     this.#token = token;
   }
 
   /**
-   * The store has confirmed its release.
+   * It was released.
    * @param {number} renewals
    */
   released(renewals) {
     if (this.#place === undefined) return;
-    free[this.#place.number] = this.#place;
-    this.#place = undefined;
+    this.#leavePlace();
     this.#renewals = renewals;
+  }
+
+  #leavePlace() {
+    free.push(/** @type {Place} */ (this.#place));
+    this.#place = undefined;
   }
 
   name() {
@@ -104,25 +148,25 @@ class Held {
   }
 
   remaining() {
-    return this.#place === undefined ? 0 : hub().remaining(this.#place.number);
+    return this.#place === undefined ? 0 : native.remaining(hubNumber(), this.#place.number);
   }
 
   isHeld() {
-    return this.#place !== undefined && hub().isHeld(this.#place.number);
+    return this.#place !== undefined && native.isHeld(hubNumber(), this.#place.number);
   }
 
   renewals() {
-    return this.#place === undefined ? this.#renewals : hub().renewals(this.#place.number);
+    return this.#place === undefined ? this.#renewals : native.renewals(hubNumber(), this.#place.number);
   }
 
   beat() {
-    if (this.#place !== undefined) hub().beat(this.#place.number);
+    if (this.#place !== undefined) native.beat(hubNumber(), this.#place.number);
   }
 
   /** @returns {Fault | undefined} */
   check() {
-    if (this.#place === undefined) return hub().givenBack(this.#name);
-    return hub().check(this.#place.number);
+    if (this.#place === undefined) return native.givenBack(this.#name);
+    return native.check(hubNumber(), this.#place.number);
   }
 
   /** @returns {Promise<void>} */
@@ -130,6 +174,13 @@ class Held {
     const number = this.#place?.number;
     // It was released before.
     if (number === undefined) return Promise.resolve();
+    if (this.#stays) {
+      const renewals = native.leave(hubNumber(), number);
+      if (renewals >= 0) {
+        this.released(renewals);
+        return Promise.resolve();
+      }
+    }
     return call((at) => hub().release(at, number), undefined, released, this);
   }
 
@@ -146,7 +197,7 @@ class Held {
    * @returns {Promise<Held>}
    */
   convert(up) {
-    return call((at) => this.#asked((number) => hub().convert(at, number, up)), undefined, had, this);
+    return call((at) => this.#asked((number) => hub().convert(at, number, up)), undefined, converted, this);
   }
 
   /** @param {Told} told */

@@ -6,6 +6,7 @@ import type { Fault } from './port.js';
 export type Reply = any;
 
 export class NativeClient {
+  number(): number;
   url(): string;
   id(): string;
   capability(): string;
@@ -47,10 +48,10 @@ export class NativeGate {
 
 export class Hub {
   constructor(notify: () => void, turn: (() => void) | undefined, heard: () => void);
+  number(): number;
   farewell(): void;
-  /** Three entries for each call that has ended: its number, how it ended, and the number beside that. */
+  /** Two entries for each call that has ended: its number, and how it ended. */
   turn(): any[];
-  beside(): number;
   cancel(call: number): void;
   /** Pairs of an event, or `null` for the end of a client, and the number of the client's listener, as JSON. */
   events(): string | undefined;
@@ -65,6 +66,7 @@ export class Hub {
   ): Reply;
   acquire(
     call: number,
+    guard: number,
     client: NativeClient,
     waits: boolean,
     name: string,
@@ -91,13 +93,6 @@ export class Hub {
   lostOne(call: number, set: NativeSet): Reply;
   endangered(call: number, guard: number): Reply;
   forget(guard: number): void;
-  mode(guard: number): string | null;
-  remaining(guard: number): number;
-  isHeld(guard: number): boolean;
-  renewals(guard: number): number;
-  beat(guard: number): void;
-  check(guard: number): Fault | undefined;
-  givenBack(name: string): Fault;
   inspect(
     call: number,
     client: NativeClient,
@@ -123,6 +118,25 @@ export class Hub {
   consumeToken(call: number, client: NativeClient, scope: string, token: string): Reply;
   close(call: number, client: NativeClient): Reply;
 }
+
+/** The fencing token; negative if the lock has to be acquired. */
+export function enter(
+  hub: number,
+  guard: number,
+  client: number,
+  name: string,
+  lease: number | undefined,
+  keepIdle: number,
+): number;
+/** How often the lease was renewed; negative if the lock has to be released. */
+export function leave(hub: number, guard: number): number;
+export function mode(hub: number, guard: number): string | null;
+export function remaining(hub: number, guard: number): number;
+export function isHeld(hub: number, guard: number): boolean;
+export function renewals(hub: number, guard: number): number;
+export function beat(hub: number, guard: number): void;
+export function check(hub: number, guard: number): Fault | undefined;
+export function givenBack(name: string): Fault;
 
 export interface WriteTexts {
   sql: string;

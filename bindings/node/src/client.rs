@@ -15,10 +15,17 @@ use crate::options::{NUMBERS, Options};
 #[napi]
 pub struct NativeClient {
     pub(crate) client: Arc<Client>,
+    pub(crate) number: u32,
 }
 
 #[napi]
 impl NativeClient {
+    /// By which the functions of `at_once` know it.
+    #[napi(catch_unwind)]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// The store's URL without its secrets.
     #[napi(catch_unwind)]
     pub fn url(&self) -> String {

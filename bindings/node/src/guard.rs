@@ -15,46 +15,33 @@ struct Held {
     _client: Arc<Client>,
 }
 
-/// The held locks of one environment, by small numbers that are given again. A number is free again when its lock was
-/// released ([`Guards::released`]) or its guard was forgotten ([`Guards::remove`]).
+/// The held locks of one environment, by the numbers that `js/held.cjs` gives: small, and given again.
 #[derive(Default)]
-pub struct Guards {
-    held: Vec<Option<Held>>,
-    free: Vec<usize>,
-}
+pub struct Guards(Vec<Option<Held>>);
 
 impl Guards {
-    pub fn add(&mut self, handle: Handle, client: Arc<Client>) -> usize {
-        let held = Some(Held { handle: Arc::new(handle), _client: client });
-        match self.free.pop() {
-            Some(number) => {
-                self.held[number] = held;
-                number
-            }
-            None => {
-                self.held.push(held);
-                self.held.len() - 1
-            }
+    pub fn put(&mut self, number: usize, handle: Handle, client: Arc<Client>) {
+        if self.0.len() <= number {
+            self.0.resize_with(number + 1, || None);
         }
+        self.0[number] = Some(Held { handle: Arc::new(handle), _client: client });
     }
 
     pub fn get(&self, number: usize) -> Result<&Arc<Handle>, Failure> {
-        let held = self.held.get(number).and_then(Option::as_ref).map(|held| &held.handle);
+        let held = self.0.get(number).and_then(Option::as_ref).map(|held| &held.handle);
         held.ok_or_else(|| Failure::invalid_argument("this guard was released; acquire the lock again"))
     }
 
-    /// Frees the number of a guard whose release the store has confirmed, the first time it is told.
+    /// Forgets a guard whose release the store has confirmed. By now its number may be another's.
     pub fn released(&mut self, number: usize, handle: &Arc<Handle>) {
         if self.get(number).is_ok_and(|held| Arc::ptr_eq(held, handle)) {
             self.remove(number);
         }
     }
 
-    /// Frees the number of a guard; a lock that is still held is released in the background.
+    /// Forgets a guard; a lock that is still held is released in the background.
     pub fn remove(&mut self, number: usize) {
-        if self.held.get_mut(number).and_then(Option::take).is_some() {
-            self.free.push(number);
-        }
+        drop(self.0.get_mut(number).and_then(Option::take));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The calls of one environment (the main thread's, or a worker's).
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -18,6 +18,7 @@ use polylatch_bridge::{
     Wanted, ops, run_interruptible,
 };
 
+use crate::at_once;
 use crate::claims::NativeRun;
 use crate::client::NativeClient;
 use crate::failure::Fault;
@@ -27,10 +28,10 @@ use crate::options::{ClientOption, NUMBERS, Options, connect};
 /// How long the end of an environment waits until stores know that its locks are free.
 const FAREWELL: Duration = Duration::from_millis(1_500);
 
-/// How a call ended: nothing, not had, what went wrong, a guard's number, a set, a client, a text or a run.
-/// With a
-/// guard's number goes its fencing token, and with the end of a release how often the lease was renewed.
-type Payload = Either8<(), Null, Fault, u32, NativeSet, NativeClient, String, NativeRun>;
+/// How a call ended: nothing, not had, what went wrong, a number, a set, a client, a text or a run. The number is the
+/// fencing token of a lock that was acquired or is held in another mode, and of one that was released how often its lease
+/// was renewed.
+type Payload = Either8<(), Null, Fault, f64, NativeSet, NativeClient, String, NativeRun>;
 
 /// What a call returns at once: its end, or a boolean if it goes on: whether a turn is due.
 pub type Reply = Either<bool, Payload>;
@@ -50,10 +51,12 @@ pub enum Value {
     Nothing,
     NotHad,
     Failed(Failure),
-    /// One lock, or several.
-    Held(Handle, Arc<Client>),
+    /// One lock, and the number of its guard.
+    Held(usize, Handle, Arc<Client>),
+    /// Several locks.
+    HeldAll(Handle, Arc<Client>),
     /// A guard that goes on under its number.
-    Converted(usize, Arc<Handle>),
+    Converted(Arc<Handle>),
     /// A guard, under its number, that was released.
     Released(usize, Arc<Handle>),
     Client(Arc<Client>),
@@ -69,11 +72,12 @@ impl From<Result<Value, Failure>> for Value {
 }
 
 /// Everything that ends with the environment.
-struct Calls {
+pub struct Calls {
     host: HostLoop<Done>,
     /// By the numbers that `js/calls.cjs` gives: small, and given again.
     under_way: Vec<Option<UnderWay<Done>>>,
-    guards: Guards,
+    pub guards: Guards,
+    /// By the numbers of their [`NativeClient`]s.
     clients: Vec<Weak<Client>>,
     events: Arc<Events>,
 }
@@ -82,8 +86,7 @@ struct Calls {
 pub struct Hub {
     /// Empty once the environment ends.
     calls: Rc<RefCell<Option<Calls>>>,
-    /// The number that goes with the last payload that was returned at once.
-    beside: Cell<f64>,
+    number: u32,
 }
 
 #[napi]
@@ -115,7 +118,14 @@ impl Hub {
         let calls = Rc::new(RefCell::new(Some(calls)));
         // A worker that is terminated gets to run no JavaScript any more, so `js/` cannot say goodbye.
         env.add_env_cleanup_hook(Rc::clone(&calls), |calls| farewell(&calls))?;
-        Ok(Self { calls, beside: Cell::new(0.0) })
+        let number = at_once::add(&calls);
+        Ok(Self { calls, number })
+    }
+
+    /// By which the functions of [`at_once`] know it.
+    #[napi(catch_unwind)]
+    pub fn number(&self) -> u32 {
+        self.number
     }
 
     /// Ends what waits and releases what is held; waits for that, but not for long. Afterwards every
@@ -125,8 +135,7 @@ impl Hub {
         farewell(&self.calls);
     }
 
-    /// Carries on what was woken. Returns for each call that has ended its number, how it ended, and the
-    /// number that goes with that.
+    /// Carries on what was woken. Returns for each call that has ended its number and how it ended.
     #[napi(catch_unwind)]
     pub fn turn<'env>(&self, env: &'env Env) -> napi::Result<Array<'env>> {
         let mut ended = env.create_array(0)?;
@@ -137,11 +146,8 @@ impl Hub {
         host.turn(|done| {
             // The result of a cancelled call is dropped, which releases a lock.
             if under_way.get_mut(done.call).and_then(Option::take).is_some() {
-                let (payload, beside) = payload(done.value, guards, clients);
-                let entry = ended
-                    .insert(done.call as u32)
-                    .and_then(|()| ended.insert(payload))
-                    .and_then(|()| ended.insert(beside));
+                let payload = payload(done.value, guards, clients);
+                let entry = ended.insert(done.call as u32).and_then(|()| ended.insert(payload));
                 if entry.is_err() {
                     told = entry;
                 }
@@ -170,12 +176,6 @@ impl Hub {
                 _ => Level::Warn,
             }));
         }
-    }
-
-    /// The number that goes with what a call has just returned at once.
-    #[napi(catch_unwind)]
-    pub fn beside(&self) -> f64 {
-        self.beside.get()
     }
 
     /// Ends a call; what it may have done is undone in the background.
@@ -211,13 +211,14 @@ impl Hub {
         self.start(call, async move { Ok(Value::Client(Arc::new(Client::connect(options).await?))) })
     }
 
-    /// Acquires one lock. With `waits` unset it answers at once; see `lock.ts` for the modes. The
-    /// usual options come one by one, or all of them as an object.
+    /// Acquires one lock, whose guard is to have this number. With `waits` unset it answers at once; see `lock.ts` for the
+    /// modes. The usual options come one by one, or all of them as an object.
     #[napi(catch_unwind)]
     #[allow(clippy::too_many_arguments, reason = "one call across the border is cheaper than an object")]
     pub fn acquire(
         &self,
         call: f64,
+        guard: u32,
         client: &NativeClient,
         waits: bool,
         name: String,
@@ -236,7 +237,9 @@ impl Hub {
         let spec = options
             .map_or(Ok(LockOptions::default()), Options::checked)
             .and_then(|options| Ok(LockSpec { name, way: NUMBERS.way(in_way, count, capacity)?, options }));
-        self.acquiring(call, client, waits, spec.map(Wanted::One))
+        self.acquiring(call, client, waits, spec.map(Wanted::One), move |held, client| {
+            Value::Held(guard as usize, held, client)
+        })
     }
 
     /// Acquires several locks together.
@@ -250,7 +253,7 @@ impl Hub {
         options: Option<Options>,
     ) -> Reply {
         let wanted = options.unwrap_or_default().checked().map(|options| Wanted::All { names, options });
-        self.acquiring(call, client, waits, wanted)
+        self.acquiring(call, client, waits, wanted, Value::HeldAll)
     }
 
     #[napi(catch_unwind)]
@@ -285,11 +288,10 @@ impl Hub {
     /// `guard.ts` sees by its mode in which way.
     #[napi(catch_unwind)]
     pub fn convert(&self, call: f64, guard: u32, up: bool) -> Reply {
-        let number = guard as usize;
-        self.about(call, number, |handle| {
+        self.about(call, guard as usize, |handle| {
             Ok(async move {
                 handle.convert(up).await?;
-                Ok(Value::Converted(number, handle))
+                Ok(Value::Converted(handle))
             })
         })
     }
@@ -364,64 +366,13 @@ impl Hub {
             calls.guards.remove(guard as usize);
         }
     }
-
-    /// The mode in which a lock is held.
-    #[napi(catch_unwind)]
-    pub fn mode(&self, guard: u32) -> Option<&'static str> {
-        self.ask(guard, |handle| handle.with(Guard::mode)).ok().map(|mode| mode.code())
-    }
-
-    /// Milliseconds.
-    #[napi(catch_unwind)]
-    pub fn remaining(&self, guard: u32) -> f64 {
-        self.ask(guard, |handle| Ok(handle.remaining())).unwrap_or_default().as_secs_f64() * 1e3
-    }
-
-    #[napi(catch_unwind)]
-    pub fn is_held(&self, guard: u32) -> bool {
-        self.ask(guard, |handle| Ok(handle.is_held())).unwrap_or(false)
-    }
-
-    #[napi(catch_unwind)]
-    pub fn renewals(&self, guard: u32) -> u32 {
-        self.ask(guard, |handle| handle.with(Guard::renewals)).unwrap_or(0)
-    }
-
-    #[napi(catch_unwind)]
-    pub fn beat(&self, guard: u32) {
-        // What is not held needs no beat.
-        let _ = self.ask(guard, Handle::beat);
-    }
-
-    /// Nothing, or why it is not held.
-    #[napi(catch_unwind)]
-    pub fn check(&self, guard: u32) -> Either<Fault, ()> {
-        match self.ask(guard, Handle::check) {
-            Ok(()) => Either::B(()),
-            Err(failure) => Either::A(failure.into()),
-        }
-    }
-
-    /// What a guard says that was released, and has no number any more.
-    #[napi(catch_unwind)]
-    pub fn given_back(&self, name: String) -> Fault {
-        let text = format!("the lease of {name} was released; acquire a new one");
-        let mut fault = Fault::from(Failure::invalid_argument(text));
-        fault.lock = Some(name);
-        fault
-    }
 }
 
-fn ending() -> Failure {
+pub fn ending() -> Failure {
     Failure::canceled("this environment is ending; it takes no more locks")
 }
 
 impl Hub {
-    /// Asks a held lock something that is answered at once.
-    fn ask<T>(&self, guard: u32, ask: impl FnOnce(&Handle) -> Result<T, Failure>) -> Result<T, Failure> {
-        ask(self.calls.borrow().as_ref().ok_or_else(ending)?.guards.get(guard as usize)?)
-    }
-
     /// Starts a call about a held lock.
     fn about<W: Future<Output = Result<Value, Failure>> + Send + 'static>(
         &self,
@@ -444,6 +395,7 @@ impl Hub {
         client: &NativeClient,
         waits: bool,
         wanted: Result<Wanted, Failure>,
+        held: impl FnOnce(Handle, Arc<Client>) -> Value + Send + 'static,
     ) -> Reply {
         let wanted = match wanted {
             Ok(wanted) => wanted,
@@ -451,8 +403,8 @@ impl Hub {
         };
         let client = Arc::clone(&client.client);
         self.start(call, async move {
-            let held = client.acquire(&wanted, waits).await?;
-            Ok(held.map_or(Value::NotHad, |held| Value::Held(held, client)))
+            let acquired = client.acquire(&wanted, waits).await?;
+            Ok(acquired.map_or(Value::NotHad, |handle| held(handle, client)))
         })
     }
 
@@ -471,11 +423,7 @@ impl Hub {
             value: ended.and_then(|ended| ended).into(),
         };
         match calls.host.start(work, finish) {
-            Started::Done(done) => {
-                let (payload, beside) = payload(done.value, &mut calls.guards, &mut calls.clients);
-                self.beside.set(beside);
-                Either::B(payload)
-            }
+            Started::Done(done) => Either::B(payload(done.value, &mut calls.guards, &mut calls.clients)),
             Started::UnderWay(under_way) => {
                 if calls.under_way.len() <= call {
                     calls.under_way.resize_with(call + 1, || None);
@@ -488,6 +436,10 @@ impl Hub {
 }
 
 impl Calls {
+    pub fn client(&self, number: u32) -> Option<Arc<Client>> {
+        self.clients.get(number as usize)?.upgrade()
+    }
+
     /// Ends what waits, and releases what is held.
     fn end(self) {
         let Self { host, under_way, guards, clients, events: _ } = self;
@@ -541,32 +493,41 @@ pub fn failed(failure: Failure) -> Reply {
     Either::B(Either8::C(failure.into()))
 }
 
-/// What a call ended with, and the number that goes with it.
-fn payload(value: Value, guards: &mut Guards, clients: &mut Vec<Weak<Client>>) -> (Payload, f64) {
-    let payload = match value {
+/// Tokens are below 2^53, so a double keeps them exactly.
+pub fn token(handle: &Handle) -> f64 {
+    handle.fencing_token() as f64
+}
+
+pub fn renewals(handle: &Handle) -> f64 {
+    handle.with(Guard::renewals).unwrap_or(0).into()
+}
+
+/// What a call ended with.
+fn payload(value: Value, guards: &mut Guards, clients: &mut Vec<Weak<Client>>) -> Payload {
+    match value {
         Value::Nothing => Either8::A(()),
         Value::NotHad => Either8::B(Null),
         Value::Failed(failure) => Either8::C(failure.into()),
-        // Tokens are below 2^53, so a double keeps them exactly.
-        Value::Held(handle @ Handle::One(_), client) => {
-            let token = handle.fencing_token() as f64;
-            return (Either8::D(guards.add(handle, client) as u32), token);
+        Value::Held(number, handle, client) => {
+            let token = token(&handle);
+            guards.put(number, handle, client);
+            Either8::D(token)
         }
-        Value::Held(handle, client) => Either8::E(NativeSet { handle: Arc::new(handle), _client: client }),
-        Value::Converted(number, handle) => {
-            return (Either8::D(number as u32), handle.fencing_token() as f64);
-        }
+        Value::HeldAll(handle, client) => Either8::E(NativeSet { handle: Arc::new(handle), _client: client }),
+        Value::Converted(handle) => Either8::D(token(&handle)),
         Value::Released(number, handle) => {
             guards.released(number, &handle);
-            return (Either8::A(()), handle.with(Guard::renewals).unwrap_or(0).into());
+            Either8::D(renewals(&handle))
         }
         Value::Client(client) => {
-            clients.retain(|client| client.strong_count() > 0);
-            clients.push(Arc::downgrade(&client));
-            Either8::F(NativeClient { client })
+            // The number of one that nobody has any more is given again.
+            let gone = clients.iter().position(|client| client.strong_count() == 0);
+            let number = gone.unwrap_or(clients.len());
+            clients.resize_with(clients.len().max(number + 1), Weak::new);
+            clients[number] = Arc::downgrade(&client);
+            Either8::F(NativeClient { client, number: number as u32 })
         }
         Value::Json(text) => Either8::G(text),
         Value::Begun(begun, client) => Either8::H(NativeRun::new(*begun, client)),
-    };
-    (payload, 0.0)
+    }
 }

@@ -4,11 +4,12 @@
 //! the call returns, and one wake-up of the loop brings the answer: on Linux straight from the socket
 //! (`watch`). Renewal needs neither the loop nor the thread it runs on.
 //!
-//! How to read the code: `js/calls.cjs` (how a promise is made of this), `hub`, `guard`, `claims`.
+//! How to read the code: `js/calls.cjs` (how a promise is made of this), `hub`, `guard`, `at_once`, `claims`.
 
 #![allow(missing_debug_implementations, reason = "only JavaScript uses these")]
 #![cfg_attr(test, allow(dead_code, reason = "napi registers functions for JavaScript outside of tests only"))]
 
+mod at_once;
 mod claims;
 mod client;
 mod events;

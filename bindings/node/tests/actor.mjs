@@ -69,6 +69,29 @@ switch (story) {
     console.log('given back');
     break;
   }
+  case 'forget-kept': {
+    const lock = client.lock(name, { lease: 60_000, keepIdle: 60_000 });
+    let first;
+    await (async () => {
+      await (await lock.acquire()).release();
+      // Entered without a request.
+      const guard = await lock.acquire();
+      guard.check();
+      first = guard.fencingToken;
+    })();
+    let next;
+    const acquiring = lock.acquire().then((guard) => {
+      next = guard;
+    });
+    while (next === undefined) {
+      globalThis.gc();
+      await sleep(10);
+    }
+    await acquiring;
+    console.log(next.fencingToken > first ? 'given back' : 'its token is no larger one');
+    await next.release();
+    break;
+  }
   case 'forget-and-do-nothing': {
     await (async () => {
       const guard = await client.lock(name, { lease: 60_000 }).acquire();

@@ -68,6 +68,8 @@ for (const [store, url] of await stores()) {
           assert.ok(guard.isHeld);
           await guard.release();
           assert.ok(!guard.isHeld);
+          assert.throws(() => guard.check(), /was released/);
+          await guard.release();
           const { locks } = await other.inspect({ name });
           assert.equal(BigInt(locks[0].holders[0].fencingToken), tokens[0]);
         }
@@ -75,8 +77,24 @@ for (const [store, url] of await stores()) {
           tokens.every((token, at) => at === 0 || token > tokens[at - 1]),
           `${tokens}`,
         );
+        // One caller at a time, in the same process too.
+        const last = await lock.acquire();
+        let entered = false;
+        const second = lock.acquire().then((guard) => {
+          entered = true;
+          return guard;
+        });
+        await eventually('it waits', async () => {
+          const [view] = (await other.inspect({ name })).locks;
+          return view.waiters.length === 1;
+        });
+        assert.ok(!entered && last.isHeld);
+        await last.release();
+        const next = await second;
+        assert.ok(next.fencingToken > last.fencingToken);
+        await next.release();
         const theirs = await other.lock(name, { wait: 30_000 }).acquire();
-        assert.ok(theirs.fencingToken > tokens[4]);
+        assert.ok(theirs.fencingToken > next.fencingToken);
         assert.equal(await lock.tryAcquire(), null);
         await theirs.release();
       }));

@@ -88,6 +88,15 @@ for (const [store, url] of await stores({ shared: true })) {
         assert.notEqual(await client.lock(name).tryAcquire(), null);
       }));
 
+    if (url.startsWith('redis')) {
+      test('a guard of a kept lock that is forgotten is given back', () =>
+        one(async (_, name) => {
+          const { said, code } = await run('forget-kept', url, name, { flags: ['--expose-gc'] });
+          assert.match(said, /given back/);
+          assert.equal(code, 0);
+        }));
+    }
+
     test('a guard that is forgotten by a program that makes no more calls is given back', () =>
       one(async (client, name) => {
         const child = start('forget-and-do-nothing', url, name, { flags: ['--expose-gc'] });
