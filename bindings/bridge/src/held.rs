@@ -21,14 +21,14 @@ pub(crate) const INHERITED: LostReason = LostReason::Unverifiable;
 /// A held lock. A forked child does not hold what its parent holds.
 #[derive(Debug)]
 pub struct Held {
-    /// Shared with those who want to know of its end.
+    /// Shared with its followers.
     place: Homed<Arc<Followed>>,
     name: String,
     fencing_token: AtomicU64,
 }
 
-/// Where the guard is, and what those wait for who follow that. Most guards are followed by nobody: to make this and to
-/// change it costs next to nothing.
+/// Where the guard is, and what its followers wait for. Most guards have none, so it costs next to nothing to make this and
+/// to change it.
 #[derive(Debug)]
 struct Followed {
     /// With the number of its changes.
@@ -196,7 +196,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Those who follow keep the place, and must not keep the lock held. Usually there are none.
+        // Its followers keep the place, and must not keep the lock held. Usually there are none.
         if let Some(place) = self.place.get().filter(|place| Arc::strong_count(place) > 1) {
             place.put(Place::Gone);
         }

@@ -520,7 +520,7 @@ fn payload(value: Value, guards: &mut Guards, clients: &mut Vec<Weak<Client>>) -
             Either8::D(renewals(&handle))
         }
         Value::Client(client) => {
-            // The number of one that nobody has any more is given again.
+            // The number of a client that is gone is given again.
             let gone = clients.iter().position(|client| client.strong_count() == 0);
             let number = gone.unwrap_or(clients.len());
             clients.resize_with(clients.len().max(number + 1), Weak::new);
