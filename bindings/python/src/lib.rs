@@ -59,6 +59,9 @@ mod _polylatch {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // The first thread that attaches by itself has pyo3 look once more for an interpreter, and panics if that ends at this
+        // very moment. Callbacks come late in a program's life; so the first time is now.
+        module.py().detach(|| Python::try_attach(|_| ()));
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }
