@@ -40,7 +40,7 @@ impl Client {
     }
 
     /// Enters a plain lock that this client has kept, at once and without a request; see [`polylatch::Lock::enter_kept`].
-    /// Returns `None` if the lock has to be acquired, with these options and those that it has in other languages.
+    /// Returns `None` if the lock has to be acquired.
     pub fn enter_kept(&self, name: String, lease: Option<Duration>, keep_idle: Duration) -> Option<Handle> {
         let lock = self.connected()?.lock(name).keep_idle(keep_idle);
         let lock = if let Some(lease) = lease { lock.lease(lease) } else { lock };
