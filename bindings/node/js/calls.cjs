@@ -36,7 +36,7 @@ let due = false;
 
 /** @type {import('./native').Hub} Made by the first connection: many a program loads this and never locks. */
 let native;
-/** Its number, for what is answered at once. */
+/** The hub's number. */
 let number = -1;
 
 function begin() {
@@ -89,7 +89,7 @@ function hub() {
   return native;
 }
 
-/** Its number: see `native.d.ts`. */
+/** The hub's number, for the functions that are answered at once. */
 function hubNumber() {
   return number;
 }

@@ -119,6 +119,9 @@ export class Hub {
   close(call: number, client: NativeClient): Reply;
 }
 
+// What is answered at once. `hub`, `guard` and `client` are numbers: of `Hub.number()`, of a place in `held.cjs`, and of
+// `NativeClient.number()`.
+
 /** The fencing token; negative if the lock has to be acquired. */
 export function enter(
   hub: number,

@@ -16,15 +16,15 @@ use crate::options::NUMBERS;
 /// What [`enter`] and [`leave`] return where the store has to be asked.
 const ASK: f64 = -1.0;
 
-type Place = RefCell<Option<Calls>>;
+type Environment = RefCell<Option<Calls>>;
 
 thread_local! {
     /// The hubs of this thread, by number. An environment has one, and a thread has one environment, or a few.
-    static HUBS: RefCell<Vec<Weak<Place>>> = const { RefCell::new(Vec::new()) };
+    static HUBS: RefCell<Vec<Weak<Environment>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Gives a hub its number.
-pub fn add(calls: &Rc<Place>) -> u32 {
+pub fn add(calls: &Rc<Environment>) -> u32 {
     HUBS.with_borrow_mut(|hubs| {
         hubs.push(Rc::downgrade(calls));
         hubs.len() as u32 - 1

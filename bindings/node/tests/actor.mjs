@@ -88,7 +88,7 @@ switch (story) {
       await sleep(10);
     }
     await acquiring;
-    console.log(next.fencingToken > first ? 'given back' : 'its token is no larger one');
+    console.log(next.fencingToken > first ? 'released' : 'its token is not larger');
     await next.release();
     break;
   }

@@ -77,6 +77,9 @@ for (const [store, url] of await stores()) {
           tokens.every((token, at) => at === 0 || token > tokens[at - 1]),
           `${tokens}`,
         );
+        // What is kept is the plain lock, and it is not entered as another kind.
+        const write = one.rwLock(name, { keepIdle: 60_000 }).write();
+        await assert.rejects(write.tryAcquire(), InvalidArgumentError);
         // One caller at a time, in the same process too.
         const last = await lock.acquire();
         let entered = false;
