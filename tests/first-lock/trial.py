@@ -94,6 +94,8 @@ class Machine:
             self.environment["POLYLATCH_NODE_PACKAGES"] = str(packages / "node/packages")
         if os.environ.get("POLYLATCH_UNIFFI_BUILT"):
             self.environment["POLYLATCH_UNIFFI_BUILT"] = "yes"
+            # Beside this, others may use what it would put away.
+            self.instead["bindings/uniffi/build"] = "true"
         self.environment["CARGO_TARGET_DIR"] = str(self.options.target)
         self.instead["cargo install --locked --path inspector/cli"] = f"cp '{self.options.target}/debug/polylatch' ~/.bin/"
 

@@ -14,7 +14,18 @@ fn libraries() -> &'static Path {
     static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
         // …/target/debug/deps/programs-…
         let debug = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
-        let status = Command::new(env!("CARGO"))
+        let mut cargo = Command::new(env!("CARGO"));
+        // A build script that reads what cargo says of a crate would run again for what it says of this one, and crates of the whole
+        // workspace would be compiled anew, here and when cargo is called next.
+        for (name, _) in std::env::vars_os() {
+            if name
+                .to_str()
+                .is_some_and(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_"))
+            {
+                cargo.env_remove(name);
+            }
+        }
+        let status = cargo
             // Of the whole workspace, so that nothing of what the tests have built is built another time.
             .args(["build", "--locked", "--quiet", "--workspace", "--lib", "--target-dir"])
             .arg(debug.parent().unwrap())

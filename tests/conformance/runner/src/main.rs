@@ -8,10 +8,8 @@
 //! reason that it names.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-
-use polylatch_test_services::TempDir;
 
 mod judge;
 mod matrix;
@@ -19,6 +17,7 @@ mod play;
 mod pressure;
 mod scenario;
 mod shim;
+mod shims;
 mod skips;
 mod stores;
 
@@ -27,6 +26,7 @@ use matrix::Run;
 use play::Verdict;
 use scenario::{Need, Scenario};
 use shim::Target;
+use shims::Shims;
 use skips::Skips;
 use stores::Store;
 
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 
 fn read_arguments(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
     let folder = words.next().ok_or("the folder of the scenarios is missing")?.into();
-    let mut asked = Asked { folder, targets: Vec::new(), stores: Vec::new(), only: Vec::new(), jobs: 8 };
+    let mut asked = Asked { folder, targets: Vec::new(), stores: Vec::new(), only: Vec::new(), jobs: 10 };
     while let Some(word) = words.next() {
         let value = words.next().ok_or(format!("{word} needs a value"))?;
         match word.as_str() {
@@ -90,8 +90,7 @@ fn read_target(value: &str) -> Result<Target, String> {
 }
 
 fn run(asked: &Asked) -> Result<bool, String> {
-    let logs = TempDir::try_new().map_err(|error| error.to_string())?;
-    let logs = logs.path();
+    let shims = Shims::new()?;
     let path = asked.folder.join("errors.json");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let table: ErrorTable = serde_json::from_str(&text).map_err(|error| error.to_string())?;
@@ -100,7 +99,7 @@ fn run(asked: &Asked) -> Result<bool, String> {
     for name in &asked.stores {
         stores.push(Store::start(name)?);
     }
-    check_the_runner(asked, &stores, logs, &table)?;
+    check_the_runner(asked, &stores, &shims, &table)?;
 
     let mut scenarios = scenario::read_all(&asked.folder.join("scenarios"))?;
     let mut skips = Skips::read(&asked.folder.join("skips.json"))?;
@@ -116,13 +115,18 @@ fn run(asked: &Asked) -> Result<bool, String> {
     let is_asked = |name: &str| asked.only.iter().any(|only| name.contains(only.as_str()));
     scenarios.retain(|scenario| asked.only.is_empty() || is_asked(&scenario.name));
     let runs = matrix::runs(&scenarios, &stores, &asked.targets);
-    let verdicts = matrix::play_all(&runs, asked.jobs, logs, &table);
-    Ok(matrix::tell(&runs, &verdicts, &mut skips))
+    let verdicts = matrix::play_all(&runs, asked.jobs, &shims, &table);
+    Ok(matrix::tell(&runs, &verdicts, &mut skips, shims.end()))
 }
 
 /// Plays the scenarios that must fail, with the first target, on the first store of several processes, or else
 /// on the first one that can play them. Says what none of the stores can play.
-fn check_the_runner(asked: &Asked, stores: &[Store], logs: &Path, table: &ErrorTable) -> Result<(), String> {
+fn check_the_runner(
+    asked: &Asked,
+    stores: &[Store],
+    shims: &Shims,
+    table: &ErrorTable,
+) -> Result<(), String> {
     let scenarios = scenario::read_all(&asked.folder.join("must-fail"))?;
     let target = &asked.targets[0];
     let mut runs = Vec::new();
@@ -134,7 +138,7 @@ fn check_the_runner(asked: &Asked, stores: &[Store], logs: &Path, table: &ErrorT
         let cast = vec![target; scenario.actors.len()];
         runs.push(Run { scenario, store, cast, cast_name: target.name.clone() });
     }
-    let verdicts = matrix::play_all(&runs, asked.jobs, logs, table);
+    let verdicts = matrix::play_all(&runs, asked.jobs, shims, table);
     for (scenario, verdict) in runs.iter().map(|run| run.scenario).zip(verdicts) {
         let reason = scenario.fails_with.as_deref().ok_or(format!("{} says not why", scenario.name))?;
         match verdict {
@@ -163,6 +167,8 @@ fn judging<'a>(scenario: &Scenario, stores: &'a [Store]) -> Option<&'a Store> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -13,6 +12,7 @@ use crate::play::{Stage, Verdict, play};
 use crate::pressure::Pressure;
 use crate::scenario::Scenario;
 use crate::shim::Target;
+use crate::shims::Shims;
 use crate::skips::Skips;
 use crate::stores::Store;
 
@@ -55,7 +55,7 @@ static PLAYED: AtomicUsize = AtomicUsize::new(0);
 
 /// Plays all runs, `jobs` at a time. Two jobs of three begin with what waits for time to pass, the longest first, and the others with
 /// what keeps a processor busy: the two overlap from the first run to the last.
-pub fn play_all(runs: &[Run<'_>], jobs: usize, logs: &Path, table: &ErrorTable) -> Vec<Verdict> {
+pub fn play_all(runs: &[Run<'_>], jobs: usize, shims: &Shims, table: &ErrorTable) -> Vec<Verdict> {
     let (mut waiting, busy): (Vec<_>, Vec<_>) =
         (0..runs.len()).partition(|&index| runs[index].scenario.waits() >= LONG);
     waiting.sort_by_key(|&index| Reverse(runs[index].scenario.waits()));
@@ -73,7 +73,7 @@ pub fn play_all(runs: &[Run<'_>], jobs: usize, logs: &Path, table: &ErrorTable) 
                     let prefix = format!("run-{}-{number}", std::process::id());
                     let url = run.store.url(&prefix);
                     let one_process = run.store.one_process;
-                    let stage = Stage { url: &url, prefix: &prefix, one_process, logs, table };
+                    let stage = Stage { url: &url, prefix: &prefix, one_process, shims, table };
                     let pressure = Pressure::now();
                     let verdict = match play(run.scenario, &run.cast, &stage) {
                         Verdict::Failed(why) => Verdict::Failed(format!("{why}\n    ({pressure})")),
@@ -107,10 +107,10 @@ impl Queue {
     }
 }
 
-/// Prints the tables and what went wrong. Returns whether everything is as it should be.
-pub fn tell(runs: &[Run<'_>], verdicts: &[Verdict], skips: &mut Skips) -> bool {
+/// Prints the tables and what went wrong, with what was wrong with the ends of the shims. Returns whether everything is as it should be.
+pub fn tell(runs: &[Run<'_>], verdicts: &[Verdict], skips: &mut Skips, ends: Vec<String>) -> bool {
     let mut good = true;
-    let mut complaints = Vec::new();
+    let mut complaints = ends;
     let mut skipped = BTreeMap::new();
     let mut played = BTreeSet::new();
     let mut tables: BTreeMap<&str, BTreeMap<&str, BTreeMap<&str, &str>>> = BTreeMap::new();

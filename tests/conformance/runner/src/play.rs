@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,11 +10,15 @@ use serde_json::{Value, json};
 use crate::judge::{self, ErrorTable, Known, Tokens};
 use crate::scenario::{Mode, Need, Scenario, Step, Verb};
 use crate::shim::{Pending, Shim, Target};
+use crate::shims::Shims;
 
 /// How long a step may take that says nothing of its time. Longer than any time limit inside.
 const LIMIT: Duration = Duration::from_secs(40);
 /// How long a view may take to become what is expected.
 const SEEN_WITHIN: Duration = Duration::from_secs(20);
+
+/// The client that looks at the end whether anything is left.
+const OBSERVER: &str = "observer";
 
 /// What came of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,12 +33,11 @@ pub enum Verdict {
 pub struct Stage<'a> {
     /// The store's URL without options.
     pub url: &'a str,
-    /// Every lock's name starts with this, so that runs do not meet.
+    /// The name of every lock, client, guard and piece of work starts with this, so that runs do not meet.
     pub prefix: &'a str,
     /// Whether all actors have to be in one process.
     pub one_process: bool,
-    /// Where what the shims print to their errors is kept.
-    pub logs: &'a Path,
+    pub shims: &'a Shims,
     pub table: &'a ErrorTable,
 }
 
@@ -98,8 +100,7 @@ impl<'a> Play<'a> {
         let mut place = BTreeMap::new();
         for (index, actor) in scenario.actors.iter().enumerate() {
             if index == 0 || !stage.one_process {
-                let log = stage.logs.join(format!("{}-{actor}.stderr", stage.prefix));
-                shims.push(Some(Shim::start(cast[index], &log)?));
+                shims.push(Some(stage.shims.take(cast[index])?));
             }
             place.insert(actor.clone(), shims.len() - 1);
         }
@@ -122,7 +123,7 @@ impl<'a> Play<'a> {
     }
 
     fn connect(&mut self, actor: &str) -> Result<Value, Stop> {
-        let request = json!({"op": "connect", "client": actor, "url": self.stage.url});
+        let request = json!({"op": "connect", "client": self.here(actor), "url": self.stage.url});
         let answer = self.ask(self.place[actor], request, LIMIT)?;
         if answer["ok"].is_object() { Ok(answer) } else { Err(format!("connecting: {answer}").into()) }
     }
@@ -160,7 +161,7 @@ impl<'a> Play<'a> {
     /// for ever where it is refused.
     fn keeps_records(&mut self, actor: &str) -> Result<bool, Stop> {
         let run = json!({
-            "op": "run", "client": actor, "scope": self.stage.prefix, "key": "asked whether there are records",
+            "op": "run", "client": self.here(actor), "scope": self.stage.prefix, "key": "asked whether there are records",
             "payload": null, "value": "yes", "fails": false, "waits": null, "options": {},
         });
         let answer = self.ask(self.place[actor], run, LIMIT)?;
@@ -244,8 +245,13 @@ impl<'a> Play<'a> {
         }
     }
 
+    /// What a client, a guard or a piece of work of the scenario is called in its process, which has had other runs before.
+    fn here(&self, name: &str) -> String {
+        format!("{}/{name}", self.stage.prefix)
+    }
+
     fn full_name(&mut self, step: &Step, lock: &str) -> String {
-        let name = format!("{}/{lock}", self.stage.prefix);
+        let name = self.here(lock);
         // A name that is refused cannot be looked at in the end.
         if step.expect.error.is_none() {
             self.locks.insert(name.clone());
@@ -254,8 +260,9 @@ impl<'a> Play<'a> {
     }
 
     fn request(&mut self, step: &Step) -> Result<Value, Stop> {
-        let client = &step.actor;
-        let guard = step.guard.clone().unwrap_or_default();
+        let client = self.here(&step.actor);
+        let guard = self.here(step.guard.as_deref().unwrap_or_default());
+        let waits = step.waits.as_deref().map(|waits| self.here(waits));
         let request = match step.verb {
             Verb::Connect => {
                 let url = step.url.clone().unwrap_or_else(|| self.stage.url.to_owned());
@@ -298,18 +305,18 @@ impl<'a> Play<'a> {
             Verb::Downgrade => json!({"op": "downgrade", "client": client, "guard": guard}),
             Verb::Upgrade => json!({"op": "upgrade", "client": client, "guard": guard}),
             Verb::Break => {
-                let token = self.tokens.get(&guard).ok_or_else(|| format!("there is no guard {guard:?}"))?;
-                let token = *token;
+                let guard = step.guard.as_deref().unwrap_or_default();
+                let token = *self.tokens.get(guard).ok_or_else(|| format!("there is no guard {guard:?}"))?;
                 let lock = self.full_name(step, step.lock.as_deref().unwrap_or_default());
                 json!({"op": "break", "client": client, "lock": lock, "token": token,
                        "by": "operator@conformance", "reason": "the scenario says so"})
             }
             Verb::Run => json!({
                 "op": "run", "client": client, "scope": self.stage.prefix, "key": step.key, "payload": step.payload,
-                "value": step.value, "fails": step.fails, "waits": step.waits, "options": step.options,
+                "value": step.value, "fails": step.fails, "waits": waits, "options": step.options,
             }),
-            Verb::Working => json!({"op": "working", "client": client, "waits": step.waits}),
-            Verb::EndRun => json!({"op": "end_run", "client": client, "waits": step.waits}),
+            Verb::Working => json!({"op": "working", "client": client, "waits": waits}),
+            Verb::EndRun => json!({"op": "end_run", "client": client, "waits": waits}),
             Verb::Stats => json!({"op": "stats", "client": client}),
             Verb::Close => json!({"op": "close", "client": client}),
             other => return Err(format!("{other:?} is no request").into()),
@@ -344,7 +351,7 @@ impl<'a> Play<'a> {
         let within = step.expect.within_ms.map_or(SEEN_WITHIN, Duration::from_millis);
         let deadline = Instant::now() + within;
         loop {
-            let request = json!({"op": "see", "client": step.actor, "lock": lock});
+            let request = json!({"op": "see", "client": self.here(&step.actor), "lock": lock});
             let answer = self.ask(self.place[&step.actor], request, LIMIT)?;
             let view = &answer["ok"];
             if !view.is_object() {
@@ -369,7 +376,7 @@ impl<'a> Play<'a> {
         let within = step.expect.within_ms.map_or(SEEN_WITHIN, Duration::from_millis);
         let deadline = Instant::now() + within;
         loop {
-            let request = json!({"op": "told", "client": step.actor, "lock": lock});
+            let request = json!({"op": "told", "client": self.here(&step.actor), "lock": lock});
             let answer = self.ask(self.place[&step.actor], request, LIMIT)?;
             let Some(fault) = judge::wrong_events(&step.expect, &answer) else { return Ok(()) };
             if Instant::now() > deadline {
@@ -379,7 +386,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Nothing may be left: no step without its end, no process that does not end, no lock.
+    /// Nothing may be left: no step without its end, no client, no lock. The processes are for other runs then.
     fn end(mut self) -> Result<(), Stop> {
         if let Some(name) = self.begun.keys().next() {
             return Err(format!("{name} was begun and never finished").into());
@@ -387,31 +394,34 @@ impl<'a> Play<'a> {
         let actors: Vec<_> = self.place.clone().into_iter().collect();
         for (actor, place) in &actors {
             if self.shims[*place].is_some() {
-                let answer = self.ask(*place, json!({"op": "close", "client": actor}), LIMIT)?;
-                if !answer["ok"].is_object() {
-                    return Err(format!("closing {actor}: {answer}").into());
-                }
+                self.close(*place, actor)?;
             }
         }
-        let alive = self.shims.iter().position(Option::is_some);
-        if let Some(place) = alive {
-            let request = json!({"op": "connect", "client": "observer", "url": self.stage.url});
+        if let Some(place) = self.shims.iter().position(Option::is_some) {
+            let request = json!({"op": "connect", "client": self.here(OBSERVER), "url": self.stage.url});
             self.ask(place, request, LIMIT)?;
             for lock in self.locks.clone() {
                 self.nothing_is_left(place, &lock)?;
             }
+            self.close(place, OBSERVER)?;
         }
         for shim in self.shims.into_iter().flatten() {
-            shim.end()?;
+            self.stage.shims.put_back(shim)?;
         }
         Ok(())
+    }
+
+    fn close(&mut self, place: usize, client: &str) -> Result<(), Stop> {
+        let answer = self.ask(place, json!({"op": "close", "client": self.here(client)}), LIMIT)?;
+        if answer["ok"].is_object() { Ok(()) } else { Err(format!("closing {client}: {answer}").into()) }
     }
 
     /// A lease that was lost, or whose holder was killed, may still have some time to run.
     fn nothing_is_left(&mut self, place: usize, lock: &str) -> Result<(), Stop> {
         let deadline = Instant::now() + SEEN_WITHIN;
         loop {
-            let view = self.ask(place, json!({"op": "see", "client": "observer", "lock": lock}), LIMIT)?;
+            let view =
+                self.ask(place, json!({"op": "see", "client": self.here(OBSERVER), "lock": lock}), LIMIT)?;
             if !view["ok"].is_object() {
                 return Err(format!("no view: {view}").into());
             }

@@ -29,6 +29,8 @@ pub struct Shim {
     pub target: String,
     /// What it says it can do beside the verbs that every shim has.
     pub can: Vec<String>,
+    /// How many runs it has played.
+    pub runs: usize,
     child: Child,
     orders: Option<ChildStdin>,
     last_id: u64,
@@ -71,6 +73,7 @@ impl Shim {
         let mut shim = Self {
             target: target.name.clone(),
             can: Vec::new(),
+            runs: 0,
             child,
             orders,
             last_id: 0,
