@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use polylatch::inspect::BreakRequest;
 use polylatch_bridge::{Client, Failure, Inbox, ops};
 
+use crate::direct;
 use crate::events::NativeEvents;
 use crate::fault::NativeError;
 use crate::handed::{at_once, handed};
@@ -66,6 +67,13 @@ impl NativeClient {
     /// Errors: `invalid_argument` for what is no count and no length of time.
     pub fn slot(&self, wanted: Wanted) -> Result<Arc<Slot>, NativeError> {
         at_once(|| Ok(Arc::new(Slot::new(self.store()?, wanted.checked()?))))
+    }
+
+    /// Has a lock acquired by its number, which functions of this library's take that hosts may call directly. Nothing is sent.
+    ///
+    /// Errors: as [`NativeClient::slot`].
+    pub fn prepare(&self, wanted: Wanted) -> Result<u64, NativeError> {
+        at_once(|| Ok(direct::prepared(self.store()?, wanted.checked()?)))
     }
 
     /// Errors: as [`polylatch::inspect::Inspector::list`].

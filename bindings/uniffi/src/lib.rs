@@ -13,7 +13,7 @@
 //! - **Events reach a host language on threads of their own**, so that a listener may itself call.
 //!
 //! How to read the code: `client` (what is connected to), `slot` (one acquisition and what it holds), `run` (one run of idempotent work), `sql_runs` (the same in a transaction of the caller's),
-//! `direct` (the question that is asked most), `events`, `options` and `fault` (what goes in, what comes out wrong), `view` (who holds, who waits).
+//! `direct` (what the JVM asks most), `events`, `options` and `fault` (what goes in, what comes out wrong), `view` (who holds, who waits).
 #![allow(
     clippy::result_large_err,
     reason = "an error is written into a buffer for the host at once; it is not passed through calls"
@@ -36,7 +36,11 @@ mod stats;
 mod view;
 
 pub use client::NativeClient;
-pub use direct::polylatch_uniffi_is_held;
+pub use direct::{
+    polylatch_uniffi_begin, polylatch_uniffi_drop_lock, polylatch_uniffi_drop_slot, polylatch_uniffi_end,
+    polylatch_uniffi_follow, polylatch_uniffi_is_held, polylatch_uniffi_on_lost, polylatch_uniffi_on_woken,
+    polylatch_uniffi_poll, polylatch_uniffi_slot, polylatch_uniffi_token, slot_of,
+};
 pub use events::{LockEvent, NativeEvents};
 pub use fault::{Fault, NativeError};
 pub use gate::NativeGate;

@@ -1,7 +1,6 @@
 //! One acquisition, and what it holds.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
@@ -9,7 +8,6 @@ use polylatch::Guard;
 use polylatch_bridge::{Client, Failure, Handle, Homed, Wanted, border, runtime, units};
 use tokio::sync::watch;
 
-use crate::direct::Number;
 use crate::fault::NativeError;
 use crate::handed::{at_once, handed};
 use crate::view::whole;
@@ -36,8 +34,9 @@ pub struct Slot {
     state: Mutex<State>,
     /// Listeners; they end with the slot.
     watches: Mutex<Vec<Homed<runtime::Task>>>,
-    /// By which it is asked directly.
-    number: OnceLock<Number>,
+    /// Why the latest call failed that was begun directly.
+    failure: Mutex<Option<Failure>>,
+    lost: OnceLock<String>,
 }
 
 enum State {
@@ -61,7 +60,8 @@ impl Slot {
             canceled: watch::Sender::new(false),
             state: Mutex::new(State::Empty),
             watches: Mutex::default(),
-            number: OnceLock::new(),
+            failure: Mutex::default(),
+            lost: OnceLock::new(),
         }
     }
 
@@ -89,18 +89,65 @@ impl Slot {
         }
     }
 
-    async fn enter(&self, wait: bool) -> Result<bool, Failure> {
-        let handle = self.client.acquire(&self.wanted, wait).await?;
-        handle.map(|handle| self.fill(handle)).transpose().map(|filled| filled.is_some())
-    }
-
-    async fn unless_canceled<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    /// Acquires what is wanted, and returns whether it could, unless that is ended before.
+    pub(crate) async fn entered(&self, wait: bool) -> Result<bool, Failure> {
         let mut canceled = self.canceled.subscribe();
+        let entered = async {
+            let handle = self.client.acquire(&self.wanted, wait).await?;
+            handle.map(|handle| self.fill(handle)).transpose().map(|filled| filled.is_some())
+        };
         tokio::select! {
             biased;
             _ = canceled.wait_for(|canceled| *canceled) => Err(given_up()),
-            result = call => result,
+            result = entered => result,
         }
+    }
+
+    /// Releases what it holds.
+    pub(crate) async fn given_back(&self) -> Result<(), Failure> {
+        let released = self.handle()?.release().await;
+        if released.is_ok() {
+            self.forget_listeners();
+        }
+        released
+    }
+
+    /// Has this called once if a lease is lost, on a thread of its own: it may call, and its call is woken by the thread that
+    /// notices the loss.
+    fn follow(&self, tell: impl FnOnce(&str) + Send + 'static) -> Result<(), Failure> {
+        let watch = self.handle()?.on_lost(move |reason| {
+            let reason = reason.to_owned();
+            let listening = thread::Builder::new().name("polylatch-loss".into());
+            if let Err(error) = listening.spawn(move || border::caught(|| tell(&reason))) {
+                // The lease says so itself as well, to a caller that asks.
+                eprintln!("polylatch: no thread to tell a listener that its lock is lost: {error}");
+            }
+        })?;
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
+        Ok(())
+    }
+
+    /// The same, with [`Slot::lost_reason`] to be asked for the reason.
+    pub(crate) fn followed(self: &Arc<Self>, tell: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+        // It is not kept for its own loss.
+        let slot = Arc::downgrade(self);
+        self.follow(move |reason| {
+            if let Some(slot) = slot.upgrade() {
+                // The first loss is the reason.
+                let _ = slot.lost.set(reason.to_owned());
+                tell();
+            }
+        })
+    }
+
+    /// Notes why a call failed.
+    pub(crate) fn failed(&self, failure: Failure) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    }
+
+    /// The fencing token of what it holds; of several locks, that of the first.
+    pub(crate) fn token(&self) -> Option<u64> {
+        Some(self.handle().ok()?.fencing_token())
     }
 }
 
@@ -115,12 +162,12 @@ impl Slot {
     /// Errors: as [`polylatch::Lock::acquire`].
     /// Cancellation: dropping the call undoes it; so do [`Slot::cancel`] and [`Slot::abandon`].
     pub async fn acquire(self: Arc<Self>) -> Result<(), NativeError> {
-        handed(async move { self.unless_canceled(self.enter(true)).await.map(drop) }).await
+        handed(async move { self.entered(true).await.map(drop) }).await
     }
 
     /// Acquires what is wanted if it is available at once; whether it could.
     pub async fn try_acquire(self: Arc<Self>) -> Result<bool, NativeError> {
-        handed(async move { self.unless_canceled(self.enter(false)).await }).await
+        handed(async move { self.entered(false).await }).await
     }
 
     /// Ends the acquisition, from any thread: it fails with `canceled`. Does nothing to what is held.
@@ -138,14 +185,12 @@ impl Slot {
 
     /// Releases and waits until the store has confirmed it. Repeatable. See [`polylatch::Guard::release`].
     pub async fn release(self: Arc<Self>) -> Result<(), NativeError> {
-        handed(async move {
-            let released = self.handle()?.release().await;
-            if released.is_ok() {
-                self.forget_listeners();
-            }
-            released
-        })
-        .await
+        handed(async move { self.given_back().await }).await
+    }
+
+    /// Fails with what the latest call failed with that was begun directly.
+    pub fn failure(&self) -> Result<(), NativeError> {
+        at_once(|| self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err))
     }
 
     /// Gives the lease another length, in seconds; see [`polylatch::Guard::extend`].
@@ -169,19 +214,12 @@ impl Slot {
 
     /// Has the listener called once if a lease is lost, not if it is released.
     pub fn on_lost(&self, listener: Arc<dyn LossListener>) -> Result<(), NativeError> {
-        at_once(|| {
-            let watch = self.handle()?.on_lost(move |reason| {
-                // A thread of its own: a listener may call, and its call is woken by this one.
-                let tell = move || border::caught(|| listener.lost(reason.to_owned()));
-                let listening = thread::Builder::new().name("polylatch-loss".into());
-                if let Err(error) = listening.spawn(tell) {
-                    // The lease says so itself as well, to a caller that asks.
-                    eprintln!("polylatch: no thread to tell a listener that its lock is lost: {error}");
-                }
-            })?;
-            self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
-            Ok(())
-        })
+        at_once(|| self.follow(move |reason| drop(listener.lost(reason.to_owned()))))
+    }
+
+    /// Why a lease was lost, for what was told so directly.
+    pub fn lost_reason(&self) -> Option<String> {
+        self.lost.get().cloned()
     }
 
     /// Waits until a lease is lost, with the reason, or all were released. It does not keep them held.
@@ -201,11 +239,6 @@ impl Slot {
 
     pub fn is_held(&self) -> bool {
         self.handle().is_ok_and(|handle| handle.is_held())
-    }
-
-    /// The number for `polylatch_uniffi_is_held`, a function of this library's that hosts may call directly.
-    pub fn number(self: Arc<Self>) -> u64 {
-        self.number.get_or_init(|| Number::of(&self)).get()
     }
 
     pub fn names(&self) -> Vec<String> {

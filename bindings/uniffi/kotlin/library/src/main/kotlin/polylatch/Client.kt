@@ -1,9 +1,9 @@
 package polylatch
 
-import com.sun.jna.CallbackThreadInitializer
 import com.sun.jna.Native
 import kotlinx.coroutines.CoroutineScope
 import polylatch.ffi.ConnectWith
+import polylatch.ffi.Direct
 import polylatch.ffi.Look
 import polylatch.ffi.NativeClient
 import polylatch.ffi.OptionEntry
@@ -234,10 +234,10 @@ public class Client internal constructor(internal val native: NativeClient, priv
     }
 }
 
-/** Native threads that call stay attached as long as they live: attaching one again for every call is slow. */
+/** The threads on which the generated half is called. */
 private object CallbackThread {
     init {
-        val staying = CallbackThreadInitializer(true, false, "polylatch-calls")
+        val staying = Direct.stayingAttached()
         listOf(
             uniffiRustFutureContinuationCallbackImpl,
             uniffiCallbackInterfaceLossListener.lost,

@@ -1,8 +1,9 @@
 package polylatch
 
-import polylatch.ffi.LossListener
+import polylatch.ffi.Direct
 import polylatch.ffi.NativeGate
-import polylatch.ffi.Slot
+import polylatch.ffi.Operation
+import polylatch.ffi.Place
 import kotlin.time.Duration
 import kotlin.time.Duration.Companion.seconds
 
@@ -12,39 +13,26 @@ import kotlin.time.Duration.Companion.seconds
  * It is renewed in the background until it is released or lost. A loss is reported by this process's own clock,
  * with or without an answer from the store. One that is forgotten is released when it is collected.
  */
-public abstract class Held internal constructor(internal val slot: Slot) {
-    private val number: Long by lazy(LazyThreadSafetyMode.PUBLICATION) { slot.number().toLong() }
-
+public abstract class Held internal constructor(internal val place: Place) {
     /** Whether it is still held, by the clock, now. Costs no request. */
-    public val isHeld: Boolean get() = Direct.polylatch_uniffi_is_held(number) == 1.toByte()
+    public val isHeld: Boolean get() = Direct.polylatch_uniffi_is_held(place.number) == 1.toByte()
 
     /** For how long it may be relied on from now; zero once it is over. */
-    public val remaining: Duration get() = slot.remaining().seconds
+    public val remaining: Duration get() = place.slot.remaining().seconds
 
     /** Throws [LeaseLostException] unless it is still held, by the clock, now. Costs no request. */
     public fun check() {
-        if (!isHeld) told { slot.check() }
+        if (!isHeld) told { place.slot.check() }
     }
 
     /** Says that the protected work moves on; matters only with `beatEvery`. */
-    public fun beat(): Unit = told { slot.beat() }
+    public fun beat(): Unit = told { place.slot.beat() }
 
     /**
      * Calls [listener] with the reason when it is lost, on a thread of its own; never after a release. What
      * the listener refers to is kept until then.
      */
-    public fun onLost(listener: (reason: String) -> Unit): Unit = told {
-        slot.onLost(object : LossListener {
-            override fun lost(reason: String) {
-                try {
-                    listener(reason)
-                } catch (error: Throwable) {
-                    val thread = Thread.currentThread()
-                    thread.uncaughtExceptionHandler.uncaughtException(thread, error)
-                }
-            }
-        })
-    }
+    public fun onLost(listener: (reason: String) -> Unit): Unit = told { Direct.onLost(place.number, listener) }
 
     /**
      * Releases it and waits until the store has confirmed it, also in a cancelled coroutine. Repeatable.
@@ -52,31 +40,35 @@ public abstract class Held internal constructor(internal val slot: Slot) {
      * Throws [LeaseLostException] if it was over before; [BackendUnavailableException] if the store did not
      * answer in time, and then the background goes on trying until the lease has ended.
      */
-    public suspend fun release(): Unit = finishing { slot.release() }
+    public suspend fun release() {
+        finishing { Direct.call(place.number, Operation.RELEASE) }
+    }
 }
 
 /** A held lock. */
-public class Guard internal constructor(slot: Slot) : Held(slot) {
+public class Guard internal constructor(
+    place: Place,
     /** The lock's name. */
-    public val name: String = slot.names().single()
+    public val name: String,
+) : Held(place) {
 
     /** The number to hand to the protected resource: larger than any given out before for this name. */
-    public val fencingToken: Long get() = slot.fencingTokens().single()
+    public val fencingToken: Long get() = Direct.polylatch_uniffi_token(place.number)
 
     /** How far the order of fencing tokens can be relied on: `strict`, `time-floored` or `none`. */
-    public val fenceQuality: String get() = told { slot.fenceQuality() }
+    public val fenceQuality: String get() = told { place.slot.fenceQuality() }
 
     /** Name, holder and fencing token as one printable value. */
-    public val sequencer: String get() = told { slot.sequencer() }
+    public val sequencer: String get() = told { place.slot.sequencer() }
 
     /** Until when it may be relied on, on the clock that goes on while the machine sleeps. */
-    public val validUntil: Duration get() = told { slot.validUntil() }.seconds
+    public val validUntil: Duration get() = told { place.slot.validUntil() }.seconds
 
     /** In which way it is held: `mutex`, `read`, `write` or `permits`. */
-    public val mode: String get() = told { slot.mode() }
+    public val mode: String get() = told { place.slot.mode() }
 
     /** How often it was renewed. */
-    public val renewals: Long get() = told { slot.renewals() }
+    public val renewals: Long get() = told { place.slot.renewals() }
 
     /**
      * Gives the lease another length; later renewals use it too. The store is asked at once. Returns until when
@@ -89,25 +81,25 @@ public class Guard internal constructor(slot: Slot) : Held(slot) {
      * [UnsupportedException] where a lease keeps its length (Consul); [BackendUnavailableException] if the store
      * did not confirm it in time, and then the guard keeps its deadline and its length.
      */
-    public suspend fun extend(lease: Duration): Duration = finishing { slot.extend(lease.secs()) }.seconds
+    public suspend fun extend(lease: Duration): Duration = finishing { place.slot.extend(lease.secs()) }.seconds
 
     /** Atomically downgrades a write lock to a read lock. */
-    public suspend fun downgrade(): Unit = finishing { slot.downgrade() }
+    public suspend fun downgrade(): Unit = finishing { place.slot.downgrade() }
 
     /**
      * Upgrades a read lock to a write lock if there is no other reader, under a newer fencing token.
      * Returns whether it did; if not, it still reads. There is no form that waits: two readers would wait
      * for each other for ever.
      */
-    public suspend fun tryUpgrade(): Boolean = finishing { slot.tryUpgrade() }
+    public suspend fun tryUpgrade(): Boolean = finishing { place.slot.tryUpgrade() }
 
     override fun toString(): String = "Guard($name, token $fencingToken, ${if (isHeld) "held" else "not held"})"
 }
 
 /** Several held locks. */
-public class GuardSet internal constructor(slot: Slot) : Held(slot) {
+public class GuardSet internal constructor(place: Place) : Held(place) {
     /** The fencing token of each lock, by name. */
-    public val fencingTokens: Map<String, Long> = slot.names().zip(slot.fencingTokens()).toMap()
+    public val fencingTokens: Map<String, Long> = place.slot.names().zip(place.slot.fencingTokens()).toMap()
 
     override fun toString(): String = "GuardSet($fencingTokens, ${if (isHeld) "held" else "not held"})"
 }

@@ -8,7 +8,10 @@ import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.currentCoroutineContext
 import kotlinx.coroutines.isActive
 import kotlinx.coroutines.withContext
-import polylatch.ffi.Slot
+import polylatch.ffi.Direct
+import polylatch.ffi.Operation
+import polylatch.ffi.Place
+import polylatch.ffi.Prepared
 import polylatch.ffi.Wanted
 import polylatch.ffi.WantedOptions
 import polylatch.ffi.WantedWay
@@ -18,7 +21,12 @@ import java.util.concurrent.atomic.AtomicBoolean
 public abstract class Acquirable<H : Held> internal constructor(private val client: Client) {
     internal abstract val wanted: Wanted
 
-    internal abstract fun held(slot: Slot): H
+    internal abstract fun held(place: Place): H
+
+    // What is wrong with the options is said by each acquisition.
+    private val prepared: Prepared by lazy(LazyThreadSafetyMode.PUBLICATION) {
+        Prepared(told { client.native.prepare(wanted) }.toLong())
+    }
 
     /**
      * Acquires it, waiting as long as the options say.
@@ -75,24 +83,14 @@ public abstract class Acquirable<H : Held> internal constructor(private val clie
         }
     }
 
-    private suspend fun enter(wait: Boolean): Slot? {
-        val slot = told { client.native.slot(wanted) }
+    private suspend fun enter(wait: Boolean): Place? {
+        val place = Place(prepared)
         var held = false
         try {
-            held = dispatched {
-                if (wait) {
-                    slot.acquire()
-                    true
-                } else {
-                    slot.tryAcquire()
-                }
-            }
-            return if (held) slot else null
+            held = dispatched { Direct.call(place.number, if (wait) Operation.ACQUIRE else Operation.TRY) }
+            return if (held) place else null
         } finally {
-            if (!held) {
-                slot.abandon()
-                slot.destroy()
-            }
+            if (!held) place.drop()
         }
     }
 }
@@ -109,7 +107,7 @@ public class Lock internal constructor(
 ) : Acquirable<Guard>(client) {
     override val wanted: Wanted = Wanted(listOf(name), false, way, count.toLong(), capacity.toLong(), options)
 
-    override fun held(slot: Slot): Guard = Guard(slot)
+    override fun held(place: Place): Guard = Guard(place, name)
 
     override fun toString(): String = "Lock($name)"
 }
@@ -149,7 +147,7 @@ public class LockAll internal constructor(
 ) : Acquirable<GuardSet>(client) {
     override val wanted: Wanted = Wanted(names, true, WantedWay.MUTEX, 0, 0, options)
 
-    override fun held(slot: Slot): GuardSet = GuardSet(slot)
+    override fun held(place: Place): GuardSet = GuardSet(place)
 
     override fun toString(): String = "LockAll($names)"
 }
