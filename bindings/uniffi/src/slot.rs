@@ -217,7 +217,7 @@ impl Slot {
         at_once(|| self.follow(move |reason| drop(listener.lost(reason.to_owned()))))
     }
 
-    /// Why a lease was lost, for what was told so directly.
+    /// Why a lease was lost, if that was reported directly.
     pub fn lost_reason(&self) -> Option<String> {
         self.lost.get().cloned()
     }

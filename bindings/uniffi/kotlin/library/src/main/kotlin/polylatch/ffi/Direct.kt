@@ -160,7 +160,7 @@ internal class Prepared(val number: Long) {
     }
 }
 
-/** The place of one acquisition and of what it holds. One that nobody refers to is dropped when it is collected. */
+/** The place of one acquisition and of what it holds. One without a reference is dropped when it is collected. */
 internal class Place(lock: Prepared) {
     val number: Long = Direct.polylatch_uniffi_slot(lock.number)
 
