@@ -15,7 +15,7 @@ import kotlin.time.Duration.Companion.seconds
  */
 public abstract class Held internal constructor(internal val place: Place) {
     /** Whether it is still held, by the clock, now. Costs no request. */
-    public val isHeld: Boolean get() = Direct.polylatch_uniffi_is_held(place.number) == 1.toByte()
+    public val isHeld: Boolean get() = place.ask(Direct::polylatch_uniffi_is_held) == 1.toByte()
 
     /** For how long it may be relied on from now; zero once it is over. */
     public val remaining: Duration get() = place.slot.remaining().seconds
@@ -32,7 +32,7 @@ public abstract class Held internal constructor(internal val place: Place) {
      * Calls [listener] with the reason when it is lost, on a thread of its own; never after a release. What
      * the listener refers to is kept until then.
      */
-    public fun onLost(listener: (reason: String) -> Unit): Unit = told { Direct.onLost(place.number, listener) }
+    public fun onLost(listener: (reason: String) -> Unit): Unit = told { place.ask { Direct.onLost(it, listener) } }
 
     /**
      * Releases it and waits until the store has confirmed it, also in a cancelled coroutine. Repeatable.
@@ -53,7 +53,7 @@ public class Guard internal constructor(
 ) : Held(place) {
 
     /** The number to hand to the protected resource: larger than any given out before for this name. */
-    public val fencingToken: Long get() = Direct.polylatch_uniffi_token(place.number)
+    public val fencingToken: Long get() = place.ask(Direct::polylatch_uniffi_token)
 
     /** How far the order of fencing tokens can be relied on: `strict`, `time-floored` or `none`. */
     public val fenceQuality: String get() = told { place.slot.fenceQuality() }

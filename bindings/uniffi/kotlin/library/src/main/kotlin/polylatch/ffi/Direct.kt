@@ -6,6 +6,7 @@ import com.sun.jna.Native
 import kotlinx.coroutines.CancellableContinuation
 import kotlinx.coroutines.suspendCancellableCoroutine
 import polylatch.told
+import java.lang.ref.Reference
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicLong
 import kotlin.coroutines.resume
@@ -149,33 +150,37 @@ internal object Direct {
     private external fun polylatch_uniffi_follow(slot: Long): Byte
 }
 
-/** A lock whose options were checked, by its number. */
-internal class Prepared(val number: Long) {
-    init {
-        UniffiLib.CLEANER.register(this, Forgotten(number))
+/** What the native half knows by a number, until it is dropped: when it is collected at the latest. */
+internal abstract class Known(val number: Long, drop: Runnable) {
+    private val cleanable = UniffiLib.CLEANER.register(this, drop)
+
+    /** Asks about the number, which is not dropped meanwhile. */
+    inline fun <T> ask(question: (Long) -> T): T = try {
+        question(number)
+    } finally {
+        Reference.reachabilityFence(this)
     }
 
-    private class Forgotten(private val number: Long) : Runnable {
-        override fun run() = Direct.polylatch_uniffi_drop_lock(number)
-    }
+    fun drop(): Unit = cleanable.clean()
 }
 
-/** The place of one acquisition and of what it holds. One without a reference is dropped when it is collected. */
-internal class Place(lock: Prepared) {
-    val number: Long = Direct.polylatch_uniffi_slot(lock.number)
+/** A lock whose options were checked. */
+internal class Prepared(number: Long) : Known(number, Runnable { Direct.polylatch_uniffi_drop_lock(number) })
+
+/**
+ * The place of one acquisition and of what it holds. To drop it ends what is under way, and releases in the background what it
+ * holds or still gets.
+ */
+internal class Place private constructor(number: Long) :
+    Known(
+        number,
+        Runnable {
+            Direct.forget(number)
+            Direct.polylatch_uniffi_drop_slot(number)
+        },
+    ) {
+    constructor(lock: Prepared) : this(lock.ask(Direct::polylatch_uniffi_slot))
 
     /** What is asked less often goes by the generated half. */
     val slot: Slot by lazy(LazyThreadSafetyMode.PUBLICATION) { told { slotOf(number.toULong()) } }
-
-    private val forgotten = UniffiLib.CLEANER.register(this, Forgotten(number))
-
-    /** Ends what is under way, and releases in the background what it holds or still gets. */
-    fun drop(): Unit = forgotten.clean()
-
-    private class Forgotten(private val number: Long) : Runnable {
-        override fun run() {
-            Direct.forget(number)
-            Direct.polylatch_uniffi_drop_slot(number)
-        }
-    }
 }
