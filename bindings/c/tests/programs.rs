@@ -15,8 +15,8 @@ fn libraries() -> &'static Path {
         // …/target/debug/deps/programs-…
         let debug = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
         let mut cargo = Command::new(env!("CARGO"));
-        // A build script that reads what cargo says of a crate would run again for what it says of this one, and crates of the whole
-        // workspace would be compiled anew, here and when cargo is called next.
+        // Cargo has told these tests about their crate. A build script that reads that would run again, and most of the workspace
+        // would be compiled a second time here, and a third time when cargo is called next.
         for (name, _) in std::env::vars_os() {
             if name
                 .to_str()

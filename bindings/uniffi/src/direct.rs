@@ -20,7 +20,7 @@ use crate::view::whole;
 static LOCKS: LazyLock<Table<(Arc<Client>, Wanted)>> = LazyLock::new(Table::default);
 static SLOTS: LazyLock<Table<Slot>> = LazyLock::new(Table::default);
 /// Calls that the host has begun, by the numbers that it has given them.
-static CALLS: LazyLock<RwLock<HashMap<u64, Arc<Call>>>> = LazyLock::new(RwLock::default);
+static CALLS: LazyLock<Table<Call>> = LazyLock::new(Table::default);
 /// What is called with the number of a call that goes on when it is polled.
 static WOKEN: OnceLock<extern "C" fn(u64)> = OnceLock::new();
 /// What is called with the number of a slot that has lost a lease.
@@ -39,8 +39,12 @@ impl<T> Table<T> {
     fn add(&self, one: T) -> u64 {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::new(one));
+        self.put(number, Arc::new(one));
         number
+    }
+
+    fn put(&self, number: u64, one: Arc<T>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(number, one);
     }
 
     fn get(&self, number: u64) -> Option<Arc<T>> {
@@ -86,11 +90,11 @@ pub extern "C" fn polylatch_uniffi_on_lost(lost: extern "C" fn(u64)) {
 #[unsafe(no_mangle)]
 pub extern "C" fn polylatch_uniffi_follow(slot: u64) -> i8 {
     let followed = border::caught(|| {
-        let told = slot;
-        let slot = SLOTS.get(slot)?;
+        let number = slot;
+        let slot = SLOTS.get(number)?;
         let followed = slot.followed(move || {
             if let Some(lost) = LOST.get() {
-                lost(told);
+                lost(number);
             }
         });
         followed.map_err(|failure| slot.failed(failure)).ok()
@@ -158,21 +162,13 @@ pub extern "C" fn polylatch_uniffi_begin(slot: u64, operation: i8, call: u64) ->
 /// Polls a call; as [`polylatch_uniffi_begin`]. Of one that has an outcome it returns that.
 #[unsafe(no_mangle)]
 pub extern "C" fn polylatch_uniffi_poll(call: u64) -> i8 {
-    let polled = border::caught(|| {
-        let call = CALLS.read().unwrap_or_else(PoisonError::into_inner).get(&call).cloned();
-        call.map(|call| call.poll())
-    });
-    polled.ok().flatten().unwrap_or(FAILED)
+    border::caught(|| CALLS.get(call).map(|call| call.poll())).ok().flatten().unwrap_or(FAILED)
 }
 
 /// Ends a call, whether it has an outcome or not.
 #[unsafe(no_mangle)]
 pub extern "C" fn polylatch_uniffi_end(call: u64) {
-    let _ = border::caught(|| {
-        let ended = CALLS.write().unwrap_or_else(PoisonError::into_inner).remove(&call);
-        // When the table is not locked any more.
-        drop(ended);
-    });
+    let _ = border::caught(|| CALLS.forget(call));
 }
 
 /// A call that the host polls.
@@ -223,7 +219,7 @@ fn begin(slot: Arc<Slot>, operation: i8, number: u64) -> Option<i8> {
     let call =
         Arc::new(Call { waker, stage: Mutex::new(Stage::UnderWay(Box::pin(carried_out(slot, operation)))) });
     // Before it is polled: it may be woken at once.
-    CALLS.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&call));
+    CALLS.put(number, Arc::clone(&call));
     Some(call.poll())
 }
 

@@ -12,7 +12,7 @@ use crate::shim::{Shim, Target};
 /// After so many runs a shim has to end, so that one that does not is found beside what it has played.
 const RUNS: usize = 20;
 
-/// Hands out shims. To start one anew for every run would take most of the time: some languages start slowly.
+/// Hands out shims. To start one for every run would take most of the time: some languages start slowly.
 pub struct Shims {
     /// Where what they print to their errors is kept.
     logs: TempDir,
