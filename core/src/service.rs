@@ -17,6 +17,11 @@ use tokio::sync::Notify;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Effect, Error, ErrorKind, Result};
 
+#[cfg(not(target_family = "wasm"))]
+mod later;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use later::PutOff;
+
 /// How long the thread goes on with unfinished background work after its client was dropped.
 #[cfg(not(target_family = "wasm"))]
 const GRACE: Duration = Duration::from_secs(5);
@@ -113,6 +118,8 @@ pub(crate) struct Service {
     timers: Timers,
     jobs: Arc<Jobs>,
     #[cfg(not(target_family = "wasm"))]
+    later: Arc<later::Later>,
+    #[cfg(not(target_family = "wasm"))]
     thread: ThreadId,
 }
 
@@ -153,14 +160,24 @@ impl Service {
                 runtime.shutdown_background();
             })
             .map_err(failed)?;
-        Ok(Self { timers: Timers { handle, clock }, jobs, thread: thread.thread().id() })
+        Ok(Self {
+            timers: Timers { handle, clock },
+            jobs,
+            later: Arc::default(),
+            thread: thread.thread().id(),
+        })
     }
 
     /// A service without a thread of its own, for tests that decide how time passes.
     #[cfg(all(test, not(target_family = "wasm")))]
     pub(crate) fn of_this_runtime(clock: Arc<dyn Clock>) -> Self {
         let thread = std::thread::current().id();
-        Self { timers: Timers { handle: Handle::current(), clock }, jobs: Arc::default(), thread }
+        Self {
+            timers: Timers { handle: Handle::current(), clock },
+            jobs: Arc::default(),
+            later: Arc::default(),
+            thread,
+        }
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -185,6 +202,16 @@ impl Service {
     /// Starts work that ends with the client.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.timers.handle.spawn(work);
+    }
+
+    /// Starts work at its time, unless what this returns is dropped before.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn begin_at(
+        &self,
+        at: BootInstant,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> PutOff {
+        self.later.begin_at(&self.timers, at, work)
     }
 
     /// Starts work that closing the client waits for.

@@ -10,7 +10,7 @@
 //! | --- | --- | --- |
 //! | [`SharedConnection`] | one answer on a connection that other callers use at the same time | Redis |
 //! | [`ExclusiveIo`] | one answer on a connection that nobody else uses meanwhile | Consul |
-//! | [`CallerSteps`] | work of several requests, which must not stop between two of them | Consul |
+//! | [`CallerSteps`] | work of several requests, which must not stop between two of them | Consul, etcd, ZooKeeper, databases |
 //!
 //! A caller may be dropped, or may not get to run. A shared connection and work of several steps are then gone on with in
 //! the background, after 25 ms; an exclusive connection ends with its request, which has a time limit.
@@ -27,12 +27,12 @@ mod exclusive;
 mod shared;
 #[cfg(all(any(feature = "redis", feature = "http", feature = "postgres"), not(target_family = "wasm")))]
 pub(crate) mod socket;
-#[cfg(any(feature = "http", feature = "zookeeper"))]
+#[cfg(any(feature = "http", feature = "zookeeper", feature = "postgres", feature = "mysql"))]
 mod steps;
 
 #[cfg(all(feature = "http", not(target_family = "wasm")))]
 pub(crate) use exclusive::ExclusiveIo;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]
 pub(crate) use shared::SharedConnection;
-#[cfg(any(feature = "http", feature = "zookeeper"))]
+#[cfg(any(feature = "http", feature = "zookeeper", feature = "postgres", feature = "mysql"))]
 pub(crate) use steps::CallerSteps;

@@ -20,6 +20,7 @@ use crate::policy::backoff::Backoff;
 use crate::policy::fencing::FencingToken;
 use crate::policy::idempotency::{ABANDONED_KEEP, Holding, Record, RecordId, holding};
 use crate::policy::lease::valid_until;
+use crate::service::PutOff;
 use crate::wakeups::unpoisoned;
 
 /// How long the loop sleeps at most: after a resume from suspend, a loss is noticed within this time.
@@ -92,6 +93,8 @@ pub(super) struct Held {
     changed: Notify,
     stop: Notify,
     stopped: AtomicBool,
+    /// The loop, until the first renewal is due.
+    renewing: Mutex<Option<PutOff>>,
 }
 
 impl std::fmt::Debug for Held {
@@ -120,8 +123,11 @@ impl Held {
             changed: Notify::new(),
             stop: Notify::new(),
             stopped: AtomicBool::new(false),
+            renewing: Mutex::new(None),
         });
-        core.service.spawn(keep(Arc::clone(&held), sent));
+        // Most work is done before, and has no need of a task.
+        let due = sent + held.record.lease / 3;
+        *unpoisoned(&held.renewing) = Some(core.service.begin_at(due, keep(Arc::clone(&held), due)));
         held
     }
 
@@ -129,6 +135,8 @@ impl Held {
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.stop.notify_one();
+        let put_off = unpoisoned(&self.renewing).take();
+        drop(put_off);
     }
 
     fn remaining(&self) -> Duration {
@@ -240,10 +248,9 @@ fn pauses_of(held: &Held) -> Backoff {
     Backoff::new(BETWEEN_TRIES[0], most, held.record.owner.jitter_seed())
 }
 
-/// Renews at a third of the lease until the claim is ended or lost.
-async fn keep(held: Arc<Held>, sent: BootInstant) {
+/// Renews at `next`, and after each third of the lease, until the claim is ended or lost.
+async fn keep(held: Arc<Held>, mut next: BootInstant) {
     let mut pauses = pauses_of(&held);
-    let mut next = sent + held.record.lease / 3;
     while !held.stopped.load(Ordering::SeqCst) {
         let now = held.core.clock.now();
         let end = unpoisoned(&held.timing).valid_until;

@@ -37,7 +37,8 @@ pub fn run() {
     let records: u64 = std::env::var("POLYLATCH_BENCH_RECORDS")
         .map_or(1_000_000, |text| text.parse().expect("POLYLATCH_BENCH_RECORDS is a number of records"));
     let server = RedisServer::start();
-    pairs("Redis", &server.url(), &mut redis_floor(&server));
+    pairs("Redis, beside a blocking socket", &server.url(), &mut socket_floor(&server));
+    pairs("Redis, beside the redis crate", &server.url(), &mut redis_floor(&server));
     drop(server);
     for (what, settings) in mariadb::DURABLE {
         let server = MariadbServer::with(settings);
@@ -81,7 +82,7 @@ fn pairs(store: &str, url: &str, floor: &mut Floor<'_>) {
     heading(&format!("{store}: idempotent work, one client (µs a run)"));
     let runtime = runtime();
     let client = runtime.block_on(Polylatch::connect(url)).expect("it connects");
-    let scope = client.idempotency("bench");
+    let scope = client.idempotency(store);
     let options = RunOptions::new();
     let mut samples: [Samples; 4] = Default::default();
     for number in 0..ROUNDS * PER_ROUND {
@@ -106,8 +107,42 @@ fn pairs(store: &str, url: &str, floor: &mut Floor<'_>) {
     runtime.block_on(client.close());
 }
 
-/// Two requests that set a key, or one that reads it.
+/// Two requests that set a key, or one that reads it, by the driver that the library uses.
 fn redis_floor(server: &RedisServer) -> impl FnMut(&str, bool) {
+    let runtime = runtime();
+    let mut raw = runtime.block_on(async {
+        let client = redis::Client::open(server.url()).expect("a URL");
+        client.get_multiplexed_async_connection().await.expect("it connects")
+    });
+    move |key, is_repeated| {
+        let key = format!("crate:{key}");
+        runtime.block_on(async {
+            if is_repeated {
+                let found: String =
+                    redis::cmd("GET").arg(&key).query_async(&mut raw).await.expect("it is asked");
+                assert_eq!(found, "ok");
+                return;
+            }
+            let steps = [("00112233445566778899aabbccddeeff", "NX", 15_000), ("ok", "XX", 86_400_000)];
+            for (value, when, ms) in steps {
+                let mut set = redis::cmd("SET");
+                let done: String = set
+                    .arg(&key)
+                    .arg(value)
+                    .arg(when)
+                    .arg("PX")
+                    .arg(ms)
+                    .query_async(&mut raw)
+                    .await
+                    .expect("it is set");
+                assert_eq!(done, "OK");
+            }
+        });
+    }
+}
+
+/// The same by a socket, on the thread that waits.
+fn socket_floor(server: &RedisServer) -> impl FnMut(&str, bool) {
     let mut wire = Wire::connect(server.address());
     move |key, is_repeated| {
         let key = format!("floor:{key}");

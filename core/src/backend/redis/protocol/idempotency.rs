@@ -1,6 +1,5 @@
 //! Records of idempotent work: the requests, and what their answers say. A record is one hash.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::call::{Call, Data, no_answer};
@@ -85,54 +84,108 @@ pub(crate) fn seen_in(id: &RecordId, answer: Data) -> Result<Option<Seen>> {
 
 fn seen(id: &RecordId, answer: Vec<Data>) -> Result<Option<Seen>> {
     let mut answer = answer.into_iter();
-    if answer.next().ok_or_else(no_answer)?.int()? == 2 {
-        return Err(Error::new(
-            ErrorKind::NameConflict,
-            format!(
-                "the key of the record {:?} in {:?} holds data that Polylatch did not write; it was not modified; use \
-                 another key or another prefix",
-                id.key, id.scope
-            ),
-        ));
+    match answer.next().ok_or_else(no_answer)?.int()? {
+        2 => {
+            return Err(Error::new(
+                ErrorKind::NameConflict,
+                format!(
+                    "the key of the record {:?} in {:?} holds data that Polylatch did not write; it was not modified; use \
+                     another key or another prefix",
+                    id.key, id.scope
+                ),
+            ));
+        }
+        3 => return over(id, answer).map(Some),
+        _ => {}
     }
-    let now_ms = answer.next().ok_or_else(no_answer)?.uint()?;
+    let (seconds, micros) = (answer.next().ok_or_else(no_answer)?, answer.next().ok_or_else(no_answer)?);
+    let now_ms = seconds.uint()?.saturating_mul(1000).saturating_add(micros.uint()? / 1000);
     let keep_ms = answer.next().ok_or_else(no_answer)?.int()?;
-    let mut fields = HashMap::new();
-    let mut list = answer.next().ok_or_else(no_answer)?.list()?.into_iter();
-    while let (Some(field), Some(value)) = (list.next(), list.next()) {
-        fields.insert(field.text()?, value);
-    }
-    // A field that is not there reads as empty.
-    let text = |name: &str| fields.get(name).map_or(Ok(String::new()), Data::text);
-    let number = |name: &str| Ok::<u64, Error>(text(name)?.parse().unwrap_or(0));
-    if text("version")?.is_empty() {
+    let fields = Fields(answer.next().ok_or_else(no_answer)?.list()?);
+    if fields.text("version")?.is_empty() {
         return Ok(None);
     }
-    let state = State::parse(&text("state")?).ok_or_else(|| unreadable(id))?;
-    let result = match fields.get("result") {
-        Some(Data::Bytes(bytes)) => decoded(bytes).ok_or_else(|| unreadable(id))?,
-        _ => Vec::new(),
-    };
+    let state = State::parse(&fields.text("state")?).ok_or_else(|| unreadable(id))?;
+    let result = result_in(id, fields.get("result"))?;
     let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     Ok(Some(Seen {
-        version: number("version")?,
-        lease_left: Duration::from_millis(number("ends_ms")?.saturating_sub(now_ms)),
-        // -1: it has no expiry.
-        keep_left: u64::try_from(keep_ms).ok().map(Duration::from_millis),
-        written_ms: number("written_ms")?,
-        result_bytes: number("result_bytes")?,
+        version: fields.number("version"),
+        lease_left: Duration::from_millis(fields.number("ends_ms").saturating_sub(now_ms)),
+        keep_left: kept_for(keep_ms),
+        written_ms: fields.number("written_ms"),
+        result_bytes: fields.number("result_bytes"),
         record: Record {
             state,
-            owner: OwnerToken::from_hex(&text("owner")?).unwrap_or(OwnerToken::UNREAD),
-            fence: Some(number("fence")?),
-            fingerprint: text("fingerprint")?,
-            client: ClientId::from_stored(&text("client")?),
-            runs: count(number("runs")?),
-            lease: Duration::from_millis(number("lease_ms")?),
-            renewals: count(number("renewals")?),
+            owner: OwnerToken::from_hex(&fields.text("owner")?).unwrap_or(OwnerToken::UNREAD),
+            fence: Some(fields.number("fence")),
+            fingerprint: fields.text("fingerprint")?,
+            client: ClientId::from_stored(&fields.text("client")?),
+            runs: count(fields.number("runs")),
+            lease: Duration::from_millis(fields.number("lease_ms")),
+            renewals: count(fields.number("renewals")),
             result,
         },
     }))
+}
+
+/// Work that is over: version, retention, state, fingerprint and result. Of the rest nothing was read.
+fn over(id: &RecordId, mut answer: impl Iterator<Item = Data>) -> Result<Seen> {
+    let mut next = || answer.next().ok_or_else(no_answer);
+    let (version, keep_ms) = (next()?.uint()?, next()?.int()?);
+    let (state, fingerprint, result) = (next()?.text()?, next()?, next()?);
+    let result = result_in(id, Some(&result))?;
+    Ok(Seen {
+        version,
+        lease_left: Duration::ZERO,
+        keep_left: kept_for(keep_ms),
+        written_ms: 0,
+        result_bytes: result.len() as u64,
+        record: Record {
+            state: State::parse(&state).ok_or_else(|| unreadable(id))?,
+            owner: OwnerToken::UNREAD,
+            fence: None,
+            fingerprint: if fingerprint == Data::Nil { String::new() } else { fingerprint.text()? },
+            client: ClientId::from_stored(""),
+            runs: 0,
+            lease: Duration::ZERO,
+            renewals: 0,
+            result,
+        },
+    })
+}
+
+/// -1: it has no expiry.
+fn kept_for(keep_ms: i64) -> Option<Duration> {
+    u64::try_from(keep_ms).ok().map(Duration::from_millis)
+}
+
+fn result_in(id: &RecordId, stored: Option<&Data>) -> Result<Vec<u8>> {
+    match stored {
+        Some(Data::Bytes(bytes)) => decoded(bytes).ok_or_else(|| unreadable(id)),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// A record as a script answers it: names and values in turn.
+struct Fields(Vec<Data>);
+
+impl Fields {
+    fn get(&self, name: &str) -> Option<&Data> {
+        let mut pairs = self.0.chunks_exact(2);
+        pairs
+            .find(|pair| matches!(&pair[0], Data::Bytes(bytes) if bytes == name.as_bytes()))
+            .map(|pair| &pair[1])
+    }
+
+    /// A field that is not there reads as empty.
+    fn text(&self, name: &str) -> Result<String> {
+        self.get(name).map_or(Ok(String::new()), Data::text)
+    }
+
+    /// A field that is not there, or no number, reads as 0.
+    fn number(&self, name: &str) -> u64 {
+        self.get(name).and_then(|value| value.uint().ok()).unwrap_or(0)
+    }
 }
 
 fn unreadable(id: &RecordId) -> Error {
@@ -182,6 +235,22 @@ mod tests {
         }
         for wrong in [&b""[..], b"x1", b"hzz"] {
             assert_eq!(decoded(wrong), None);
+        }
+    }
+
+    #[test]
+    fn of_work_that_is_over_the_answer_is_read_and_whether_it_is_still_kept() {
+        let id = RecordId::new(Kind::Key, "orders", "7").unwrap();
+        let text = |text: &str| Data::Bytes(text.as_bytes().to_vec());
+        for (keep_ms, is_expired) in [(0, true), (1, false), (-1, false)] {
+            let answer =
+                vec![Data::Int(3), text("9"), Data::Int(keep_ms), text("done"), Data::Nil, text("uok")];
+            let Swapped::Refused(Some(seen)) = swapped(&id, Data::List(answer)).unwrap() else {
+                panic!("over")
+            };
+            assert_eq!((seen.is_expired(), seen.version), (is_expired, 9), "{keep_ms}");
+            assert_eq!((seen.record.state, &*seen.record.result), (State::Done, &b"ok"[..]));
+            assert_eq!(seen.record.fingerprint, "");
         }
     }
 

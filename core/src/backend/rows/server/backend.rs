@@ -87,7 +87,7 @@ impl<S: Server> Drop for DatabaseBackend<S> {
 }
 
 impl<S: Server> DatabaseBackend<S> {
-    /// Sends a request. It leaves now, not when the reply is first polled.
+    /// Sends a request when the reply is first polled.
     pub(super) fn ask<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         operation: &'static str,

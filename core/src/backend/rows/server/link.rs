@@ -11,6 +11,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::task::AbortHandle;
 
 use crate::backend::Reply;
+use crate::caller_driven::CallerSteps;
 use crate::error::{Effect, Error, ErrorKind, Result};
 
 use super::failure::Failure;
@@ -25,23 +26,32 @@ pub(crate) struct Link<S: Server> {
     /// Several read: statements that are a step of their own. One writes: a transaction.
     slot: RwLock<Option<S::Session>>,
     runtime: Handle,
+    steps: Arc<CallerSteps>,
     pub timeout: Duration,
     closed: AtomicBool,
 }
 
 impl<S: Server> Link<S> {
     pub(crate) fn new(server: S, runtime: Handle, timeout: Duration) -> Self {
-        Self { server, slot: RwLock::new(None), runtime, timeout, closed: AtomicBool::new(false) }
+        Self {
+            server,
+            slot: RwLock::new(None),
+            runtime,
+            steps: Arc::default(),
+            timeout,
+            closed: AtomicBool::new(false),
+        }
     }
 
-    /// Carries out a request in the background, whatever becomes of the caller, within the time limit.
+    /// Carries out a request within the time limit, on the thread that waits for it or, whatever becomes of the caller, in
+    /// the background.
     pub(crate) fn run<T: Send + 'static>(
         self: &Arc<Self>,
         operation: &'static str,
         request: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Reply<T> {
         let link = Arc::clone(self);
-        let task = self.runtime.spawn(async move {
+        let work = Box::pin(async move {
             match tokio::time::timeout(link.timeout, request).await {
                 Ok(answer) => answer,
                 Err(_) => {
@@ -64,17 +74,9 @@ impl<S: Server> Link<S> {
                 }
             }
         });
+        let link = Arc::clone(self);
         Box::pin(async move {
-            let answer = match task.await {
-                Ok(answer) => answer,
-                Err(error) if error.is_cancelled() => Err(closed().with_effect(Effect::Maybe)),
-                Err(error) => Err(Error::new(
-                    ErrorKind::Internal,
-                    "a request ended before it was answered; please report this, with what it printed",
-                )
-                .with_effect(Effect::Maybe)
-                .with_source(error)),
-            };
+            let answer = link.steps.run(&link.runtime, work).await;
             answer.map_err(|error| error.during(S::STORE, operation))
         })
     }
