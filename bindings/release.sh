@@ -7,14 +7,14 @@ readonly OLDEST_GLIBC=2.17
 # release_target: prints the target, as Rust calls it, that is this machine.
 release_target() { "${RUSTC:-rustc}" -vV | sed -n 's/^host: //p'; }
 
-# release_flags TARGET [library|program]: sets RUSTFLAGS, so that nothing of what is built tells in which folder that was.
+# release_flags TARGET: sets RUSTFLAGS, so that nothing of what is built tells in which folder that was.
 release_flags() {
   local here
   here=$(cargo metadata --locked --no-deps --format-version 1 | sed -n 's/.*"workspace_root":"\([^"]*\)".*/\1/p')
   export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-${HOME:?}/.cargo}=/cargo --remap-path-prefix=$here=/polylatch"
   case $1 in
-    # A library that is loaded uses the C library of who loads it.
-    *-musl) [ "${2:-library}" != library ] || RUSTFLAGS+=' -C target-feature=-crt-static' ;;
+    # A library that is loaded uses the C library of the process.
+    *-musl) RUSTFLAGS+=' -C target-feature=-crt-static' ;;
     *-linux-gnu) RUSTFLAGS+=" -C link-arg=$(unwinder "$1")" ;;
   esac
 }
@@ -53,17 +53,25 @@ unwinder() {
   printf '%s\n' "$stub"
 }
 
-# release_build TARGET library|program ARGUMENTS...: has cargo build that for the target; the rest are arguments of `cargo build`.
-# It stands in release_folder then.
+# release_build TARGET library|with-symbols|program ARGUMENTS...: has cargo build that for the target; the rest are arguments of
+# `cargo build`. It stands in release_folder then. One library that keeps its symbols, or one program, at a time.
 release_build() (
-  local target=$1 kind=$2
+  local target=$1 kind=$2 cargo=(cargo) verb=(build) last=()
   shift 2
-  release_flags "$target" "$kind"
-  case $target in
-    *-linux-gnu) cargo zigbuild --locked --profile dist --target "$target.$OLDEST_GLIBC" "$@" ;;
-    *-linux-musl) cargo zigbuild --locked --profile dist --target "$target" "$@" ;;
-    *) cargo build --locked --profile dist --target "$target" "$@" ;;
+  release_flags "$target"
+  case $target in *-linux-*) cargo=(cargo-zigbuild) verb=(zigbuild) ;; esac
+  # Only what is linked is told: what it has in common with others is compiled once.
+  case $kind-$target in
+    # With a C library inside.
+    program-*-linux-musl) last=(-C target-feature=+crt-static) ;;
+    with-symbols-*) last=(-C strip=none) ;;
   esac
+  if [ ${#last[@]} -gt 0 ]; then
+    verb=(rustc)
+    last=(-- "${last[@]}")
+  fi
+  case $target in *-linux-gnu) target=$target.$OLDEST_GLIBC ;; esac
+  "${cargo[@]}" "${verb[@]}" --locked --profile dist --target "$target" "$@" "${last[@]}"
 )
 
 # python_notices: puts the licences of what is compiled in where maturin reads them: all at once, because another package may be built

@@ -97,7 +97,7 @@ class Machine:
             # Beside this, others may use what it would put away.
             self.instead["bindings/uniffi/build"] = "true"
         self.environment["CARGO_TARGET_DIR"] = str(self.options.target)
-        self.instead["cargo install --locked --path inspector/cli"] = f"cp '{self.options.target}/debug/polylatch' ~/.bin/"
+        self.instead["cargo install --locked --path inspector/cli"] = f"cp '{os.environ['POLYLATCH_PROGRAM']}' ~/.bin/"
 
     def run(self, command, home, **more):
         for words, others in self.instead.items():

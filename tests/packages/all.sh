@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by tests/packages/run, whose --all calls build_beside early and build_all late: they build every package for Linux, and have
-# each tried where it can run here. They use its `out`, `scratch`, `host`, `version`, `maturin` and `built`.
+# Sourced by tests/packages/run, whose --all calls build_beside early, and build_all and try_all late: they build every package for
+# Linux, and have each tried where it can run here. They use its `out`, `scratch`, `host`, `version`, `maturin` and `built`.
 
 # What the window loads when it starts.
 window_needs="libc6 (>= $OLDEST_GLIBC), libgcc-s1, libgl1, libegl1, libxkbcommon0, libxkbcommon-x11-0, libx11-6, libx11-xcb1, libxcursor1, libxi6"
@@ -17,6 +17,8 @@ declare -A gem_name=([x86_64-unknown-linux-gnu]=x86_64-linux-gnu [aarch64-unknow
 # As JNA calls them. It has one name for both C libraries, and runs on glibc only.
 declare -A jna_name=([x86_64-unknown-linux-gnu]=linux-x86-64 [aarch64-unknown-linux-gnu]=linux-aarch64)
 declare -A debian_name=([x86_64]=amd64 [aarch64]=arm64)
+# What is compiled where it is installed; `tests/packages/try` knows them so.
+sources=('source distribution' "polylatch-$version.gem")
 
 # archive NAME CRATE TARGET FILE...: packs the files, given as PATH or PATH=NAME within, with the licences and the bill of materials
 # of what the crate is compiled from. Leaves the folder in $scratch/NAME.
@@ -79,25 +81,43 @@ for_windows() {
   archive "polylatch-$version-$target" polylatch-cli "$target" inspector/cli/README.md "$folder/polylatch.exe"
 }
 
+# generated_halves LIBRARY: those of the jar, the gems and the Swift package, made from a library that keeps its symbols.
+generated_halves() {
+  title 'the generated halves of the jar and the gems'
+  # The generator is run once.
+  [ -n "${POLYLATCH_UNIFFI_BUILT:-}" ] || CARGO_PROFILE_DEV_DEBUG=none bindings/uniffi/build --library "$1"
+}
+
 # libraries_for TARGET: the wheel and the C library; the parts of the npm package, of the gem and of the jar are put into
 # $scratch/node, $scratch/gem and $scratch/jvm.
 libraries_for() {
-  local target=$1 folder crate
+  local target=$1 folder crate uniffi
   title "libraries for $target"
   if [ "$target" = "$(release_target)" ]; then
     cp "$built"/python/*.whl "$out/"
   else
     wheel_build "$maturin" "$target" --out "$out" --interpreter "$PYTHON"
   fi
-  release_build "$target" library -p polylatch-node -p polylatch-c -p polylatch-uniffi
   folder=$(release_folder "$target")
-  tests/packages/natives "$folder"/libpolylatch_{node,c,uniffi}.so
+  uniffi=$folder/libpolylatch_uniffi.so
+  if [ "$target" = "$host" ]; then
+    release_build "$target" library -p polylatch-node -p polylatch-c
+    release_build "$target" with-symbols -p polylatch-uniffi --lib
+    generated_halves "$uniffi"
+    # Not where cargo has put it: the next build would take it from there.
+    cp "$uniffi" "$scratch/"
+    uniffi=$scratch/libpolylatch_uniffi.so
+    strip "$uniffi"
+  else
+    release_build "$target" library -p polylatch-node -p polylatch-c -p polylatch-uniffi
+  fi
+  tests/packages/natives "$folder"/libpolylatch_{node,c}.so "$uniffi"
   install -D -m 644 "$folder/libpolylatch_node.so" "$scratch/node/${node_name[$target]}.so"
   archive "polylatch-c-$version-$target" polylatch-c "$target" bindings/c/README.md \
     bindings/c/include/polylatch.h=include/polylatch.h "$folder"/libpolylatch_c.so=lib/libpolylatch_c.so \
     "$folder"/libpolylatch_c.a=lib/libpolylatch_c.a
-  install -D -m 644 "$folder/libpolylatch_uniffi.so" -t "$scratch/gem/${gem_name[$target]}"
-  [ -z "${jna_name[$target]:-}" ] || install -D -m 644 "$folder/libpolylatch_uniffi.so" -t "$scratch/jvm/${jna_name[$target]}"
+  install -D -m 644 "$uniffi" -t "$scratch/gem/${gem_name[$target]}"
+  [ -z "${jna_name[$target]:-}" ] || install -D -m 644 "$uniffi" -t "$scratch/jvm/${jna_name[$target]}"
   for crate in python node uniffi; do
     bindings/notices --sbom "$target" "polylatch-$crate" >"$out/polylatch-$crate-$version-$target.cdx.json"
   done
@@ -151,6 +171,35 @@ for_the_web() {
   bindings/notices --sbom wasm32-unknown-unknown polylatch-wasm >"$out/polylatch-wasm-$version.cdx.json"
 }
 
+# check_crates: what is in the packages of the crates is all that they need, and compiles with the oldest Rust that they name. Cargo's
+# own verification would compile each, with the newest; `cargo publish` does that in any case.
+check_crates() {
+  local folder=$scratch/packed name oldest with=()
+  title 'crates: as they are packed, with the oldest Rust'
+  mkdir "$folder"
+  for name in "${crates[@]/%/-$version}"; do tar -xzf "$out/$name.crate" -C "$folder"; done
+  {
+    printf '[workspace]\nresolver = "3"\nmembers = ["*-%s"]\n[patch.crates-io]\n' "$version"
+    for name in "${crates[@]}"; do printf '%s.path = "%s-%s"\n' "$name" "$name" "$version"; done
+  } >"$folder/Cargo.toml"
+  cp Cargo.lock "$folder/"
+  oldest=$(sed -n '/^\[workspace.package\]/,/^$/s/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+  if have rustup; then
+    rustup -q toolchain install "$oldest" --profile minimal --no-self-update >/dev/null 2>&1 || die "rustup could not install Rust $oldest"
+    with=(rustup run "$oldest")
+  else
+    left_out "Rust $oldest" 'there is no rustup to fetch it'
+  fi
+  (
+    cd "$folder"
+    export RUSTFLAGS='-D warnings' CARGO_TARGET_DIR=$scratch/crates CARGO_PROFILE_DEV_DEBUG=none CARGO_INCREMENTAL=0
+    "${with[@]}" cargo check --quiet --workspace --all-features --exclude polylatch-inspector
+    # The toolkit of the window asks for a newer one.
+    cargo check --quiet -p polylatch-inspector
+  )
+  say "passed: the crates as they are packed${with[*]:+, with Rust $oldest}, and that of the window with $(rustc --version)"
+}
+
 # The process groups of what runs beside this program.
 lanes=()
 
@@ -179,36 +228,37 @@ lanes_end() {
 }
 
 # build_beside: starts what needs nothing that is built here, in the background. The optimiser at the end of a build keeps only one
-# processor busy. Cargo lets one process at a time into a target folder: what is for another processor or C library has a folder of
-# its own.
+# processor busy. Cargo lets one process at a time into a target folder: what is for another processor has a folder of its own, and
+# is about as much as all else.
 here=()
 build_beside() {
-  local target elsewhere=() other_libc=()
+  local target elsewhere=()
   for target in "${targets[@]}"; do
     need_release "$target"
     case $target in
-      "$host" | *-windows-*) here+=("$target") ;;
-      "${host%%-*}"-*) other_libc+=("$target") ;;
+      "$host") ;;
+      "${host%%-*}"-*) here+=("$target") ;;
       *) elsewhere+=("$target") ;;
     esac
   done
   need_wasm
   [ ${#elsewhere[@]} -eq 0 ] || lane 'other processors' natives_in elsewhere "${elsewhere[@]}"
-  [ ${#other_libc[@]} -eq 0 ] || lane 'other C library' natives_in other-libc "${other_libc[@]}"
   lane web for_the_web
 }
 
-# build_all: builds the rest, packs what consists of several parts, and has all of it tried.
+# build_all: builds the rest and packs what consists of several parts. For the first lock it leaves POLYLATCH_UNIFFI_BUILT and, if
+# there is one for this machine, POLYLATCH_PROGRAM.
 build_all() {
   local wheel library name jar_built natives=()
-  title 'the generated halves of the jar and the gems'
   need_java
   need_ruby
-  [ -n "${POLYLATCH_UNIFFI_BUILT:-}" ] || bindings/uniffi/build
-  mkdir -p "$scratch/jvm"
-  cp -r bindings/uniffi/.work/jvm/META-INF "$scratch/jvm/"
+  natives_for "$host"
+  bindings/uniffi/ruby/pack "$out/polylatch-$version.gem" --source "$(echo "$scratch"/sdist/*)"
+  # Keeps a processor busy that the optimiser leaves idle.
+  lane 'from sources' tests/packages/try "$out" --only "${sources[0]}" --only "${sources[1]}"
   natives_for "${here[@]}"
   lanes_end
+  cp -r bindings/uniffi/.work/jvm/META-INF "$scratch/jvm/"
   for wheel in "$out"/*.whl; do "$PYTHON" bindings/python/tests/check_wheel.py "$wheel" 6000000 Cargo.toml; done
 
   title 'gems'
@@ -216,7 +266,6 @@ build_all() {
     name=$(basename "$(dirname "$library")")
     bindings/uniffi/ruby/pack "$out/polylatch-$version-$name.gem" "$name" "$library"
   done
-  bindings/uniffi/ruby/pack "$out/polylatch-$version.gem" --source "$(echo "$scratch"/sdist/*)"
 
   title 'the jar, with the libraries for x86-64 and arm64'
   # With the example in Kotlin, which is tried on it.
@@ -241,10 +290,13 @@ build_all() {
   node bindings/node/scripts/check-packages.mjs "$scratch/npm"
   cp "$scratch"/npm/*.tgz "$out/"
 
+  export POLYLATCH_UNIFFI_BUILT=yes
+  name=$scratch/polylatch-$version-$(uname -m)-linux/polylatch
+  [ ! -e "$name" ] || export POLYLATCH_PROGRAM=$name
+}
+
+# try_all: each package as a user has it.
+try_all() {
   title 'tried as a user has them'
-  # What is compiled from sources keeps the processors busy, all else waits for registries and interpreters.
-  local sources=('source distribution' "polylatch-$version.gem")
-  lane 'from sources' tests/packages/try "$out" --only "${sources[0]}" --only "${sources[1]}"
   tests/packages/try "$out" --except "${sources[0]}" --except "${sources[1]}"
-  lanes_end
 }

@@ -10,11 +10,14 @@ unless system("cargo", "--version")
 end
 
 library = RbConfig::CONFIG["host_os"].include?("darwin") ? "libpolylatch_uniffi.dylib" : "libpolylatch_uniffi.so"
+# In a folder of whoever compiles more than this, or else beside this file, where nothing of it is kept.
+given = ENV.fetch("CARGO_TARGET_DIR", "")
+target = File.expand_path(given.empty? ? "target" : given)
 File.write("Makefile", <<~MAKEFILE)
   all:
-  \tcd "#{root}/native" && cargo build --profile dist -p polylatch-uniffi --target-dir "#{Dir.pwd}/target"
+  \tcd "#{root}/native" && cargo build --profile dist -p polylatch-uniffi --target-dir "#{target}"
   install:
-  \tcp "target/dist/#{library}" "#{root}/lib/polylatch/"
+  \tcp "#{target}/dist/#{library}" "#{root}/lib/polylatch/"
   \trm -rf target
   clean:
   \trm -rf target
