@@ -19,6 +19,7 @@ declare -A jna_name=([x86_64-unknown-linux-gnu]=linux-x86-64 [aarch64-unknown-li
 declare -A debian_name=([x86_64]=amd64 [aarch64]=arm64)
 # What is compiled where it is installed; `tests/packages/try` knows them so.
 sources=('source distribution' "polylatch-$version.gem")
+host_gem=polylatch-$version-${gem_name[$host]:-}.gem
 
 # archive NAME CRATE TARGET FILE...: packs the files, given as PATH or PATH=NAME within, with the licences and the bill of materials
 # of what the crate is compiled from. Leaves the folder in $scratch/NAME.
@@ -295,8 +296,11 @@ build_all() {
   [ ! -e "$name" ] || export POLYLATCH_PROGRAM=$name
 }
 
-# try_all: each package as a user has it.
+# try_all: each package as a user has it. Much of that is waiting for registries and interpreters, so some run beside others.
 try_all() {
   title 'tried as a user has them'
-  tests/packages/try "$out" --except "${sources[0]}" --except "${sources[1]}"
+  local beside=('jar on' "$host_gem")
+  lane 'jars and gems' tests/packages/try "$out" --only "${beside[0]}" --only "${beside[1]}"
+  tests/packages/try "$out" --except "${sources[0]}" --except "${sources[1]}" --except "${beside[0]}" --except "${beside[1]}"
+  lanes_end
 }
