@@ -191,7 +191,8 @@ pub(crate) struct Record {
     pub state: State,
     /// The secret of the claim that wrote it last.
     pub owner: OwnerToken,
-    /// Number of the claim; `None` in what is to be written as a new claim, which the store numbers.
+    /// Number of the claim; `None` in what is to be written as a new claim, which the store numbers, and where it was not
+    /// read.
     pub fence: Option<u64>,
     /// Empty if the caller gave none.
     pub fingerprint: String,
@@ -205,7 +206,8 @@ pub(crate) struct Record {
     pub result: Vec<u8>,
 }
 
-/// A record as it was read.
+/// A record as it was read. Where a new claim finds work that is over, a store may read only what answers it: version,
+/// retention, state, fingerprint and result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub record: Record,

@@ -10,7 +10,7 @@ unless system("cargo", "--version")
 end
 
 library = RbConfig::CONFIG["host_os"].include?("darwin") ? "libpolylatch_uniffi.dylib" : "libpolylatch_uniffi.so"
-# In a folder of whoever compiles more than this, or else beside this file, where nothing of it is kept.
+# In the folder that the environment names, such as one that other builds share; otherwise here, and deleted afterwards.
 given = ENV.fetch("CARGO_TARGET_DIR", "")
 target = File.expand_path(given.empty? ? "target" : given)
 File.write("Makefile", <<~MAKEFILE)
