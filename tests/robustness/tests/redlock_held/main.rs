@@ -44,6 +44,9 @@ const LOCKS: u64 = 24;
 /// Short sections go over these and the ones above, which they find held.
 const QUICK_LOCKS: u64 = 240;
 
+/// A third of the lease, and a second for a busy machine.
+const UNTIL_THE_NEXT_RENEWAL: Duration = Duration::from_secs(6);
+
 /// Faults are so far apart.
 const APART: Duration = Duration::from_millis(2500);
 
@@ -116,7 +119,7 @@ fn held_across_faults(guarantee: Guarantee, usual: u64, seed: u64, faults: &'sta
         presence.missing.len(),
         presence.losses,
     );
-    presence.missing.iter().for_each(|missing| println!("without the lease: {missing}"));
+    presence.missing.iter().for_each(|missing| println!("without the lease: {}", missing.what));
     let documented =
         evidence.judge_besides(&mut outcome.history, |violation| is_documented(&nodes, violation));
     println!("explained by the loss of all data: {}", documented.len());
@@ -126,9 +129,13 @@ fn held_across_faults(guarantee: Guarantee, usual: u64, seed: u64, faults: &'sta
         let is_explained = losses.iter().any(|loss| loss.may_end(section));
         assert!(is_explained, "a renewed lease was lost: {section}");
     }
-    // Not all of them: a renewal that a busy machine holds up is repeated when the node answers.
+    let longest = presence.missing.iter().max_by_key(|missing| missing.so_far);
+    let is_given_again = longest.is_none_or(|missing| missing.so_far < UNTIL_THE_NEXT_RENEWAL);
+    assert!(is_given_again, "a healed node was without a lease across a renewal: {longest:?}");
+    // What a lost acquisition left on a node may end between two renewals.
+    let lost: Vec<_> = presence.missing.iter().filter(|missing| !missing.had_another).collect();
     let bound = presence.readings / 50;
-    assert!(presence.missing.len() as u64 <= bound, "healed nodes lost leases again: {:?}", presence.missing);
+    assert!(lost.len() as u64 <= bound, "healed nodes lost leases again: {lost:?}");
     assert!(figures.across_faults as u64 >= plan.faults, "too few were held while something was hurt");
     assert!(figures.looks > 0 && looks.lists > 0 && looks.examinations > 0, "nobody could look: {looks:?}");
     assert!(nodes.count() < 3 || nodes.changed() > 0, "no node lost or kept anything: {figures}");

@@ -1,5 +1,6 @@
 //! Locks that are held for the whole run, and the nodes that have them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -8,9 +9,13 @@ use std::time::{Duration, Instant};
 use polylatch::blocking::{Guard, Polylatch};
 use polylatch_test_services::redis::RedisServer;
 
-use crate::nodes::{Nodes, RENEWED_TWICE};
+use crate::nodes::{LEASE, Nodes, RENEWED_TWICE};
 
 const NAMES: [&str; 3] = ["steady-0", "steady-1", "steady-2"];
+
+/// A lease that was renewed within so long is on every node that is well: there it is given again for half of its length.
+/// A busy machine renews later, and what ended meanwhile comes with that renewal.
+const RENEWED_SINCE: Duration = Duration::from_secs(6);
 
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -20,7 +25,18 @@ pub struct Presence {
     pub readings: u64,
     /// Lost and acquired again, with a majority of the nodes.
     pub losses: u64,
-    pub missing: Vec<String>,
+    pub missing: Vec<Missing>,
+}
+
+/// A reading of a healed node that had no lease of a held lock.
+#[derive(Debug)]
+pub struct Missing {
+    /// How long the node has been found without it, reading after reading.
+    pub so_far: Duration,
+    /// The node had another lease before, which was in the way until it ended.
+    pub had_another: bool,
+    /// Which lock and node, and what the node had before.
+    pub what: String,
 }
 
 /// A client that holds locks until it is stopped.
@@ -62,13 +78,22 @@ struct Held {
     guards: Vec<Option<(Instant, Guard)>>,
     presence: Presence,
     started: Instant,
+    /// By lock and node, what was read there.
+    read: BTreeMap<(usize, usize), Read>,
+}
+
+#[derive(Default)]
+struct Read {
+    /// Whose lease it had last, and when that was read.
+    had: Option<(String, Instant)>,
+    missing_since: Option<Instant>,
 }
 
 impl Held {
     fn by(nodes: &Nodes) -> Self {
         let client = Polylatch::connect(&nodes.url(true)).unwrap_or_else(|error| panic!("{error:?}"));
         let guards = NAMES.iter().map(|_| None).collect();
-        Self { client, guards, presence: Presence::default(), started: Instant::now() }
+        Self { client, guards, presence: Presence::default(), started: Instant::now(), read: BTreeMap::new() }
     }
 
     fn read(&mut self, nodes: &Nodes) {
@@ -81,32 +106,51 @@ impl Held {
                     self.client.lock(*name).try_acquire().ok().flatten().map(|guard| (Instant::now(), guard));
             }
         }
-        let long_ago = |(since, _): &(Instant, Guard)| since.elapsed() >= RENEWED_TWICE;
-        let held = NAMES.iter().zip(&self.guards);
-        let old: Vec<_> =
-            held.filter(|(_, held)| held.as_ref().is_some_and(long_ago)).map(|(name, _)| *name).collect();
-        for (at, server) in nodes.servers.iter().enumerate() {
-            for name in &old {
-                if !nodes.has_healed(at) {
-                    break;
+        for (place, name) in NAMES.iter().enumerate() {
+            // One that is paused would not answer.
+            let servers = nodes.servers.iter().enumerate();
+            let owners: Vec<_> = servers
+                .map(|(at, server)| nodes.has_healed(at).then(|| owner_on(server, name)).flatten())
+                .collect();
+            for (at, owner) in owners.iter().enumerate() {
+                let read = self.read.entry((place, at)).or_default();
+                if let Some(Some(owner)) = owner {
+                    *read = Read { had: Some((owner.clone(), Instant::now())), missing_since: None };
                 }
-                let has = has_lock(server, name);
                 // What happened to the node meanwhile, or to the holder, explains it.
-                let place = NAMES.iter().position(|other| other == name).expect("it is one of them");
-                let is_held = self.guards[place].as_ref().is_some_and(|(_, guard)| guard.is_held());
-                if !nodes.has_healed(at) || !is_held {
+                let guard = self.guards[place].as_ref().filter(|(_, guard)| guard.is_held());
+                let held = guard.filter(|(since, guard)| {
+                    since.elapsed() >= RENEWED_TWICE && guard.remaining() >= LEASE - RENEWED_SINCE
+                });
+                let held = held.filter(|_| nodes.has_healed(at));
+                let (Some((since, _)), Some(owner)) = (held, owner) else {
+                    read.missing_since = None;
                     continue;
-                }
+                };
                 self.presence.readings += 1;
-                if !has {
-                    self.presence.missing.push(format!("{name} on {at} after {:?}", self.started.elapsed()));
+                if owner.is_none() {
+                    let from = *read.missing_since.get_or_insert_with(Instant::now);
+                    let had = read.had.as_ref().map(|(owner, read)| (owner, read.elapsed()));
+                    let what = format!(
+                        "{name} on {at} after {:?}, held for {:?}; the nodes have {owners:?}, and it had {had:?} ago",
+                        self.started.elapsed(),
+                        since.elapsed(),
+                    );
+                    let had_another = had
+                        .is_some_and(|(had, _)| !owners.iter().flatten().flatten().any(|owner| owner == had));
+                    self.presence.missing.push(Missing { so_far: from.elapsed(), had_another, what });
                 }
             }
         }
     }
 }
 
-fn has_lock(server: &RedisServer, name: &str) -> bool {
+/// The owner of a lock on a node, or that there is none; `None` if the node does not say.
+fn owner_on(server: &RedisServer, name: &str) -> Option<Option<String>> {
     let key = format!("polylatch:{{{name}}}:lock");
-    server.try_command(&["EXISTS", &key]).is_ok_and(|reply| reply.int() == Some(1))
+    let value = server.try_command(&["GET", &key]).ok()?;
+    if value.is_nil() {
+        return Some(None);
+    }
+    Some(value.text()?.split('|').next().map(ToOwned::to_owned))
 }
