@@ -11,6 +11,7 @@ use polylatch_test_services::consul::{ConsulAgent, field};
 use crate::contention::{Relay, SECTIONS, contend, now};
 use crate::figures::{Samples, heading, row};
 use crate::http::Wire;
+use crate::layout::on_processor_of_servers;
 
 const ROUNDS: usize = 10;
 const PER_ROUND: usize = 100;
@@ -18,7 +19,7 @@ const PER_ROUND: usize = 100;
 const RECORD: usize = 140;
 
 pub fn run() {
-    let agent = ConsulAgent::start();
+    let agent = on_processor_of_servers(ConsulAgent::start);
     uncontended(&agent);
     handoff(&agent);
 }

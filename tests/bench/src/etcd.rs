@@ -15,6 +15,7 @@ use crate::contention::{Relay, contend};
 use crate::database::timed;
 use crate::figures::{Samples, heading, row};
 use crate::http::Wire;
+use crate::layout::on_processor_of_servers;
 
 const ROUNDS: usize = 10;
 const HAND_OFFS: usize = 100;
@@ -29,7 +30,7 @@ const HELD_FOR_THE_FLOOR: Duration = Duration::from_millis(150);
 const RECORD: usize = 140;
 
 pub fn run() {
-    let member = EtcdMember::start();
+    let member = on_processor_of_servers(EtcdMember::start);
     uncontended(&member);
     handoff(&member);
 }

@@ -7,6 +7,7 @@ use polylatch_test_services::redis::RedisServer;
 use tokio::runtime::Builder;
 
 use crate::figures::{Samples, heading, row};
+use crate::layout::on_processor_of_servers;
 
 const ROUNDS: usize = 1_500;
 
@@ -14,7 +15,7 @@ const ROUNDS: usize = 1_500;
 const BESIDE: usize = 15;
 
 pub fn run() {
-    let server = RedisServer::start();
+    let server = on_processor_of_servers(RedisServer::start);
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let client = Polylatch::connect(&server.url()).await.expect("it connects");

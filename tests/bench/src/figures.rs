@@ -1,5 +1,12 @@
 //! Samples, and how they are told.
 
+use std::sync::{Mutex, PoisonError};
+
+use crate::baseline::Ratio;
+
+/// The heading that was printed last, and the ratios of all rows.
+static PRINTED: Mutex<(String, Vec<Ratio>)> = Mutex::new((String::new(), Vec::new()));
+
 /// Measured values of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct Samples(Vec<f64>);
@@ -34,12 +41,25 @@ impl Samples {
 
 pub fn heading(text: &str) {
     println!("\n{text}");
+    let title = text.split(" (").next().unwrap_or(text);
+    PRINTED.lock().unwrap_or_else(PoisonError::into_inner).0 = title.to_owned();
+}
+
+/// Returns the ratios of all rows that were printed.
+pub fn ratios() -> Vec<Ratio> {
+    PRINTED.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
 }
 
 /// Prints median and quartiles, and the ratio to the floor.
 pub fn row(name: &str, unit: &str, samples: &Samples, floors: &[(&str, f64)]) {
     let ratios: Vec<_> =
         floors.iter().map(|(floor, value)| format!("{:.2} × {floor}", samples.median() / value)).collect();
+    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    for (floor, value) in floors {
+        let what = format!("{}: {name} / {floor}", printed.0);
+        printed.1.push(Ratio { what, is_rate: unit.ends_with("/s"), value: samples.median() / value });
+    }
+    drop(printed);
     println!(
         "  {name:<44} {:>9.1} {unit:<8} [{:.1} … {:.1}]  p99 {:.1}   {}",
         samples.median(),

@@ -12,6 +12,7 @@ use polylatch_test_services::redis::RedisServer;
 
 use crate::contender::{Note, PASS_ON, STAND, now};
 use crate::figures::{Samples, heading, row};
+use crate::layout::on_processor_of_servers;
 use crate::raw::Wire;
 
 /// Processes that contend; waiters are spread over them.
@@ -20,7 +21,7 @@ const ROUNDS: usize = 3;
 const SECTIONS: usize = 2_000;
 
 pub fn run() {
-    let server = RedisServer::start();
+    let server = on_processor_of_servers(RedisServer::start);
     heading("hand-off of a contended lock (µs)");
     for waiters in [2, 8, 64, 1000] {
         let parties = waiters.min(PROCESSES);

@@ -22,6 +22,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::database::runtime;
 use crate::figures::{Samples, heading, row};
+use crate::layout::on_processor_of_servers;
 use crate::mariadb;
 use crate::raw::Wire;
 
@@ -36,17 +37,17 @@ const ROW: &str =
 pub fn run() {
     let records: u64 = std::env::var("POLYLATCH_BENCH_RECORDS")
         .map_or(1_000_000, |text| text.parse().expect("POLYLATCH_BENCH_RECORDS is a number of records"));
-    let server = RedisServer::start();
+    let server = on_processor_of_servers(RedisServer::start);
     pairs("Redis, beside a blocking socket", &server.url(), &mut socket_floor(&server));
     pairs("Redis, beside the redis crate", &server.url(), &mut redis_floor(&server));
     drop(server);
     for (what, settings) in mariadb::DURABLE {
-        let server = MariadbServer::with(settings);
+        let server = on_processor_of_servers(|| MariadbServer::with(settings));
         pairs(&format!("MariaDB, {what}"), &server.url(), &mut mariadb_floor(&server));
     }
-    let server = PostgresServer::with(&["synchronous_commit=off"]);
+    let server = on_processor_of_servers(|| PostgresServer::with(&["synchronous_commit=off"]));
     pairs("PostgreSQL, synchronous_commit=off", &server.url(), &mut postgres_floor(&server));
-    let server = PostgresServer::start();
+    let server = on_processor_of_servers(PostgresServer::start);
     pairs("PostgreSQL, every commit on disk", &server.url(), &mut postgres_floor(&server));
     many("PostgreSQL", &server.url(), records, |from, to| {
         server.sql(&format!(

@@ -8,6 +8,7 @@ use polylatch::blocking::{Lock, Polylatch};
 use polylatch_test_services::redis::RedisServer;
 
 use crate::figures::{Samples, heading, row};
+use crate::layout::on_processor_of_servers;
 use crate::raw::{GIVE, Wire};
 
 const ROUNDS: usize = 20;
@@ -20,7 +21,7 @@ const HANDED_OVER: usize = 500;
 const IDLE: Duration = Duration::from_secs(60);
 
 pub fn run() {
-    let server = RedisServer::start();
+    let server = on_processor_of_servers(RedisServer::start);
     heading("a lock that is kept after its release (µs)");
     let connect = || Polylatch::connect(&server.url()).expect("it connects");
     let (keeper, other) = (connect(), connect());

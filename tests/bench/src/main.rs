@@ -3,15 +3,22 @@
 //! `family`, `memory`, `redlock`, `consul` (on a Consul agent), `postgres` and `mariadb` (on servers of those), `idempotency`
 //! (on Redis, PostgreSQL, MariaDB and SQLite), `etcd` and `zookeeper`.
 //!
+//! `--layout one-core` puts servers and clients on one processor, `--layout split` on one each: say which, the ratios depend
+//! on it. `--record FILE` writes the ratios of the run into a file of ratios, `--check FILE` fails if one is worse by more
+//! than 15 % than it is there.
+//!
 //! It starts a server of its own. Every figure stands beside a floor that is taken in the same run,
 //! in alternation with it: trust the ratios, not the absolute times.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+mod baseline;
 mod companion;
 mod consul;
 mod contender;
 mod contention;
+mod cost;
 mod database;
 mod etcd;
 mod family;
@@ -20,6 +27,7 @@ mod handoff;
 mod http;
 mod idempotency;
 mod kept;
+mod layout;
 mod mariadb;
 mod memory;
 mod postgres;
@@ -29,6 +37,9 @@ mod renewal;
 mod throughput;
 mod uncontended;
 mod zookeeper;
+
+use baseline::Baseline;
+use layout::Layout;
 
 const NAMES: [&str; 14] = [
     "uncontended",
@@ -57,10 +68,18 @@ fn main() -> ExitCode {
     {
         return companion::run(url);
     }
-    if let Some(unknown) = asked.iter().find(|name| !NAMES.contains(&name.as_str())) {
-        eprintln!("there is no benchmark {unknown:?}; there are {}", NAMES.join(", "));
+    let Plan { asked, layout, record, check } = match Plan::read(asked) {
+        Ok(plan) => plan,
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Err(wrong) = layout::choose(layout) {
+        eprintln!("{wrong}");
         return ExitCode::from(2);
     }
+    println!("layout: {}", layout.name());
     let wanted = |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
     if cfg!(debug_assertions) {
         eprintln!("note: not built with --release, so these figures say little");
@@ -107,5 +126,65 @@ fn main() -> ExitCode {
     if wanted("redlock") {
         redlock::run();
     }
-    ExitCode::SUCCESS
+    match conclude(record.as_deref(), check.as_deref()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What this run measures, where, and what becomes of its ratios.
+struct Plan {
+    asked: Vec<String>,
+    layout: Layout,
+    record: Option<PathBuf>,
+    check: Option<PathBuf>,
+}
+
+impl Plan {
+    fn read(words: Vec<String>) -> Result<Self, String> {
+        let mut plan = Self { asked: Vec::new(), layout: Layout::Any, record: None, check: None };
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--layout" => {
+                    let name = value()?;
+                    let unknown = || format!("--layout is any, one-core or split, not {name:?}");
+                    plan.layout = Layout::named(&name).ok_or_else(unknown)?;
+                }
+                "--record" => plan.record = Some(value()?.into()),
+                "--check" => plan.check = Some(value()?.into()),
+                name if NAMES.contains(&name) => plan.asked.push(word),
+                _ => return Err(format!("there is no benchmark {word:?}; there are {}", NAMES.join(", "))),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// Writes the ratios of this run down, or compares them with those that were.
+fn conclude(record: Option<&Path>, check: Option<&Path>) -> Result<(), String> {
+    let measured = figures::ratios();
+    if let Some(path) = record {
+        let mut all = if path.exists() { Baseline::read(path)? } else { Baseline::default() };
+        all.note(&measured);
+        std::fs::write(path, all.text()).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let Some(path) = check else { return Ok(()) };
+    let (worse, unknown) = Baseline::read(path)?.compare(&measured);
+    for what in &unknown {
+        println!("nothing to compare with: {what}");
+    }
+    match worse.as_slice() {
+        [] => {
+            println!("\n{} ratios are no worse than in {}", measured.len() - unknown.len(), path.display());
+            Ok(())
+        }
+        worse => {
+            Err(format!("\nworse than in {}, by more than 15 %:\n  {}", path.display(), worse.join("\n  ")))
+        }
+    }
 }

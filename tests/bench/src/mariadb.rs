@@ -10,6 +10,7 @@ use polylatch_test_services::mariadb::MariadbServer;
 
 use crate::database::{contended, hand_offs, runtime, timed};
 use crate::figures::{Samples, heading, row};
+use crate::layout::on_processor_of_servers;
 
 const ROUNDS: usize = 10;
 const HAND_OFFS: usize = 200;
@@ -25,7 +26,7 @@ pub const DURABLE: [(&str, &[&str]); 2] = [
 
 pub fn run() {
     for (what, settings) in DURABLE {
-        let server = MariadbServer::with(settings);
+        let server = on_processor_of_servers(|| MariadbServer::with(settings));
         uncontended(&server, what);
         handoff(&server, what);
     }

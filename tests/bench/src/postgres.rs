@@ -11,6 +11,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use crate::database::{contended, hand_offs, runtime, timed};
 use crate::figures::{Samples, heading, row};
+use crate::layout::on_processor_of_servers;
 
 const ROUNDS: usize = 10;
 const HAND_OFFS: usize = 200;
@@ -22,7 +23,7 @@ pub fn run() {
     for (what, settings) in
         [("every commit on disk", &[][..]), ("synchronous_commit=off", &["synchronous_commit=off"])]
     {
-        let server = PostgresServer::with(settings);
+        let server = on_processor_of_servers(|| PostgresServer::with(settings));
         uncontended(&server, what);
         handoff(&server, what);
     }

@@ -10,6 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use crate::figures::{Samples, heading, row};
+use crate::layout::on_processor_of_servers;
 use crate::raw::{GIVE, Quorum, TAKE, Wire};
 
 const NODES: usize = 5;
@@ -18,8 +19,8 @@ const PER_ROUND: usize = 100;
 
 pub fn run() {
     for state in ["all up", "two refuse", "two are hung"] {
-        let mut servers: Vec<_> = (0..NODES).map(|_| RedisServer::start()).collect();
-        let alone = RedisServer::start();
+        let mut servers: Vec<_> = (0..NODES).map(|_| on_processor_of_servers(RedisServer::start)).collect();
+        let alone = on_processor_of_servers(RedisServer::start);
         let places: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
         let url = format!("redlock://{}", places.join(","));
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");

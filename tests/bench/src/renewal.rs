@@ -6,14 +6,16 @@ use polylatch::Polylatch;
 use polylatch_test_services::redis::RedisServer;
 use tokio::runtime::Builder;
 
+use crate::cost::{client_secs, commands, is_inner, is_script, server_secs};
 use crate::figures::heading;
+use crate::layout::on_processor_of_servers;
 
 /// As in the usual comparison: a lease of ten seconds.
 const LEASE: Duration = Duration::from_secs(10);
 const WATCHED: Duration = Duration::from_secs(20);
 
 pub fn run() {
-    let server = RedisServer::start();
+    let server = on_processor_of_servers(RedisServer::start);
     heading("renewing held locks, lease 10 s, over 20 s");
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     for count in [1_000, 10_000] {
@@ -27,16 +29,16 @@ pub fn run() {
             // The provisional leases become full ones first.
             tokio::time::sleep(Duration::from_secs(2)).await;
             let (cpu, server_cpu, calls, inner, started) = (
-                cpu_secs(),
-                server_cpu_secs(&server),
+                client_secs(),
+                server_secs(&server),
                 commands(&server, is_script),
                 commands(&server, is_inner),
                 Instant::now(),
             );
             tokio::time::sleep(WATCHED).await;
             let secs = started.elapsed().as_secs_f64();
-            let cpu = (cpu_secs() - cpu) / secs * 60.0;
-            let server_cpu = (server_cpu_secs(&server) - server_cpu) / secs * 60.0;
+            let cpu = (client_secs() - cpu) / secs * 60.0;
+            let server_cpu = (server_secs(&server) - server_cpu) / secs * 60.0;
             let calls = (commands(&server, is_script) - calls) as f64 / secs;
             let inner = (commands(&server, is_inner) - inner) as f64 / secs;
             let most = most_at_once(&server).await;
@@ -65,39 +67,4 @@ async fn most_at_once(server: &RedisServer) -> u64 {
         before = now;
     }
     most
-}
-
-/// The CPU time of the server since its start.
-fn server_cpu_secs(server: &RedisServer) -> f64 {
-    let reply = server.command(&["INFO", "cpu"]);
-    let of = |line: &str| {
-        let value = line.strip_prefix("used_cpu_sys:").or_else(|| line.strip_prefix("used_cpu_user:"))?;
-        value.trim().parse::<f64>().ok()
-    };
-    reply.text().unwrap_or_default().lines().filter_map(of).sum()
-}
-
-fn cpu_secs() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-fn is_script(command: &str) -> bool {
-    command.starts_with("eval")
-}
-
-/// What the scripts carry out, without what this program asks.
-fn is_inner(command: &str) -> bool {
-    !is_script(command) && command != "info"
-}
-
-/// How many of these commands the server has carried out.
-fn commands(server: &RedisServer, counts: fn(&str) -> bool) -> u64 {
-    let reply = server.command(&["INFO", "commandstats"]);
-    let text = reply.text().unwrap_or_default().to_owned();
-    let of = |line: &str| {
-        let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        counts(command).then(|| rest.split(',').next()?.parse::<u64>().ok())?
-    };
-    text.lines().filter_map(of).sum()
 }

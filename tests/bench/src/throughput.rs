@@ -7,15 +7,18 @@ use polylatch_test_services::redis::RedisServer;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
+use crate::cost::{Cost, Spent};
 use crate::figures::{Samples, heading, row};
+use crate::layout::on_processor_of_servers;
 use crate::raw::{GIVE, TAKE, Wire};
 
 const TASKS: usize = 64;
 const ROUNDS: usize = 12;
 const PAIRS_PER_TASK: usize = 150;
+const PAIRS: usize = TASKS * PAIRS_PER_TASK;
 
 pub fn run() {
-    let server = RedisServer::start();
+    let server = on_processor_of_servers(RedisServer::start);
     heading("64 tasks on 64 locks (pairs a second; a ratio of 1 is as fast as the raw scripts)");
     for (name, mut builder) in [
         ("current-thread runtime", Builder::new_current_thread()),
@@ -23,6 +26,7 @@ pub fn run() {
     ] {
         let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
         let (mut raw, mut ours) = (Samples::default(), Samples::default());
+        let (mut of_raw, mut of_ours) = (Cost::default(), Cost::default());
         runtime.block_on(async {
             let connection = redis::Client::open(server.url())
                 .expect("a URL")
@@ -31,7 +35,7 @@ pub fn run() {
                 .expect("it connects");
             let client = Polylatch::connect(&server.url()).await.expect("it connects");
             for _ in 0..ROUNDS {
-                let started = Instant::now();
+                let (before, started) = (Spent::until_now(&server), Instant::now());
                 let mut tasks = JoinSet::new();
                 for task in 0..TASKS {
                     let mut connection = connection.clone();
@@ -56,9 +60,10 @@ pub fn run() {
                     });
                 }
                 while tasks.join_next().await.is_some() {}
-                raw.add((TASKS * PAIRS_PER_TASK) as f64 / started.elapsed().as_secs_f64());
+                raw.add(PAIRS as f64 / started.elapsed().as_secs_f64());
+                of_raw.since(before, &server, PAIRS);
 
-                let started = Instant::now();
+                let (before, started) = (Spent::until_now(&server), Instant::now());
                 let mut tasks = JoinSet::new();
                 for task in 0..TASKS {
                     let lock = client.lock(format!("ours-{task}"));
@@ -70,11 +75,14 @@ pub fn run() {
                     });
                 }
                 while tasks.join_next().await.is_some() {}
-                ours.add((TASKS * PAIRS_PER_TASK) as f64 / started.elapsed().as_secs_f64());
+                ours.add(PAIRS as f64 / started.elapsed().as_secs_f64());
+                of_ours.since(before, &server, PAIRS);
             }
         });
         row(&format!("redis crate, two scripts, {name}"), "pairs/s", &raw, &[]);
+        of_raw.print();
         row(&format!("polylatch, {name}"), "pairs/s", &ours, &[("redis crate", raw.median())]);
+        of_ours.print();
     }
     threads(&server);
 }
@@ -85,10 +93,10 @@ fn threads(server: &RedisServer) {
     let mut wires: Vec<_> = (0..TASKS).map(|_| Wire::connect(server.address())).collect();
     let (take, give) = (wires[0].load(TAKE), wires[0].load(GIVE));
     let (mut raw, mut ours) = (Samples::default(), Samples::default());
-    let pairs_per_second =
-        |started: Instant| (TASKS * PAIRS_PER_TASK) as f64 / started.elapsed().as_secs_f64();
+    let (mut of_raw, mut of_ours) = (Cost::default(), Cost::default());
+    let pairs_per_second = |started: Instant| PAIRS as f64 / started.elapsed().as_secs_f64();
     for _ in 0..ROUNDS {
-        let started = Instant::now();
+        let (before, started) = (Spent::until_now(server), Instant::now());
         std::thread::scope(|scope| {
             for (thread, wire) in wires.iter_mut().enumerate() {
                 let (take, give) = (&take, &give);
@@ -102,7 +110,8 @@ fn threads(server: &RedisServer) {
             }
         });
         raw.add(pairs_per_second(started));
-        let started = Instant::now();
+        of_raw.since(before, server, PAIRS);
+        let (before, started) = (Spent::until_now(server), Instant::now());
         std::thread::scope(|scope| {
             for thread in 0..TASKS {
                 let lock = client.lock(format!("ours-{thread}"));
@@ -115,7 +124,10 @@ fn threads(server: &RedisServer) {
             }
         });
         ours.add(pairs_per_second(started));
+        of_ours.since(before, server, PAIRS);
     }
     row("raw sockets, 64 threads with one each", "pairs/s", &raw, &[]);
+    of_raw.print();
     row("polylatch, 64 threads on one client", "pairs/s", &ours, &[("raw sockets", raw.median())]);
+    of_ours.print();
 }

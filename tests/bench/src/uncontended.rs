@@ -7,14 +7,16 @@ use polylatch_test_services::redis::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::cost::Cost;
 use crate::figures::{Samples, heading, row};
+use crate::layout::on_processor_of_servers;
 use crate::raw::{GIVE, TAKE, Wire};
 
 const ROUNDS: usize = 20;
 const PER_ROUND: usize = 300;
 
 pub fn run() {
-    let server = RedisServer::start();
+    let server = on_processor_of_servers(RedisServer::start);
     heading("acquire + release of a free lock, one client (µs a pair)");
     let mut wire = Wire::connect(server.address());
     let give = wire.load(GIVE);
@@ -22,29 +24,38 @@ pub fn run() {
     let blocking = polylatch::blocking::Polylatch::connect(&server.url()).expect("it connects");
     let lock = blocking.lock("blocking");
     let mut threads = Samples::default();
+    let (mut of_socket, mut of_threads) = (Cost::default(), Cost::default());
     let mut runtimes = [
         Case::new("current-thread runtime", Builder::new_current_thread(), &server),
         Case::new("multi-thread runtime", Builder::new_multi_thread(), &server),
     ];
     for _ in 0..ROUNDS {
-        socket.extend(timed(|| {
-            wire.ask(&["SET", "floor", "token", "NX", "PX", "10000"]);
-            wire.ask(&["EVALSHA", &give, "1", "floor", "token"]);
+        socket.extend(of_socket.of(&server, PER_ROUND, || {
+            timed(|| {
+                wire.ask(&["SET", "floor", "token", "NX", "PX", "10000"]);
+                wire.ask(&["EVALSHA", &give, "1", "floor", "token"]);
+            })
         }));
-        threads.extend(timed(|| {
-            lock.acquire().expect("it is free").release().expect("it is held");
+        threads.extend(of_threads.of(&server, PER_ROUND, || {
+            timed(|| {
+                lock.acquire().expect("it is free").release().expect("it is held");
+            })
         }));
         for case in &mut runtimes {
-            case.round();
+            case.round(&server);
         }
     }
     let floor = socket.median();
     row("floor: two round trips, blocking socket", "µs", &socket, &[]);
+    of_socket.print();
     row("polylatch, blocking API", "µs", &threads, &[("socket", floor)]);
+    of_threads.print();
     for case in &runtimes {
         row(&format!("redis crate, two scripts, {}", case.name), "µs", &case.raw, &[("socket", floor)]);
+        case.of_raw.print();
         let floors = [("redis crate", case.raw.median()), ("socket", floor)];
         row(&format!("polylatch, {}", case.name), "µs", &case.ours, &floors);
+        case.of_ours.print();
     }
 }
 
@@ -65,6 +76,8 @@ struct Case {
     client: Polylatch,
     raw: Samples,
     ours: Samples,
+    of_raw: Cost,
+    of_ours: Cost,
 }
 
 impl Case {
@@ -75,29 +88,43 @@ impl Case {
             let connection = client.get_multiplexed_async_connection().await.expect("it connects");
             (connection, Polylatch::connect(&server.url()).await.expect("it connects"))
         });
-        Self { name, runtime, connection, client, raw: Samples::default(), ours: Samples::default() }
+        let (raw, ours) = (Samples::default(), Samples::default());
+        Self {
+            name,
+            runtime,
+            connection,
+            client,
+            raw,
+            ours,
+            of_raw: Cost::default(),
+            of_ours: Cost::default(),
+        }
     }
 
-    fn round(&mut self) {
+    fn round(&mut self, server: &RedisServer) {
         let (take, give) = (redis::Script::new(TAKE), redis::Script::new(GIVE));
         let lock = self.client.lock(self.name);
-        self.runtime.block_on(async {
+        let Self { name, runtime, connection, raw, ours, of_raw, of_ours, .. } = self;
+        let scripts = async {
             for _ in 0..PER_ROUND {
                 let started = Instant::now();
-                let connection = &mut self.connection;
                 let taken: redis::RedisResult<()> =
-                    take.key(self.name).arg("token").arg(10_000).invoke_async(connection).await;
+                    take.key(*name).arg("token").arg(10_000).invoke_async(connection).await;
                 let given: redis::RedisResult<i64> =
-                    give.key(self.name).arg("token").invoke_async(connection).await;
-                self.raw.add(started.elapsed().as_nanos() as f64 / 1e3);
+                    give.key(*name).arg("token").invoke_async(connection).await;
+                raw.add(started.elapsed().as_nanos() as f64 / 1e3);
                 taken.and(given).expect("the scripts run");
             }
+        };
+        of_raw.of(server, PER_ROUND, || runtime.block_on(scripts));
+        let sections = async {
             for _ in 0..PER_ROUND {
                 let started = Instant::now();
                 let guard = lock.acquire().await.expect("it is free");
                 guard.release().await.expect("it is held");
-                self.ours.add(started.elapsed().as_nanos() as f64 / 1e3);
+                ours.add(started.elapsed().as_nanos() as f64 / 1e3);
             }
-        });
+        };
+        of_ours.of(server, PER_ROUND, || runtime.block_on(sections));
     }
 }

@@ -12,6 +12,7 @@ use polylatch_test_services::zookeeper::ZooKeeper;
 use crate::contention::contend;
 use crate::database::timed;
 use crate::figures::{Samples, heading, row};
+use crate::layout::on_processor_of_servers;
 
 const ROUNDS: usize = 10;
 const HAND_OFFS: usize = 200;
@@ -32,7 +33,7 @@ const LASTING: i32 = 0;
 const EPHEMERAL_SEQUENTIAL: i32 = 3;
 
 pub fn run() {
-    let server = ZooKeeper::start();
+    let server = on_processor_of_servers(ZooKeeper::start);
     uncontended(&server);
     handoff(&server);
 }
