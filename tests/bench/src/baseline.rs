@@ -47,7 +47,9 @@ impl Baseline {
 
     pub fn text(&self) -> String {
         self.0.iter().fold(String::new(), |mut text, (what, value)| {
-            writeln!(text, "{value:.2}\t{what}").expect("a string takes it");
+            // Three digits that count, also of a lock that is entered in a thousandth of the floor.
+            let decimals = if *value < 0.1 { 6 } else { 2 };
+            writeln!(text, "{value:.decimals$}\t{what}").expect("a string takes it");
             text
         })
     }
@@ -97,7 +99,11 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_what_is_wrong_names_its_line() {
         let mut all = Baseline::default();
-        all.note(&[ratio("pair, blocking", false, 1.25), ratio("tasks", true, 0.5)]);
+        all.note(&[
+            ratio("pair, blocking", false, 1.25),
+            ratio("tasks", true, 0.5),
+            ratio("kept", false, 0.000_297),
+        ]);
         assert_eq!(Baseline::parse(&all.text()), Ok(all));
         assert_eq!(Baseline::parse("1.00\ta\nb\n"), Err(2));
         assert_eq!(Baseline::parse("x\ta\n"), Err(1));
