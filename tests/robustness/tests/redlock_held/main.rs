@@ -7,7 +7,7 @@
 //! they set the length: a long run has 100 for each of 3, 4, 5 and 7 nodes, and takes five minutes for each.
 //!
 //! Short sections go on beside the held ones. Three more locks are held for the whole run, and every node that has
-//! been well for two renewals is to have them.
+//! been well for two renewals is to have them while they are renewed in time.
 #![cfg(target_os = "linux")]
 
 mod faults;
@@ -27,7 +27,7 @@ use polylatch_robustness::size;
 
 use faults::Faults;
 use lookers::Lookers;
-use nodes::{Guarantee, Nodes};
+use nodes::{Guarantee, Nodes, RENEWED_AGAIN};
 use steady::Steady;
 
 /// The worker program.
@@ -43,9 +43,6 @@ const LOCKS: u64 = 24;
 
 /// Short sections go over these and the ones above, which they find held.
 const QUICK_LOCKS: u64 = 240;
-
-/// A third of the lease, and a second for a busy machine.
-const UNTIL_THE_NEXT_RENEWAL: Duration = Duration::from_secs(6);
 
 /// Faults are so far apart.
 const APART: Duration = Duration::from_millis(2500);
@@ -130,7 +127,7 @@ fn held_across_faults(guarantee: Guarantee, usual: u64, seed: u64, faults: &'sta
         assert!(is_explained, "a renewed lease was lost: {section}");
     }
     let longest = presence.missing.iter().max_by_key(|missing| missing.so_far);
-    let is_given_again = longest.is_none_or(|missing| missing.so_far < UNTIL_THE_NEXT_RENEWAL);
+    let is_given_again = longest.is_none_or(|missing| missing.so_far < RENEWED_AGAIN);
     assert!(is_given_again, "a healed node was without a lease across a renewal: {longest:?}");
     // What a lost acquisition left on a node may end between two renewals.
     let lost: Vec<_> = presence.missing.iter().filter(|missing| !missing.had_another).collect();

@@ -20,6 +20,10 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// paused.
 const HEALED: Duration = Duration::from_secs(9);
 
+/// A third of the lease, and a second for a busy machine: by then a lease is renewed again. Until then a node has what it was
+/// given back, half of the lease; of a holder that renews later it may end before.
+pub const RENEWED_AGAIN: Duration = Duration::from_secs(6);
+
 /// A third of the lease, twice.
 pub const RENEWED_TWICE: Duration = Duration::from_secs(10);
 

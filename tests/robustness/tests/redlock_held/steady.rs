@@ -9,13 +9,9 @@ use std::time::{Duration, Instant};
 use polylatch::blocking::{Guard, Polylatch};
 use polylatch_test_services::redis::RedisServer;
 
-use crate::nodes::{LEASE, Nodes, RENEWED_TWICE};
+use crate::nodes::{LEASE, Nodes, RENEWED_AGAIN, RENEWED_TWICE};
 
 const NAMES: [&str; 3] = ["steady-0", "steady-1", "steady-2"];
-
-/// A lease that was renewed within so long is on every node that is well: there it is given again for half of its length.
-/// A busy machine renews later, and what ended meanwhile comes with that renewal.
-const RENEWED_SINCE: Duration = Duration::from_secs(6);
 
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -120,7 +116,7 @@ impl Held {
                 // What happened to the node meanwhile, or to the holder, explains it.
                 let guard = self.guards[place].as_ref().filter(|(_, guard)| guard.is_held());
                 let held = guard.filter(|(since, guard)| {
-                    since.elapsed() >= RENEWED_TWICE && guard.remaining() >= LEASE - RENEWED_SINCE
+                    since.elapsed() >= RENEWED_TWICE && guard.remaining() >= LEASE - RENEWED_AGAIN
                 });
                 let held = held.filter(|_| nodes.has_healed(at));
                 let (Some((since, _)), Some(owner)) = (held, owner) else {
@@ -136,8 +132,10 @@ impl Held {
                         self.started.elapsed(),
                         since.elapsed(),
                     );
-                    let had_another = had
-                        .is_some_and(|(had, _)| !owners.iter().flatten().flatten().any(|owner| owner == had));
+                    // As far as any node says whose lease it is now.
+                    let mut now = owners.iter().flatten().flatten().peekable();
+                    let had_another =
+                        now.peek().is_some() && had.is_some_and(|(had, _)| now.all(|owner| owner != had));
                     self.presence.missing.push(Missing { so_far: from.elapsed(), had_another, what });
                 }
             }
