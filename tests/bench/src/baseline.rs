@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::layout;
-
 /// A ratio that is worse by more than this fails the check.
 const WORSE_BY: f64 = 0.15;
 
-/// A ratio of a run. Times are better if it is smaller, rates if it is larger.
+/// A ratio of a run, of this layout, heading, row and floor. Times are better if it is smaller, rates if it is larger.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ratio {
     pub what: String,
@@ -17,7 +15,7 @@ pub struct Ratio {
     pub value: f64,
 }
 
-/// Ratios by what they are of: layout, heading, row and floor.
+/// Ratios by what they are of.
 #[derive(Debug, Default, PartialEq)]
 pub struct Baseline(BTreeMap<String, f64>);
 
@@ -41,15 +39,13 @@ impl Baseline {
 
     /// Takes what was measured, beside what it knows of other layouts and benchmarks.
     pub fn note(&mut self, measured: &[Ratio]) {
-        let ratios = measured.iter().map(|ratio| (key(ratio), ratio.value));
+        let ratios = measured.iter().map(|ratio| (ratio.what.clone(), ratio.value));
         self.0.extend(ratios);
     }
 
     pub fn text(&self) -> String {
         self.0.iter().fold(String::new(), |mut text, (what, value)| {
-            // Three digits that count, also of a lock that is entered in a thousandth of the floor.
-            let decimals = if *value < 0.1 { 6 } else { 2 };
-            writeln!(text, "{value:.decimals$}\t{what}").expect("a string takes it");
+            writeln!(text, "{}\t{what}", spelled(*value)).expect("a string takes it");
             text
         })
     }
@@ -57,13 +53,13 @@ impl Baseline {
     /// What is worse than it was, and what there is nothing to compare with, a line each.
     pub fn compare(&self, measured: &[Ratio]) -> (Vec<String>, Vec<String>) {
         let (mut worse, mut unknown) = (Vec::new(), Vec::new());
-        for ratio in measured {
-            match self.0.get(&key(ratio)) {
-                None => unknown.push(key(ratio)),
+        for Ratio { what, is_rate, value } in measured {
+            match self.0.get(what) {
+                None => unknown.push(what.clone()),
                 Some(before) => {
-                    let grown = if ratio.is_rate { before / ratio.value } else { ratio.value / before };
+                    let grown = if *is_rate { before / value } else { value / before };
                     if grown > 1.0 + WORSE_BY {
-                        worse.push(format!("{}: {:.2}, and it was {before:.2}", key(ratio), ratio.value));
+                        worse.push(format!("{what}: {}, and it was {}", spelled(*value), spelled(*before)));
                     }
                 }
             }
@@ -72,8 +68,10 @@ impl Baseline {
     }
 }
 
-fn key(ratio: &Ratio) -> String {
-    format!("{}: {}", layout::chosen().name(), ratio.what)
+/// A lock that is kept is entered in a thousandth of the floor, which two digits would call nothing.
+fn spelled(ratio: f64) -> String {
+    let decimals = if ratio < 0.1 { 6 } else { 2 };
+    format!("{ratio:.decimals$}")
 }
 
 #[cfg(test)]
@@ -90,10 +88,10 @@ mod tests {
         before.note(&[ratio("pair", false, 1.0), ratio("tasks", true, 1.0), ratio("same", false, 2.0)]);
         let today = [ratio("pair", false, 1.2), ratio("tasks", true, 0.8), ratio("same", false, 2.2)];
         let (worse, unknown) = before.compare(&today);
-        assert_eq!(worse, ["any: pair: 1.20, and it was 1.00", "any: tasks: 0.80, and it was 1.00"]);
+        assert_eq!(worse, ["pair: 1.20, and it was 1.00", "tasks: 0.80, and it was 1.00"]);
         assert!(unknown.is_empty());
         assert!(before.compare(&[ratio("pair", false, 0.5), ratio("tasks", true, 2.0)]).0.is_empty());
-        assert_eq!(before.compare(&[ratio("other", false, 1.0)]).1, ["any: other"]);
+        assert_eq!(before.compare(&[ratio("other", false, 1.0)]).1, ["other"]);
     }
 
     #[test]

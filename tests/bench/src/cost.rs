@@ -6,14 +6,11 @@ use polylatch_test_services::redis::RedisServer;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
     pairs: usize,
-    client_secs: f64,
-    server_secs: f64,
-    calls: u64,
-    inner: u64,
+    sum: Spent,
 }
 
-/// What this process and a server had spent when it was read.
-#[derive(Debug, Clone, Copy)]
+/// What this process and a server had spent when they were read, or spent between two readings.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Spent {
     client_secs: f64,
     server_secs: f64,
@@ -22,16 +19,26 @@ pub struct Spent {
 }
 
 impl Spent {
-    pub fn until_now(server: &RedisServer) -> Self {
-        let (server_secs, calls) = (server_secs(server), commands(server, is_script));
-        Self { server_secs, calls, inner: commands(server, is_inner), client_secs: client_secs() }
+    /// To be read before the work. Counting the commands costs the server more than a pair, so its time is read after it.
+    pub fn before(server: &RedisServer) -> Self {
+        let (calls, inner) = commands(server);
+        let server_secs = server_secs(server);
+        Self { calls, inner, server_secs, client_secs: client_secs() }
+    }
+
+    /// To be read after the work, in the opposite order.
+    fn after(server: &RedisServer) -> Self {
+        let client_secs = client_secs();
+        let server_secs = server_secs(server);
+        let (calls, inner) = commands(server);
+        Self { calls, inner, server_secs, client_secs }
     }
 }
 
 impl Cost {
     /// Does so many pairs, and adds what they cost this process and the server.
     pub fn of<T>(&mut self, server: &RedisServer, pairs: usize, work: impl FnOnce() -> T) -> T {
-        let before = Spent::until_now(server);
+        let before = Spent::before(server);
         let done = work();
         self.since(before, server, pairs);
         done
@@ -39,11 +46,11 @@ impl Cost {
 
     /// Adds what so many pairs have cost since then.
     pub fn since(&mut self, before: Spent, server: &RedisServer, pairs: usize) {
-        self.client_secs += client_secs() - before.client_secs;
-        let now = Spent::until_now(server);
-        self.server_secs += now.server_secs - before.server_secs;
-        self.calls += now.calls - before.calls;
-        self.inner += now.inner - before.inner;
+        let now = Spent::after(server);
+        self.sum.client_secs += now.client_secs - before.client_secs;
+        self.sum.server_secs += now.server_secs - before.server_secs;
+        self.sum.calls += now.calls - before.calls;
+        self.sum.inner += now.inner - before.inner;
         self.pairs += pairs;
     }
 
@@ -52,10 +59,10 @@ impl Cost {
         println!(
             "    a pair: {:.1} µs of the client's processor, {:.1} µs of the server's; {:.2} calls of scripts, {:.2} other \
              commands",
-            each(self.client_secs * 1e6),
-            each(self.server_secs * 1e6),
-            each(self.calls as f64),
-            each(self.inner as f64),
+            each(self.sum.client_secs * 1e6),
+            each(self.sum.server_secs * 1e6),
+            each(self.sum.calls as f64),
+            each(self.sum.inner as f64),
         );
     }
 }
@@ -76,22 +83,22 @@ pub fn client_secs() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-pub fn is_script(command: &str) -> bool {
-    command.starts_with("eval")
-}
-
-/// What the scripts carry out or a client sends beside them, without what this program asks.
-pub fn is_inner(command: &str) -> bool {
-    !is_script(command) && command != "info"
-}
-
-/// How many of these commands the server has carried out.
-pub fn commands(server: &RedisServer, counts: fn(&str) -> bool) -> u64 {
+/// How many scripts the server was called for, and how many other commands it has carried out, within the scripts and beside
+/// them, without what this program asks.
+pub fn commands(server: &RedisServer) -> (u64, u64) {
     let reply = server.command(&["INFO", "commandstats"]);
-    let text = reply.text().unwrap_or_default().to_owned();
-    let of = |line: &str| {
-        let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        counts(command).then(|| rest.split(',').next()?.parse::<u64>().ok())?
-    };
-    text.lines().filter_map(of).sum()
+    let (mut scripts, mut others) = (0, 0);
+    for line in reply.text().unwrap_or_default().lines() {
+        let Some((command, rest)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(":calls="))
+        else {
+            continue;
+        };
+        let calls: u64 = rest.split(',').next().and_then(|calls| calls.parse().ok()).unwrap_or(0);
+        match command {
+            "info" => {}
+            _ if command.starts_with("eval") => scripts += calls,
+            _ => others += calls,
+        }
+    }
+    (scripts, others)
 }

@@ -3,8 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::baseline::Ratio;
+use crate::layout;
 
-/// The heading that was printed last, and the ratios of all rows.
+/// The heading that was printed last, and the ratios of this project's own rows.
 static PRINTED: Mutex<(String, Vec<Ratio>)> = Mutex::new((String::new(), Vec::new()));
 
 /// Measured values of one kind.
@@ -45,21 +46,25 @@ pub fn heading(text: &str) {
     PRINTED.lock().unwrap_or_else(PoisonError::into_inner).0 = title.to_owned();
 }
 
-/// Returns the ratios of all rows that were printed.
+/// Returns the ratios of this project's own rows that were printed.
 pub fn ratios() -> Vec<Ratio> {
     PRINTED.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
 }
 
-/// Prints median and quartiles, and the ratio to the floor.
+/// Prints median and quartiles, and the ratio to the floor, which is kept to be compared with that of another day.
 pub fn row(name: &str, unit: &str, samples: &Samples, floors: &[(&str, f64)]) {
-    let ratios: Vec<_> =
-        floors.iter().map(|(floor, value)| format!("{:.2} × {floor}", samples.median() / value)).collect();
+    row_beside(name, unit, samples, floors);
     let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
     for (floor, value) in floors {
-        let what = format!("{}: {name} / {floor}", printed.0);
+        let what = format!("{}: {}: {name} / {floor}", layout::chosen().name(), printed.0);
         printed.1.push(Ratio { what, is_rate: unit.ends_with("/s"), value: samples.median() / value });
     }
-    drop(printed);
+}
+
+/// The same of a floor or another library: what it does beside the floor is no matter of this project's.
+pub fn row_beside(name: &str, unit: &str, samples: &Samples, floors: &[(&str, f64)]) {
+    let ratios: Vec<_> =
+        floors.iter().map(|(floor, value)| format!("{:.2} × {floor}", samples.median() / value)).collect();
     println!(
         "  {name:<44} {:>9.1} {unit:<8} [{:.1} … {:.1}]  p99 {:.1}   {}",
         samples.median(),

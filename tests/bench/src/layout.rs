@@ -15,6 +15,9 @@ pub enum Layout {
     Split,
 }
 
+/// Where clients run, unless the kernel decides.
+const CLIENTS: usize = 1;
+
 static LAYOUT: OnceLock<Layout> = OnceLock::new();
 
 impl Layout {
@@ -38,7 +41,7 @@ impl Layout {
     fn processor_of_servers(self) -> Option<usize> {
         match self {
             Self::Any => None,
-            Self::OneCore => Some(1),
+            Self::OneCore => Some(CLIENTS),
             Self::Split => Some(0),
         }
     }
@@ -49,9 +52,8 @@ pub fn choose(layout: Layout) -> Result<(), String> {
     LAYOUT.set(layout).expect("it is chosen once");
     match layout {
         Layout::Any => Ok(()),
-        Layout::OneCore | Layout::Split => {
-            pin(1).map_err(|error| format!("--layout {} needs processors 0 and 1: {error}", layout.name()))
-        }
+        Layout::OneCore | Layout::Split => pin(CLIENTS)
+            .map_err(|error| format!("--layout {} needs processors 0 and 1: {error}", layout.name())),
     }
 }
 
@@ -64,7 +66,7 @@ pub fn on_processor_of_servers<T>(start: impl FnOnce() -> T) -> T {
     let Some(processor) = chosen().processor_of_servers() else { return start() };
     pin(processor).expect("it was there a moment ago");
     let started = start();
-    pin(1).expect("it was there a moment ago");
+    pin(CLIENTS).expect("it was there a moment ago");
     started
 }
 

@@ -9,7 +9,7 @@ use polylatch_test_services::redis::RedisServer;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use crate::figures::{Samples, heading, row};
+use crate::figures::{Samples, heading, row, row_beside};
 use crate::layout::on_processor_of_servers;
 use crate::raw::{GIVE, Quorum, TAKE, Wire};
 
@@ -79,12 +79,17 @@ fn measure(runtime: &Runtime, alone: &RedisServer, mut by_majority: impl FnMut()
         }
     }
     row("floor: two scripts, one node", "µs", &floor, &[]);
-    row("floor: the same by majority, blocking sockets", "µs", &majority, &[("one node", floor.median())]);
+    row_beside(
+        "floor: the same by majority, blocking sockets",
+        "µs",
+        &majority,
+        &[("one node", floor.median())],
+    );
     let floors = [("majority", majority.median()), ("one node", floor.median())];
     row("1 contender, acquire + release", "µs", &cycles[0], &floors);
     for (at, count) in counts.into_iter().enumerate().skip(1) {
         row(&format!("{count} contenders of one lock, per section"), "µs", &cycles[at], &floors);
-        row(&format!("{count} contenders, wait for the lock"), "µs", &waits[at], &floors);
+        row_beside(&format!("{count} contenders, wait for the lock"), "µs", &waits[at], &floors);
     }
 }
 

@@ -6,7 +6,7 @@ use polylatch::Polylatch;
 use polylatch_test_services::redis::RedisServer;
 use tokio::runtime::Builder;
 
-use crate::cost::{client_secs, commands, is_inner, is_script, server_secs};
+use crate::cost::{client_secs, commands, server_secs};
 use crate::figures::heading;
 use crate::layout::on_processor_of_servers;
 
@@ -28,19 +28,15 @@ pub fn run() {
             }
             // The provisional leases become full ones first.
             tokio::time::sleep(Duration::from_secs(2)).await;
-            let (cpu, server_cpu, calls, inner, started) = (
-                client_secs(),
-                server_secs(&server),
-                commands(&server, is_script),
-                commands(&server, is_inner),
-                Instant::now(),
-            );
+            let (calls, inner) = commands(&server);
+            let (server_cpu, cpu, started) = (server_secs(&server), client_secs(), Instant::now());
             tokio::time::sleep(WATCHED).await;
             let secs = started.elapsed().as_secs_f64();
             let cpu = (client_secs() - cpu) / secs * 60.0;
             let server_cpu = (server_secs(&server) - server_cpu) / secs * 60.0;
-            let calls = (commands(&server, is_script) - calls) as f64 / secs;
-            let inner = (commands(&server, is_inner) - inner) as f64 / secs;
+            let (calls_now, inner_now) = commands(&server);
+            let calls = (calls_now - calls) as f64 / secs;
+            let inner = (inner_now - inner) as f64 / secs;
             let most = most_at_once(&server).await;
             let lost = guards.iter().filter(|guard| !guard.is_held()).count();
             // A third of the lease, give or take the jitter.
@@ -59,10 +55,10 @@ pub fn run() {
 /// The most commands within scripts in a tenth of a second. Its questions cost CPU time, so nothing else is measured then.
 async fn most_at_once(server: &RedisServer) -> u64 {
     let started = Instant::now();
-    let (mut most, mut before) = (0, commands(server, is_inner));
+    let (mut most, mut before) = (0, commands(server).1);
     while started.elapsed() < WATCHED {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let now = commands(server, is_inner);
+        let now = commands(server).1;
         most = most.max(now - before);
         before = now;
     }

@@ -35,7 +35,7 @@ pub fn run() {
                 .expect("it connects");
             let client = Polylatch::connect(&server.url()).await.expect("it connects");
             for _ in 0..ROUNDS {
-                let (before, started) = (Spent::until_now(&server), Instant::now());
+                let (before, started) = (Spent::before(&server), Instant::now());
                 let mut tasks = JoinSet::new();
                 for task in 0..TASKS {
                     let mut connection = connection.clone();
@@ -63,7 +63,7 @@ pub fn run() {
                 raw.add(PAIRS as f64 / started.elapsed().as_secs_f64());
                 of_raw.since(before, &server, PAIRS);
 
-                let (before, started) = (Spent::until_now(&server), Instant::now());
+                let (before, started) = (Spent::before(&server), Instant::now());
                 let mut tasks = JoinSet::new();
                 for task in 0..TASKS {
                     let lock = client.lock(format!("ours-{task}"));
@@ -96,7 +96,7 @@ fn threads(server: &RedisServer) {
     let (mut of_raw, mut of_ours) = (Cost::default(), Cost::default());
     let pairs_per_second = |started: Instant| PAIRS as f64 / started.elapsed().as_secs_f64();
     for _ in 0..ROUNDS {
-        let (before, started) = (Spent::until_now(server), Instant::now());
+        let (before, started) = (Spent::before(server), Instant::now());
         std::thread::scope(|scope| {
             for (thread, wire) in wires.iter_mut().enumerate() {
                 let (take, give) = (&take, &give);
@@ -111,7 +111,7 @@ fn threads(server: &RedisServer) {
         });
         raw.add(pairs_per_second(started));
         of_raw.since(before, server, PAIRS);
-        let (before, started) = (Spent::until_now(server), Instant::now());
+        let (before, started) = (Spent::before(server), Instant::now());
         std::thread::scope(|scope| {
             for thread in 0..TASKS {
                 let lock = client.lock(format!("ours-{thread}"));

@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cost::Cost;
-use crate::figures::{Samples, heading, row};
+use crate::figures::{Samples, heading, row, row_beside};
 use crate::layout::on_processor_of_servers;
 use crate::raw::{GIVE, TAKE, Wire};
 
@@ -51,7 +51,12 @@ pub fn run() {
     row("polylatch, blocking API", "µs", &threads, &[("socket", floor)]);
     of_threads.print();
     for case in &runtimes {
-        row(&format!("redis crate, two scripts, {}", case.name), "µs", &case.raw, &[("socket", floor)]);
+        row_beside(
+            &format!("redis crate, two scripts, {}", case.name),
+            "µs",
+            &case.raw,
+            &[("socket", floor)],
+        );
         case.of_raw.print();
         let floors = [("redis crate", case.raw.median()), ("socket", floor)];
         row(&format!("polylatch, {}", case.name), "µs", &case.ours, &floors);
