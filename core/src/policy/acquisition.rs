@@ -10,9 +10,12 @@ use crate::policy::backoff::Backoff;
 use crate::policy::lease::valid_until;
 use crate::policy::waiting::{Next, WaitAnswer, WaitTimes, Waiting};
 
-/// How long a request may take beyond the end of a wait: one that leaves in time, or at once where the caller does not
-/// wait, must have a chance to be answered.
+/// How long a request may take beyond the end of a wait, at least: one that leaves in time, or at once where the caller
+/// does not wait, must have a chance to be answered.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// Whoever allows a slow store longer requests allows this part of them beyond the end of a wait.
+const PART_OF_TIMEOUT: u32 = 3;
 
 /// The first pause after a request that failed. The longest is the polling interval.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -260,7 +263,8 @@ impl Acquisition {
 
 /// The time limit of a request that leaves at `now` for a caller who waits until `deadline`.
 pub(crate) fn request_limit(timeout: Duration, deadline: Option<BootInstant>, now: BootInstant) -> Duration {
-    deadline.map_or(timeout, |deadline| timeout.min(deadline.since(now).max(ANSWER_WITHIN)))
+    let at_least = ANSWER_WITHIN.max(timeout / PART_OF_TIMEOUT);
+    deadline.map_or(timeout, |deadline| timeout.min(deadline.since(now).max(at_least)))
 }
 
 #[cfg(test)]
@@ -268,7 +272,7 @@ mod tests {
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(3);
-    const TIMEOUT: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(3);
 
     fn at(millis: u64) -> BootInstant {
         BootInstant::from_nanos(0) + ms(millis)
@@ -408,10 +412,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_near_the_end_of_a_wait_has_a_second_to_be_answered() {
+    fn a_request_near_the_end_of_a_wait_has_a_second_or_a_third_of_the_timeout_to_be_answered() {
         assert_eq!(request_limit(TIMEOUT, None, at(0)), TIMEOUT);
-        assert_eq!(request_limit(TIMEOUT, Some(at(3_000)), at(0)), ms(3_000));
+        assert_eq!(request_limit(TIMEOUT, Some(at(3_000)), at(100)), ms(2_900));
         assert_eq!(request_limit(TIMEOUT, Some(at(3_000)), at(2_900)), ANSWER_WITHIN);
         assert_eq!(request_limit(ms(300), Some(at(3_000)), at(2_900)), ms(300));
+        // A caller who does not wait, of a store that was said to be slow.
+        assert_eq!(request_limit(ms(30_000), Some(at(0)), at(0)), ms(10_000));
+        assert_eq!(request_limit(ms(30_000), Some(at(20_000)), at(0)), ms(20_000));
     }
 }

@@ -20,8 +20,9 @@ const BY_NAME: [&str; 6] = ["sentinel", "cluster", "postgres", "mariadb", "etcd"
 /// Scenarios are about locks; a machine that is busy should not cause promotions.
 const UNDISTURBED: Duration = Duration::from_secs(10);
 
-/// Nor should it cost a lock: a first lease lasts until its holder gets to run, however many processes start meanwhile.
-const PATIENT: &str = "provisional=10s";
+/// Nor should it cost a lock or a request: a first lease lasts until its holder gets to run, and a server may answer late,
+/// however many processes start meanwhile.
+const PATIENT: &str = "provisional=10s&timeout=30s";
 
 /// A kind of store, ready to give out places for runs.
 pub struct Store {
