@@ -4,6 +4,7 @@
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use polylatch_test_services::etcd::EtcdMember;
 
@@ -16,12 +17,17 @@ pub struct Etcd {
 
 impl crate::contract::Store for Etcd {
     fn url(&self, options: &str) -> String {
-        format!("{}/{}?{options}", MEMBER.url(), self.prefix)
+        format!("{}/{}?timeout=10s&{options}", MEMBER.url(), self.prefix)
     }
 
     // Leases are whole seconds there.
     fn stretch(&self) -> u32 {
         5
+    }
+
+    // All cases keep one member busy, which syncs every change to disk before it answers.
+    fn safe(&self) -> Duration {
+        Duration::from_secs(9)
     }
 
     fn tells_renewals(&self) -> bool {
