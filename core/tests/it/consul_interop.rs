@@ -18,7 +18,7 @@ const LOCK_FLAGS: u64 = 3_304_740_253_564_472_344;
 const SEMAPHORE_FLAGS: u64 = 16_210_313_421_097_356_768;
 
 fn connect(prefix: &str) -> Polylatch {
-    let url = format!("{}?prefix={prefix}&session_ttl_min=100ms&lock_delay=0s", AGENT.url());
+    let url = format!("{}?prefix={prefix}&session_ttl_min=100ms&lock_delay=0s&timeout=10s", AGENT.url());
     block_on(Polylatch::connect(&url)).unwrap()
 }
 

@@ -15,7 +15,7 @@ use polylatch::{ErrorKind, Polylatch};
 use polylatch_test_services::{TempDir, proc};
 
 fn connect(prefix: &str) -> Polylatch {
-    block_on(Polylatch::connect(&format!("{}/{prefix}", MEMBER.url()))).unwrap()
+    block_on(Polylatch::connect(&format!("{}/{prefix}?timeout=10s", MEMBER.url()))).unwrap()
 }
 
 /// `etcdctl lock`, which prints the key that it holds.
