@@ -189,7 +189,7 @@ async function contend(title, commands, millis, counted = ['eval', 'evalsha']) {
 
 async function handoff() {
   heading('hand-off between processes: from release to the return of the next acquire (µs)');
-  const contender = (peer) => [process.execPath, here('contender.mjs'), peer, String(server.port), 'handoff'];
+  const contender = (peer) => [process.execPath, here('peer.mjs'), peer, String(server.port), 'contend'];
   for (const peer of Object.keys(peers)) {
     for (const count of [2, 8]) {
       const commands = Array.from({ length: count }, () => contender(peer));
@@ -200,7 +200,7 @@ async function handoff() {
   }
   const python = process.env.POLYLATCH_BENCH_PYTHON;
   if (python !== undefined) {
-    const other = [python, here('contender.py'), String(server.port), 'handoff'];
+    const other = [python, here('peer.py'), 'polylatch', String(server.port), 'contend'];
     await contend('polylatch, Node and Python', [contender('polylatch'), other], 4_000);
     await contend('polylatch, Python and Python', [other, other], 4_000);
   } else {

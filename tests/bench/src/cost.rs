@@ -44,9 +44,26 @@ impl Cost {
         done
     }
 
+    /// The same, where another process is the client: the work returns the CPU time that it has spent, in seconds.
+    pub fn of_another<T>(
+        &mut self,
+        server: &RedisServer,
+        pairs: usize,
+        work: impl FnOnce() -> (T, f64),
+    ) -> T {
+        let before = Spent::before(server);
+        let (done, client_secs) = work();
+        let now = Spent { client_secs: before.client_secs + client_secs, ..Spent::after(server) };
+        self.add(before, now, pairs);
+        done
+    }
+
     /// Adds what so many pairs have cost since then.
     pub fn since(&mut self, before: Spent, server: &RedisServer, pairs: usize) {
-        let now = Spent::after(server);
+        self.add(before, Spent::after(server), pairs);
+    }
+
+    fn add(&mut self, before: Spent, now: Spent, pairs: usize) {
         self.sum.client_secs += now.client_secs - before.client_secs;
         self.sum.server_secs += now.server_secs - before.server_secs;
         self.sum.calls += now.calls - before.calls;

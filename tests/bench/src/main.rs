@@ -1,7 +1,8 @@
 //! Measures Polylatch on Redis against the raw floor of the same run: `cargo run --release -p
 //! polylatch-bench [-- NAME…]` with names out of `uncontended`, `kept`, `throughput`, `handoff`, `renewal`,
 //! `family`, `memory`, `redlock`, `consul` (on a Consul agent), `postgres` and `mariadb` (on servers of those), `idempotency`
-//! (on Redis, PostgreSQL, MariaDB and SQLite), `etcd` and `zookeeper`.
+//! (on Redis, PostgreSQL, MariaDB and SQLite), `etcd` and `zookeeper`; `peers`, which only runs where it is named, stands beside
+//! other libraries (`tests/bench/beside` starts it with them).
 //!
 //! `--layout one-core` puts servers and clients on one processor, `--layout split` on one each: say which, the ratios depend
 //! on it. `--record FILE` writes the ratios of the run into a file of ratios, `--check FILE` fails if one is worse by more
@@ -30,6 +31,8 @@ mod kept;
 mod layout;
 mod mariadb;
 mod memory;
+mod peer;
+mod peers;
 mod postgres;
 mod raw;
 mod redlock;
@@ -40,8 +43,9 @@ mod zookeeper;
 
 use baseline::Baseline;
 use layout::Layout;
+use peers::Peer;
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "uncontended",
     "kept",
     "throughput",
@@ -56,11 +60,12 @@ const NAMES: [&str; 14] = [
     "idempotency",
     "etcd",
     "zookeeper",
+    "peers",
 ];
 
 fn main() -> ExitCode {
     let asked: Vec<_> = std::env::args().skip(1).collect();
-    if contender::run(&asked) {
+    if contender::run(&asked) || peer::run(&asked) {
         return ExitCode::SUCCESS;
     }
     if let [word, url] = asked.as_slice()
@@ -68,7 +73,7 @@ fn main() -> ExitCode {
     {
         return companion::run(url);
     }
-    let Plan { asked, layout, record, check } = match Plan::read(asked) {
+    let Plan { asked, layout, record, check, beside } = match Plan::read(asked) {
         Ok(plan) => plan,
         Err(wrong) => {
             eprintln!("{wrong}");
@@ -126,6 +131,9 @@ fn main() -> ExitCode {
     if wanted("redlock") {
         redlock::run();
     }
+    if asked.iter().any(|asked| asked == "peers") {
+        peers::run(&beside);
+    }
     match conclude(record.as_deref(), check.as_deref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(wrong) => {
@@ -141,11 +149,14 @@ struct Plan {
     layout: Layout,
     record: Option<PathBuf>,
     check: Option<PathBuf>,
+    /// Other libraries.
+    beside: Vec<Peer>,
 }
 
 impl Plan {
     fn read(words: Vec<String>) -> Result<Self, String> {
-        let mut plan = Self { asked: Vec::new(), layout: Layout::Any, record: None, check: None };
+        let mut plan =
+            Self { asked: Vec::new(), layout: Layout::Any, record: None, check: None, beside: Vec::new() };
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -157,6 +168,7 @@ impl Plan {
                 }
                 "--record" => plan.record = Some(value()?.into()),
                 "--check" => plan.check = Some(value()?.into()),
+                "--beside" => plan.beside.push(Peer::read(&value()?)?),
                 name if NAMES.contains(&name) => plan.asked.push(word),
                 _ => return Err(format!("there is no benchmark {word:?}; there are {}", NAMES.join(", "))),
             }
