@@ -14,7 +14,7 @@ use crate::policy::waiting::{Next, WaitAnswer, WaitTimes, Waiting};
 /// does not wait, must have a chance to be answered.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// Whoever allows a slow store longer requests allows this part of them beyond the end of a wait.
+/// A third of `timeout`, where that is more than a second: a slow store, for which `timeout` was raised, is slow here too.
 const PART_OF_TIMEOUT: u32 = 3;
 
 /// The first pause after a request that failed. The longest is the polling interval.

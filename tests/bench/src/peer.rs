@@ -187,7 +187,7 @@ impl Library for Bare {
     }
 }
 
-/// A queue and a message to whoever is next in it, on blocking sockets, without anything that makes it safe.
+/// A queue, and a message to the next client in it, on blocking sockets, without anything that makes it safe.
 struct Push {
     wire: Wire,
     inbox: Wire,
