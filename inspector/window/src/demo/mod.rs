@@ -1,8 +1,8 @@
 //! `polylatch-inspector --demo`: a living scene on the embedded store, with everything to be seen.
 //!
-//! Real processes contend on a throw-away SQLite file. One thread starts them, stops and resumes
-//! some of them so that there is always a stalled holder, a dead queue head and a holder that is
-//! gone, and ends them all. Nothing is left behind, also when this process is killed.
+//! Real processes contend on a throw-away SQLite file. Some stop or kill themselves, so that there is a stalled
+//! holder, a first waiter that is silent and a holder that is gone. One thread starts all processes, resumes those
+//! that are stopped, and ends them all. Nothing is left behind, also when this process is killed.
 
 mod part;
 mod script;
@@ -102,8 +102,11 @@ impl Stage {
     }
 
     fn enter(&mut self, name: &'static str) -> io::Result<()> {
-        if self.players.contains_key(name) {
-            return Ok(());
+        if let Some(child) = self.players.get_mut(name) {
+            if child.try_wait()?.is_none() {
+                return Ok(());
+            }
+            self.players.remove(name);
         }
         let mut command = Command::new(std::env::current_exe()?);
         command.args([PART, name]).env("POLYLATCH_URL", &self.place.url);
@@ -118,23 +121,16 @@ impl Stage {
 
     fn follow(&mut self, cue: &Cue) {
         match *cue {
-            Cue::Stop(name) => self.signal(name, Signal::STOP),
-            Cue::Continue(name) => self.signal(name, Signal::CONT),
-            Cue::Kill(name) => {
-                if let Some(mut child) = self.players.remove(name) {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                }
-            }
+            Cue::Continue(name) => self.resume(name),
             // A part that cannot enter now can at its next cue.
             Cue::Enter(name) => drop(self.enter(name)),
         }
     }
 
-    fn signal(&self, name: &str, signal: Signal) {
+    fn resume(&self, name: &str) {
         if let Some(child) = self.players.get(name) {
             // It was not waited for, so this number is still its own.
-            let _ = kill_process(Pid::from_child(child), signal);
+            let _ = kill_process(Pid::from_child(child), Signal::CONT);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Who plays what, and when somebody is stopped, resumed, killed or let in again.
+//! Who plays what, who stops or ends itself at which moment, and when a process is resumed or started again.
 
 use std::time::Duration;
 
@@ -15,10 +15,23 @@ pub(super) enum Way {
 /// What one task of a process does, again and again.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Habit {
-    /// Takes a lock, holds it, gives it back, rests. Times in milliseconds.
-    Rounds { lock: &'static str, way: Way, label: &'static str, lease: u64, hold: u64, rest: u64 },
-    /// Holds one lock and wants another, as somebody else does the other way round.
+    /// Takes a lock, holds it, releases it, rests. Times in milliseconds.
+    Rounds { lock: &'static str, way: Way, label: &'static str, lease: u64, hold: u64, rest: u64, fate: Fate },
+    /// Holds one lock and wants another, as another process does the other way round.
     Cross { first: &'static str, second: &'static str, label: &'static str },
+}
+
+/// What the process does to itself, so many milliseconds after a moment. It goes by what the process has reached: by a
+/// clock of the scene, a slow machine would stop a holder that does not hold yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fate {
+    None,
+    /// Stops (SIGSTOP) while it waits.
+    StopsWaiting(u64),
+    /// Stops while it holds.
+    StopsHolding(u64),
+    /// Is killed (SIGKILL) while it holds.
+    DiesHolding(u64),
 }
 
 /// One process.
@@ -31,18 +44,17 @@ pub(super) struct Part {
 /// What happens to a process.
 #[derive(Debug)]
 pub(super) enum Cue {
-    Stop(&'static str),
     Continue(&'static str),
-    Kill(&'static str),
+    /// Starts it if it has ended.
     Enter(&'static str),
 }
 
 const fn rounds(lock: &'static str, label: &'static str, hold: u64, rest: u64) -> Habit {
-    Habit::Rounds { lock, way: Way::Alone, label, lease: 15_000, hold, rest }
+    Habit::Rounds { lock, way: Way::Alone, label, lease: 15_000, hold, rest, fate: Fate::None }
 }
 
 const fn shared(lock: &'static str, way: Way, label: &'static str, hold: u64, rest: u64) -> Habit {
-    Habit::Rounds { lock, way, label, lease: 9_000, hold, rest }
+    Habit::Rounds { lock, way, label, lease: 9_000, hold, rest, fate: Fate::None }
 }
 
 pub(super) const PARTS: &[Part] = &[
@@ -94,11 +106,25 @@ pub(super) const PARTS: &[Part] = &[
             lease: 20_000,
             hold: 300_000,
             rest: 500,
+            // Its lease runs on without renewals, then another process enters.
+            fate: Fate::StopsHolding(4_000),
         }],
     },
     Part { name: "etl-check", habits: &[rounds("import/nightly", "verify rows", 4_000, 1_000)] },
     Part { name: "mail-1", habits: &[rounds("mail/queue", "send batch", 26_000, 100)] },
-    Part { name: "mail-2", habits: &[rounds("mail/queue", "send batch", 2_000, 2_000)] },
+    Part {
+        name: "mail-2",
+        habits: &[Habit::Rounds {
+            lock: "mail/queue",
+            way: Way::Alone,
+            label: "send batch",
+            lease: 15_000,
+            hold: 2_000,
+            rest: 2_000,
+            // The first waiter for the mail queue falls silent; the next hand-off passes it over.
+            fate: Fate::StopsWaiting(2_500),
+        }],
+    },
     Part { name: "mail-3", habits: &[rounds("mail/queue", "bounce check", 2_000, 3_000)] },
     Part {
         name: "billing",
@@ -109,6 +135,7 @@ pub(super) const PARTS: &[Part] = &[
             lease: 30_000,
             hold: 300_000,
             rest: 100,
+            fate: Fate::DiesHolding(11_000),
         }],
     },
     Part {
@@ -128,11 +155,6 @@ pub(super) const ROUND: Duration = Duration::from_secs(60);
 /// What happens in a round, in order. Times in milliseconds.
 pub(super) const CUES: &[(u64, Cue)] = &[
     (0, Cue::Enter("billing")),
-    // The first in line for the mail queue falls silent; the next hand-off passes it over.
-    (2_500, Cue::Stop("mail-2")),
-    // Its lease runs on without renewals, then somebody else enters.
-    (4_000, Cue::Stop("etl-nightly")),
-    (11_000, Cue::Kill("billing")),
     (36_000, Cue::Continue("mail-2")),
     (44_000, Cue::Continue("etl-nightly")),
     (45_000, Cue::Enter("billing")),
@@ -147,7 +169,7 @@ mod tests {
         assert!(CUES.is_sorted_by_key(|(at, _)| *at));
         assert!(CUES.iter().all(|(at, _)| u128::from(*at) < ROUND.as_millis()));
         for (_, cue) in CUES {
-            let (Cue::Stop(name) | Cue::Continue(name) | Cue::Kill(name) | Cue::Enter(name)) = cue;
+            let (Cue::Continue(name) | Cue::Enter(name)) = cue;
             assert!(PARTS.iter().any(|part| part.name == *name), "{name}");
         }
     }
