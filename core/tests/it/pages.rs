@@ -212,7 +212,12 @@ fn the_programs_of_kotlin_java_and_swift_stand_in_their_tests() {
     for (language, tests) in [
         ("kotlin", vec![format!("{kotlin}/kotlin/polylatch/PageTest.kt")]),
         ("java", vec![format!("{kotlin}/java/polylatch/PageInJavaTest.java")]),
-        ("swift", vec![format!("{swift}/PageTests.swift"), format!("{swift}/TransactionsTests.swift")]),
+        (
+            "swift",
+            ["PageTests", "IdempotencyTests", "TransactionsTests"]
+                .map(|name| format!("{swift}/{name}.swift"))
+                .into(),
+        ),
     ] {
         let read = |path: &String| lines_of(&fs::read_to_string(root().join(path)).unwrap()) + "\n";
         let tests: String = tests.iter().map(read).collect();

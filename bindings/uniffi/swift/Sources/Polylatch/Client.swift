@@ -162,6 +162,15 @@ public final class Client: Sendable {
         return LockAll(client: self, wanted: wanted, made: { GuardSet($0) })
     }
 
+    /// Names a scope of idempotent work and one-time tokens: it is done once, and every repetition gets its answer.
+    ///
+    /// `scope` names the operation and the caller it is done for, such as `orders/customer-7`. Take the caller's identity
+    /// from its credentials, never from its request: two callers that share a scope get each other's answers for the
+    /// same key.
+    public func idempotency(_ scope: String) -> Idempotency {
+        Idempotency(client: self, scope: scope)
+    }
+
     /// Reads who holds and who waits. Changes nothing in the store.
     ///
     /// `name`: only this lock, also if it is free. `prefix`: only locks whose name starts so. `limit`: at most so

@@ -125,7 +125,7 @@ public final class TokenGate: Sendable {
     }
 }
 
-private final class Listener: LossListener {
+final class Listener: LossListener {
     private let listener: @Sendable (String) -> Void
 
     init(_ listener: @escaping @Sendable (String) -> Void) {

@@ -107,6 +107,20 @@ public enum Claimed<C> {
 
 extension Claimed: Sendable where C: Sendable {}
 
+/// How long an answer is kept.
+public enum Retention: Hashable, Sendable {
+    /// 1 s to 10 years.
+    case time(Duration)
+    case forever
+
+    var seconds: Double {
+        switch self {
+        case .time(let time): Polylatch.seconds(time)
+        case .forever: .infinity
+        }
+    }
+}
+
 /// How to run the work of a key. What is missing is the library's to say.
 public struct TransactionRunOptions: Sendable {
     /// What the request consists of. The same key with another one is refused.
@@ -116,13 +130,6 @@ public struct TransactionRunOptions: Sendable {
     /// How long the answer is kept: 24 h by default.
     public var retention: Retention?
 
-    /// How long an answer is kept: 24 h by default.
-    public enum Retention: Hashable, Sendable {
-        /// 1 s to 10 years.
-        case time(Duration)
-        case forever
-    }
-
     /// Options that are not given are the library's defaults.
     public init(payload: Data? = nil, fingerprint: String? = nil, retention: Retention? = nil) {
         self.payload = payload
@@ -131,13 +138,9 @@ public struct TransactionRunOptions: Sendable {
     }
 
     func native(lease: Duration?, noWait: Bool) -> SqlRunWith {
-        let kept: Double? = switch retention {
-        case nil: nil
-        case .forever: .infinity
-        case .time(let time): seconds(time)
-        }
-        return SqlRunWith(
-            payload: payload, fingerprint: fingerprint, retention: kept, lease: lease.map(seconds), noWait: noWait)
+        SqlRunWith(
+            payload: payload, fingerprint: fingerprint, retention: retention?.seconds, lease: lease.map(seconds),
+            noWait: noWait)
     }
 }
 

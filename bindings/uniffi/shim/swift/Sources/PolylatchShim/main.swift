@@ -36,14 +36,14 @@ struct Request: @unchecked Sendable {
 }
 
 struct With {
-    private static let known: Set<String> = [
+    static let known: Set<String> = [
         "lease_ms", "wait_ms", "max_hold_ms", "beat_every_ms", "keep_idle_ms", "label", "owner", "fifo", "renew",
     ]
     private let given: Json
 
-    init(_ request: Request) throws {
+    init(_ request: Request, known: Set<String> = With.known) throws {
         given = request.json["options"] as? Json ?? [:]
-        if let other = given.keys.first(where: { !With.known.contains($0) }) {
+        if let other = given.keys.first(where: { !known.contains($0) }) {
             throw Mistake(text: "there is no option \(other)")
         }
     }
@@ -70,6 +70,7 @@ actor Shim {
     private var clients: [String: Client] = [:]
     private var named: [Lock] = []
     private var guards: [String: Held] = [:]
+    private var gates: [String: Gate] = [:]
     private var running: [Int64: Task<Void, Never>] = [:]
 
     func client(_ request: Request) throws -> Client {
@@ -95,6 +96,12 @@ actor Shim {
 
     func keep(_ name: String, _ held: Held) { guards[name] = held }
 
+    func gate(_ name: String) -> Gate {
+        let gate = gates[name] ?? Gate()
+        gates[name] = gate
+        return gate
+    }
+
     func begin(_ id: Int64, _ request: Request) {
         running[id] = Task.detached {
             let answer: Json
@@ -103,6 +110,8 @@ actor Shim {
             } catch is CancellationError {
                 answer = ["canceled": true]
             } catch let error as PolylatchError {
+                answer = ["error": described(error)]
+            } catch let error as WorkFailed {
                 answer = ["error": described(error)]
             } catch {
                 answer = ["fault": "\(error)"]
@@ -185,6 +194,12 @@ func serve(_ shim: Shim, _ request: Request) async throws -> Json {
             "acquired": stats.acquired, "refused": stats.refused, "timed_out": stats.timedOut, "held": stats.held,
             "waiting": stats.waiting, "losses": stats.losses.values.reduce(0, +),
         ]
+    case "run":
+        return try await runOnce(shim, request)
+    case "working":
+        try await shim.gate(request.text("waits")).untilBegun()
+    case "end_run":
+        try await shim.gate(request.text("waits")).end()
     case "close":
         try await shim.client(request).close()
     default:
@@ -271,7 +286,8 @@ func see(_ client: Client, _ request: Request) async throws -> Json {
 
 let shim = Shim()
 try say([
-    "hello": "polylatch", "protocol": 1, "language": "swift", "version": nativeVersion(), "can": ["cancel"],
+    "hello": "polylatch", "protocol": 1, "language": "swift", "version": nativeVersion(),
+    "can": ["cancel", "idempotency"],
 ])
 while let line = readLine() {
     guard let json = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? Json else {

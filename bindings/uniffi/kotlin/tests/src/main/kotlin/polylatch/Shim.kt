@@ -34,6 +34,7 @@ private class Shim {
     val guards = ConcurrentHashMap<String, Held>()
     val events = ConcurrentHashMap<String, ConcurrentLinkedQueue<LockEvent>>()
     val named = ConcurrentLinkedQueue<Acquirable<Guard>>()
+    val runs = Runs()
 
     suspend fun serve(request: JsonObject): Map<String, Any?> = when (val op = request.text("op")) {
         "connect" -> {
@@ -72,6 +73,9 @@ private class Shim {
                 "waiting" to waiting, "losses" to losses.values.sum(),
             )
         }
+        "run" -> runs.run(client(request), request)
+        "working" -> done { runs.working(request) }
+        "end_run" -> done { runs.end(request) }
         "close" -> done { client(request).close() }
         else -> error("there is no verb $op")
     }
@@ -168,7 +172,7 @@ private class With(
     }
 }
 
-private fun JsonObject.text(key: String): String = get(key).asString
+internal fun JsonObject.text(key: String): String = get(key).asString
 
 private fun told(can: Capability) = mapOf(
     "backend" to can.backend, "fifo" to can.fifo, "push" to can.push, "expiry" to can.expiry,
@@ -191,7 +195,7 @@ fun main() {
     say(
         mapOf(
             "hello" to "polylatch", "protocol" to 1, "language" to "kotlin",
-            "version" to polylatch.ffi.nativeVersion(), "can" to listOf("cancel"),
+            "version" to polylatch.ffi.nativeVersion(), "can" to listOf("cancel", "idempotency"),
         ),
     )
     runBlocking {
