@@ -244,7 +244,7 @@ impl Service {
         self.timers.timeout(limit, work).await.unwrap_or_else(|| {
             Err(Error::new(
                 ErrorKind::BackendUnavailable,
-                format!("the store did not answer within {limit:?}"),
+                format!("the store did not answer within {limit:?}; the option `timeout` says how long a request may take"),
             )
             .with_effect(Effect::Maybe))
         })
