@@ -8,8 +8,12 @@
 
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
+import { setTimeout } from 'node:timers/promises';
 
 import { peers } from './peers.mjs';
+
+/** Milliseconds of a section: one that is over at once is over before another process asks. */
+const SECTION = 1;
 
 const [peer, port, what] = process.argv.slice(2);
 const locks = await peers[peer](Number(port));
@@ -45,6 +49,7 @@ async function contend() {
   while (goOn) {
     const release = await locks.acquire('contended');
     const acquired = process.hrtime.bigint();
+    await setTimeout(SECTION);
     const released = process.hrtime.bigint();
     await release();
     sections.push(`${acquired} ${released}`);

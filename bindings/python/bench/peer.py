@@ -14,6 +14,9 @@ import sys
 import threading
 import time
 
+# Seconds of a section: one that is over at once is over before another process asks.
+SECTION = 0.001
+
 
 class Polylatch:
     def __init__(self, port):
@@ -94,6 +97,7 @@ def contend(library):
     while not done.is_set():
         release = acquire()
         acquired = time.monotonic_ns()
+        time.sleep(SECTION)
         released = time.monotonic_ns()
         release()
         sections.append(f"{acquired} {released}")
@@ -123,6 +127,7 @@ async def with_asyncio(port, what):
         while not done.is_set():
             guard = await lock.acquire()
             acquired = time.monotonic_ns()
+            await asyncio.sleep(SECTION)
             released = time.monotonic_ns()
             await guard.release()
             sections.append(f"{acquired} {released}")

@@ -11,6 +11,7 @@ use std::time::Duration;
 use polylatch_test_services::redis::RedisServer;
 
 use crate::contender::{Note, PASS_ON, STAND, now};
+use crate::cost::{Commands, commands};
 use crate::figures::{Samples, heading, row};
 use crate::layout::on_processor_of_servers;
 use crate::raw::Wire;
@@ -27,12 +28,12 @@ pub fn run() {
         let parties = waiters.min(PROCESSES);
         let (mut threads, mut processes, mut ours) =
             (Samples::default(), Samples::default(), Samples::default());
-        let (mut commands, mut sections) = (0, Samples::default());
+        let (mut commands, mut sections) = (Commands::default(), Samples::default());
         for round in 0..ROUNDS {
             threads.extend(between_threads(&server, parties));
             processes.extend(between_processes(&server, parties));
             let outcome = our_round(&server, &format!("handoff-{waiters}-{round}"), waiters);
-            commands += outcome.commands;
+            commands.add(outcome.commands);
             sections.extend(outcome.latencies.iter().map(|latencies| latencies.len() as f64));
             ours.extend(outcome.latencies.concat());
         }
@@ -40,9 +41,13 @@ pub fn run() {
         row(&format!("floor: push hand-off, {parties} processes (M3)"), "µs", &processes, &[]);
         let floors = [("processes", processes.median()), ("threads", threads.median())];
         row(&format!("polylatch, {waiters} waiters in {parties} processes"), "µs", &ours, &floors);
+        let each = |sum: u64| sum as f64 / ours.len() as f64;
         println!(
-            "    commands per critical section {:.2}; sections of a contender: at least {}, in the middle {}",
-            commands as f64 / ours.len() as f64,
+            "    per critical section {:.2} calls of scripts, which run for {:.1} µs, and {:.1} other commands; sections of a \
+             contender: at least {}, in the middle {}",
+            each(commands.scripts),
+            each(commands.script_micros),
+            each(commands.others),
             sections.quantile(0.0),
             sections.median(),
         );
@@ -101,7 +106,7 @@ fn between_processes(server: &RedisServer, parties: usize) -> Vec<f64> {
 struct Outcome {
     /// Of each contender.
     latencies: Vec<Vec<f64>>,
-    commands: u64,
+    commands: Commands,
 }
 
 fn our_round(server: &RedisServer, name: &str, waiters: usize) -> Outcome {
@@ -121,11 +126,11 @@ fn our_round(server: &RedisServer, name: &str, waiters: usize) -> Outcome {
         .collect();
     let query = polylatch::inspect::Query { name: Some(name.to_owned()), ..Default::default() };
     until(|| blocker.list(&query).expect("it answers").locks[0].waiters.len() == waiters);
-    let before = scripts_run(server);
+    let before = commands(server);
     note.write();
     held.release().expect("it is held");
     let latencies = latencies_of(children);
-    let commands = scripts_run(server) - before;
+    let commands = commands(server).since(before);
     let _ = std::fs::remove_file(&file);
     Outcome { latencies, commands }
 }
@@ -162,13 +167,4 @@ fn until(mut done: impl FnMut() -> bool) {
     while !done() {
         thread::sleep(Duration::from_millis(5));
     }
-}
-
-fn scripts_run(server: &RedisServer) -> u64 {
-    let reply = server.command(&["INFO", "commandstats"]);
-    let text = reply.text().unwrap_or_default().to_owned();
-    text.lines()
-        .filter(|line| line.starts_with("cmdstat_eval"))
-        .filter_map(|line| line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok())
-        .sum()
 }

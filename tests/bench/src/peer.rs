@@ -2,9 +2,10 @@
 //!
 //! The programs of other languages that [`crate::peers`] starts keep to the same form. With `pairs`, each line of the input is a
 //! number, and the answer is a line of JSON: a list of so many microseconds, one for each acquire and release of a free lock, and
-//! the seconds of a processor that the process has spent on them, `[[51.2, …], 0.012]`. With `contend`, `ready` is printed, a line of the input begins, and until the input ends a lock is entered and left that all of
-//! these processes contend for. Then a line is printed for each section: when it was entered and when its release was called, in
-//! ns by the clock that all processes of a machine share.
+//! the seconds of a processor that the process has spent on them, `[[51.2, …], 0.012]`. With `contend`, `ready` is printed, a
+//! line of the input begins, and until the input ends a lock that all of these processes contend for is held for a millisecond, again
+//! and again. Then a line is printed for each section: when it was entered and when its release was called, in ns by the clock that
+//! all processes of a machine share.
 
 use std::io::{BufRead, Read};
 use std::pin::pin;
@@ -23,6 +24,9 @@ use crate::raw::{GIVE, Wire};
 /// The lock that all contend for.
 const CONTENDED: &str = "contended";
 
+/// How long a section lasts: one that is over at once is over before another process asks, and nobody waits.
+const SECTION: Duration = Duration::from_millis(1);
+
 /// Nobody gives up.
 const PATIENT: Duration = Duration::from_secs(120);
 
@@ -32,6 +36,11 @@ trait Library {
     async fn acquire(&mut self) -> Self::Held;
 
     async fn release(&mut self, held: Self::Held);
+
+    /// Spends the time of a section.
+    async fn work(&mut self) {
+        std::thread::sleep(SECTION);
+    }
 }
 
 /// Runs as such a process, if the arguments say so.
@@ -108,7 +117,9 @@ async fn contend(library: &mut impl Library) {
     let mut sections = Vec::new();
     while !is_over.load(Ordering::SeqCst) {
         let held = library.acquire().await;
-        let (entered, left) = (now(), now());
+        let entered = now();
+        library.work().await;
+        let left = now();
         library.release(held).await;
         sections.push(format!("{entered} {left}\n"));
     }
@@ -124,6 +135,10 @@ impl Library for Lock {
 
     async fn release(&mut self, guard: Guard) {
         guard.release().await.expect("it is held");
+    }
+
+    async fn work(&mut self) {
+        tokio::time::sleep(SECTION).await;
     }
 }
 
@@ -158,6 +173,10 @@ impl Library for Other {
 
     async fn release(&mut self, lock: rslock::Lock) {
         self.manager.unlock(&lock).await;
+    }
+
+    async fn work(&mut self) {
+        tokio::time::sleep(SECTION).await;
     }
 }
 

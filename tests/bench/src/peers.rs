@@ -138,9 +138,10 @@ fn pairs(server: &RedisServer, floor: &Peer, all: &[Peer]) {
 
 fn handoff(server: &RedisServer, floor: &Peer, all: &[Peer]) {
     heading(
-        "beside others: hand-off (µs from the first call of release to the entry in another of 8 processes)",
+        "beside others: hand-off (µs from the first call of release to the entry in another of 8 processes, sections of 1 ms)",
     );
     let mut least = f64::NAN;
+    let mut shares = Vec::new();
     for (at, peer) in std::iter::once(floor).chain(all).enumerate() {
         server.command(&["FLUSHALL"]);
         let mut players: Vec<_> = (0..CONTENDERS).map(|_| peer.start(server, "contend")).collect();
@@ -160,13 +161,24 @@ fn handoff(server: &RedisServer, floor: &Peer, all: &[Peer]) {
         }
         let floors: &[_] = if at == 0 { &[] } else { &[("floor", least)] };
         row(&peer.name, "µs", &handed_over, floors);
+        let fewest = *sections.iter().min().expect("there are processes");
+        let most = *sections.iter().max().expect("there are processes");
         println!(
-            "    {} sections, {} of them handed over; of one process {} to {}",
+            "    {} sections, {} of them handed over; of one process {fewest} to {most}",
             sections.iter().sum::<usize>(),
             handed_over.len(),
-            sections.iter().min().expect("there are processes"),
-            sections.iter().max().expect("there are processes"),
         );
+        shares.push((&peer.name, fewest, most));
+    }
+    // Two processes that pass a lock to and fro are fast, and the others starve.
+    heading(
+        "beside others: fairness (sections of the process with fewest, beside those of the one with most)",
+    );
+    for (at, (name, fewest, most)) in shares.into_iter().enumerate() {
+        let mut samples = Samples::default();
+        samples.add(fewest as f64);
+        let floors: &[_] = if at == 0 { &[] } else { &[("most", most as f64)] };
+        row(name, "sections", &samples, floors);
     }
 }
 

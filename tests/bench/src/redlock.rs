@@ -9,6 +9,7 @@ use polylatch_test_services::redis::RedisServer;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
+use crate::cost::Cost;
 use crate::figures::{Samples, heading, row, row_beside};
 use crate::layout::on_processor_of_servers;
 use crate::raw::{GIVE, Quorum, TAKE, Wire};
@@ -46,16 +47,24 @@ pub fn run() {
             quorum.ask(&take);
             quorum.ask(&give);
         };
-        measure(&runtime, &alone, both, &clients);
+        let live = if state == "all up" { &servers[..] } else { &servers[2..] };
+        measure(&runtime, &alone, live, both, &clients);
     }
 }
 
-fn measure(runtime: &Runtime, alone: &RedisServer, mut by_majority: impl FnMut(), clients: &[Polylatch]) {
+fn measure(
+    runtime: &Runtime,
+    alone: &RedisServer,
+    live: &[RedisServer],
+    mut by_majority: impl FnMut(),
+    clients: &[Polylatch],
+) {
     let mut wire = Wire::connect(alone.address());
     let (take, give) = (wire.load(TAKE), wire.load(GIVE));
     let (mut floor, mut majority) = (Samples::default(), Samples::default());
     let counts = [1, 4, 16];
     let mut cycles = [Samples::default(), Samples::default(), Samples::default()];
+    let (mut of_majority, mut of_ours) = (Cost::default(), Cost::default());
     let mut waits = [Samples::default(), Samples::default(), Samples::default()];
     for round in 0..=ROUNDS {
         for _ in 0..PER_ROUND {
@@ -64,13 +73,20 @@ fn measure(runtime: &Runtime, alone: &RedisServer, mut by_majority: impl FnMut()
             wire.ask(&["EVALSHA", &give, "1", "floor", "token"]);
             floor.add(micros(started.elapsed()));
         }
-        for _ in 0..PER_ROUND {
-            let started = Instant::now();
-            by_majority();
-            majority.add(micros(started.elapsed()));
-        }
+        of_majority.of_all(live, PER_ROUND, || {
+            for _ in 0..PER_ROUND {
+                let started = Instant::now();
+                by_majority();
+                majority.add(micros(started.elapsed()));
+            }
+        });
         for (at, count) in counts.into_iter().enumerate() {
-            let (per_section, waited) = runtime.block_on(contend(&clients[..count], PER_ROUND));
+            let contended = || runtime.block_on(contend(&clients[..count], PER_ROUND));
+            let (per_section, waited) = if count == 1 && round > 0 {
+                of_ours.of_all(live, PER_ROUND, contended)
+            } else {
+                contended()
+            };
             // The first round opens connections and finds out who is away.
             if round > 0 {
                 cycles[at].extend(per_section);
@@ -85,8 +101,10 @@ fn measure(runtime: &Runtime, alone: &RedisServer, mut by_majority: impl FnMut()
         &majority,
         &[("one node", floor.median())],
     );
+    of_majority.print();
     let floors = [("majority", majority.median()), ("one node", floor.median())];
     row("1 contender, acquire + release", "µs", &cycles[0], &floors);
+    of_ours.print();
     for (at, count) in counts.into_iter().enumerate().skip(1) {
         row(&format!("{count} contenders of one lock, per section"), "µs", &cycles[at], &floors);
         row_beside(&format!("{count} contenders, wait for the lock"), "µs", &waits[at], &floors);

@@ -28,22 +28,23 @@ pub fn run() {
             }
             // The provisional leases become full ones first.
             tokio::time::sleep(Duration::from_secs(2)).await;
-            let (calls, inner) = commands(&server);
+            let before = commands(&server);
             let (server_cpu, cpu, started) = (server_secs(&server), client_secs(), Instant::now());
             tokio::time::sleep(WATCHED).await;
             let secs = started.elapsed().as_secs_f64();
             let cpu = (client_secs() - cpu) / secs * 60.0;
             let server_cpu = (server_secs(&server) - server_cpu) / secs * 60.0;
-            let (calls_now, inner_now) = commands(&server);
-            let calls = (calls_now - calls) as f64 / secs;
-            let inner = (inner_now - inner) as f64 / secs;
+            let done = commands(&server).since(before);
+            let calls = done.scripts as f64 / secs;
+            let inner = done.others as f64 / secs;
+            let in_scripts = done.script_micros as f64 / 1e6 / secs * 60.0;
             let most = most_at_once(&server).await;
             let lost = guards.iter().filter(|guard| !guard.is_held()).count();
             // A third of the lease, give or take the jitter.
             let floor = (count as f64 / 250.0).ceil() / (LEASE.as_secs_f64() / 3.0);
             println!(
                 "  {count:>6} locks: {calls:>6.1} commands/s (floor {floor:.1}: one script for 250 locks), CPU s a minute \
-                 {cpu:.2} of the client and {server_cpu:.2} of the server, {lost} lost"
+                 {cpu:.2} of the client and {server_cpu:.2} of the server, {in_scripts:.2} within scripts; {lost} lost"
             );
             println!("         commands within the scripts: {inner:.0} a second, at most {most} in 100 ms");
             drop(guards);
@@ -55,10 +56,10 @@ pub fn run() {
 /// The most commands within scripts in a tenth of a second. Its questions cost CPU time, so nothing else is measured then.
 async fn most_at_once(server: &RedisServer) -> u64 {
     let started = Instant::now();
-    let (mut most, mut before) = (0, commands(server).1);
+    let (mut most, mut before) = (0, commands(server).others);
     while started.elapsed() < WATCHED {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let now = commands(server).1;
+        let now = commands(server).others;
         most = most.max(now - before);
         before = now;
     }

@@ -47,7 +47,7 @@ public struct RunOptions: Sendable {
 /// Thrown by work to choose what repetitions get, and what becomes of the key. A repetition of a stored failure throws a
 /// ``PolylatchError`` with the code `failed` and this answer.
 public struct WorkFailed: Error, CustomStringConvertible {
-    /// For people.
+    /// What went wrong, for display.
     public let description: String
     /// What repetitions get.
     public let answer: Data
