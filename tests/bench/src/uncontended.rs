@@ -61,6 +61,8 @@ pub fn run() {
         let floors = [("redis crate", case.raw.median()), ("socket", floor)];
         row(&format!("polylatch, {}", case.name), "µs", &case.ours, &floors);
         case.of_ours.print();
+        row(&format!("the same, its release not waited for, {}", case.name), "µs", &case.dropped, &floors);
+        case.of_dropped.print();
     }
 }
 
@@ -83,6 +85,9 @@ struct Case {
     ours: Samples,
     of_raw: Cost,
     of_ours: Cost,
+    /// A guard that is dropped: the next acquire of the lock goes behind its release.
+    dropped: Samples,
+    of_dropped: Cost,
 }
 
 impl Case {
@@ -103,13 +108,15 @@ impl Case {
             ours,
             of_raw: Cost::default(),
             of_ours: Cost::default(),
+            dropped: Samples::default(),
+            of_dropped: Cost::default(),
         }
     }
 
     fn round(&mut self, server: &RedisServer) {
         let (take, give) = (redis::Script::new(TAKE), redis::Script::new(GIVE));
         let lock = self.client.lock(self.name);
-        let Self { name, runtime, connection, raw, ours, of_raw, of_ours, .. } = self;
+        let Self { name, runtime, connection, raw, ours, of_raw, of_ours, dropped, of_dropped, .. } = self;
         let scripts = async {
             for _ in 0..PER_ROUND {
                 let started = Instant::now();
@@ -131,5 +138,13 @@ impl Case {
             }
         };
         of_ours.of(server, PER_ROUND, || runtime.block_on(sections));
+        let in_the_background = async {
+            for _ in 0..PER_ROUND {
+                let started = Instant::now();
+                drop(lock.acquire().await.expect("it is free"));
+                dropped.add(started.elapsed().as_nanos() as f64 / 1e3);
+            }
+        };
+        of_dropped.of(server, PER_ROUND, || runtime.block_on(in_the_background));
     }
 }
