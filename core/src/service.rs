@@ -300,7 +300,9 @@ mod tests {
         let late = pollster::block_on(
             service.within(Duration::from_millis(5), std::future::pending::<Result<()>>()),
         );
-        assert_eq!(late.unwrap_err().effect(), Effect::Maybe);
+        let late = late.unwrap_err();
+        assert_eq!(late.effect(), Effect::Maybe);
+        assert!(late.to_string().contains("within 5ms; the option `timeout`"), "{late}");
     }
 
     #[test]

@@ -85,7 +85,7 @@ struct Case {
     ours: Samples,
     of_raw: Cost,
     of_ours: Cost,
-    /// A guard that is dropped: the next acquire of the lock goes behind its release.
+    /// A guard that is dropped, so that its release leaves from the background; the next acquire does not wait for it.
     dropped: Samples,
     of_dropped: Cost,
 }

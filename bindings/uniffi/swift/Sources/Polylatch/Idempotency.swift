@@ -96,7 +96,8 @@ public struct Idempotency: Sendable {
     /// Does the work of a key, unless it was done: then its stored answer is returned. The result has at most 1 MiB.
     ///
     /// `key`: what is unique to one request, 1 to 255 bytes, made by its client, such as a UUID. What `work` throws is
-    /// thrown on, once it is stored or its key is freed. A task that is cancelled while it waits gets
+    /// thrown on, once it is stored or its key is freed; if the store did not take that, the key is free when the lease
+    /// ends. A task that is cancelled while it waits gets
     /// `CancellationError`; work that throws that stores nothing, and the key is free when the lease ends.
     ///
     /// Throws `in_progress`, `payload_mismatch`, `failed` with the stored answer, `result_too_large`, `not_recorded`,

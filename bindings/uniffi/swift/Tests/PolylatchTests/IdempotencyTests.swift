@@ -60,7 +60,14 @@ final class IdempotencyTests: XCTestCase {
                 _ = try await keys.runText("k", options: RunOptions(wait: .zero), work: never)
             }
             let second = Task { try await keys.runText("k", work: never) }
-            let third = Task { try await keys.runText("k", work: never) }
+            let (calling, calls) = AsyncStream.makeStream(of: Void.self)
+            let third = Task {
+                calls.yield()
+                return try await keys.runText("k", work: never)
+            }
+            for await _ in calling { break }
+            // Nothing says that it waits now. If it does not yet, it is told the same.
+            try await Task.sleep(for: .milliseconds(50))
             third.cancel()
             do {
                 _ = try await third.value

@@ -51,10 +51,14 @@ func runOnce(_ shim: Shim, _ request: Request) async throws -> Json {
 
 private func runOptions(_ request: Request) throws -> RunOptions {
     let with = try With(request, known: ["lease_ms", "wait_ms", "on_failure"])
+    let onFailure = try with.text("on_failure").map { word in
+        guard let known = OnFailure(rawValue: word) else { throw Mistake(text: "on_failure is not \(word)") }
+        return known
+    }
     let payload = (request.json["payload"] as? String).map { Data($0.utf8) }
     return RunOptions(
         payload: payload, lease: with.length("lease_ms"), wait: with.length("wait_ms"),
-        onFailure: with.text("on_failure").flatMap(OnFailure.init))
+        onFailure: onFailure)
 }
 
 /// What `WorkFailed` is to the runner: what it hears of failed work in every language.

@@ -1,8 +1,8 @@
 package polylatch.shim
 
 import com.google.gson.JsonObject
-import com.google.gson.JsonPrimitive
 import com.google.gson.JsonParser
+import com.google.gson.JsonPrimitive
 import kotlinx.coroutines.CompletableDeferred
 import polylatch.Client
 import polylatch.OnFailure
