@@ -124,6 +124,11 @@ impl Acquisition {
             timeout: self.core.settings.timeout,
         };
         let mut policy = acquisition::Acquisition::new(terms, self.started, self.seed);
+        let limit = policy.request_limit(self.core.clock.now());
+        self.core.behind_own_releases(&self.options.name, limit).await;
+        if self.core.is_closed() {
+            policy.closed();
+        }
         let place = policy.waits().then(|| self.core.wakeups.register(self.contender.owner));
         // Counts as queued from the first answer to wait until the end.
         let mut queued = None;

@@ -54,7 +54,12 @@ impl HeldLease {
                 });
                 if let Some(reason) = lost {
                     self.finish(Some(reason));
-                    core.cancel_in_background(contender, self.longest(), false);
+                    core.cancel_in_background(
+                        contender,
+                        self.longest(),
+                        false,
+                        core.leaving.begin(self.name()),
+                    );
                     return Err(self.lost_error(reason));
                 }
                 self.finish(None);
@@ -75,7 +80,8 @@ impl HeldLease {
                 if error.effect() == Effect::Maybe {
                     // Under the old fence or the new one: a cancellation by owner ends either.
                     self.lose(LostReason::Unverifiable);
-                    core.cancel_in_background(Arc::clone(&self.contender), self.longest(), true);
+                    let leaves = core.leaving.begin(self.name());
+                    core.cancel_in_background(Arc::clone(&self.contender), self.longest(), true, leaves);
                 }
                 Err(in_context(error))
             }
@@ -146,6 +152,7 @@ impl Drop for Converting {
         lease.leave();
         let (in_flight, alone) = (self.in_flight.take(), self.alone.take());
         let core = Arc::clone(&lease.core);
+        let leaves = core.leaving.begin(lease.name());
         core.service.spawn_job(async move {
             let core = &lease.core;
             let mut stray = false;
@@ -154,7 +161,7 @@ impl Drop for Converting {
                 // between two of them.
                 stray = core.service.within(core.settings.timeout, request).await.is_err();
             }
-            if undo(Arc::clone(core), Arc::clone(&lease.contender), lease.longest(), stray).await {
+            if undo(Arc::clone(core), Arc::clone(&lease.contender), lease.longest(), stray, leaves).await {
                 lease.finish(None);
             }
             drop(alone);

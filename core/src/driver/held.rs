@@ -11,6 +11,7 @@ use crate::backend::{Contender, Released};
 use crate::clock::BootInstant;
 use crate::driver::Core;
 use crate::driver::keep::{LEASES_STAY, Stays};
+use crate::driver::leaving::Leaves;
 use crate::error::{Effect, Error, ErrorKind, LostReason, Result, Retry};
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::{FenceQuality, FencingToken};
@@ -236,7 +237,7 @@ impl HeldLease {
                 }
             }
         };
-        let result = self.release_alone(alone, core.clock.now() + core.settings.timeout).await;
+        let result = self.release_alone(alone, core.clock.now() + core.settings.timeout, None).await;
         if !matches!(&result, Err(error) if error.retry() == Retry::AfterBackoff) {
             unfinished.0 = None;
         }
@@ -251,10 +252,11 @@ impl HeldLease {
         }
         self.with_machine(Lease::release_started);
         let lease = Arc::clone(self);
+        let leaves = self.core.leaving.begin(self.name());
         self.core.service.spawn_job(async move {
             let end = unpoisoned(&lease.machine).server_end(lease.core.clock.now());
             let alone = lease.release.lock().await;
-            match lease.core.observer.counted(lease.release_alone(alone, end).await) {
+            match lease.core.observer.counted(lease.release_alone(alone, end, Some(leaves)).await) {
                 Ok(()) => {}
                 Err(error) if error.lost_reason().is_some() => {
                     tracing::warn!(lock = %lease.contender.name, %error, "released too late");
@@ -272,7 +274,13 @@ impl HeldLease {
         error.during(self.core.backend.capability().backend, "release").on_lock(self.name())
     }
 
-    async fn release_alone(&self, _alone: MutexGuard<'_, ()>, end: BootInstant) -> Result<()> {
+    /// `leaves` ends with the first answer, whatever it is.
+    async fn release_alone(
+        &self,
+        _alone: MutexGuard<'_, ()>,
+        end: BootInstant,
+        mut leaves: Option<Leaves>,
+    ) -> Result<()> {
         match self.judge() {
             LeaseState::Released => return Ok(()),
             LeaseState::Lost(reason) => return Err(self.lost_error(reason)),
@@ -288,7 +296,9 @@ impl HeldLease {
             let may_be_free = self.unanswered.swap(true, Ordering::SeqCst);
             let request = core.backend.release(&self.contender, self.fence);
             let now = core.clock.now();
-            let error = match core.service.within(core.settings.timeout, request).await {
+            let answer = core.service.within(core.settings.timeout, request).await;
+            drop(leaves.take());
+            let error = match answer {
                 Ok(Released::Released) => {
                     self.finish(None);
                     return Ok(());

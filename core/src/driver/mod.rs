@@ -8,8 +8,10 @@ use crate::backend::{Backend, Contender, Purpose};
 use crate::client_info::ClientInfo;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::LockName;
 use crate::observe::{Observer, Reach};
 use crate::options::Settings;
+use crate::policy::acquisition::behind_own_release;
 use crate::service::{Jobs, Service};
 use crate::wakeups::Wakeups;
 
@@ -20,6 +22,7 @@ mod extend;
 mod handle;
 mod held;
 mod keep;
+mod leaving;
 mod owners;
 mod refusals;
 #[cfg(all(test, not(target_family = "wasm")))]
@@ -33,6 +36,7 @@ pub(crate) use handle::Handle;
 pub(crate) use held::HeldLease;
 use keep::KeptLeases;
 pub(crate) use keep::{Entry, Found};
+use leaving::{Leaves, Leaving};
 use owners::Owners;
 use watchdog::Watchdog;
 
@@ -56,6 +60,8 @@ pub(crate) struct Core {
     watchdog: Arc<Watchdog>,
     owners: Owners,
     kept: KeptLeases,
+    /// Releases that the background carries out.
+    leaving: Arc<Leaving>,
     pub(crate) observer: Arc<Observer>,
     /// Whether the store answered lately.
     reach: Reach,
@@ -106,6 +112,7 @@ impl Core {
             watchdog,
             owners: Owners::default(),
             kept: KeptLeases::default(),
+            leaving: Arc::default(),
             observer,
             reach: Reach::default(),
             acquiring: Arc::default(),
@@ -136,6 +143,14 @@ impl Core {
         self.closed.load(Ordering::SeqCst)
     }
 
+    /// Waits until the releases of this lock that this client's background has begun are answered, but not for long: a
+    /// store that hangs is asked all the same. `limit`: of the request that is to follow.
+    async fn behind_own_releases(&self, name: &LockName, limit: Duration) {
+        if let Some(before) = self.leaving.behind(name.as_str()) {
+            let _ = self.service.timers().timeout(behind_own_release(limit), before).await;
+        }
+    }
+
     /// Ends all waiting, releases what is held, and waits (at most 5 s) until the store knows.
     pub(crate) async fn close(self: &Arc<Self>) {
         self.closed.store(true, Ordering::SeqCst);
@@ -160,11 +175,17 @@ impl Core {
     }
 
     /// Ends whatever this contender has at the store, in the background. No lease of it is longer than `longest`.
-    /// `stray`: see [`undo::undo`].
-    fn cancel_in_background(self: &Arc<Self>, contender: Arc<Contender>, longest: Duration, stray: bool) {
+    /// `stray` and `leaves`: see [`undo::undo`].
+    fn cancel_in_background(
+        self: &Arc<Self>,
+        contender: Arc<Contender>,
+        longest: Duration,
+        stray: bool,
+        leaves: Leaves,
+    ) {
         let core = Arc::clone(self);
         self.service.spawn_job(async move {
-            undo::undo(core, contender, longest, stray).await;
+            undo::undo(core, contender, longest, stray, leaves).await;
         });
     }
 }

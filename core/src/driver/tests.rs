@@ -11,6 +11,7 @@ use crate::policy::watchdog::BATCH_WINDOW;
 mod cancelled;
 mod counted;
 mod extended;
+mod leaving;
 mod watched;
 mod world;
 

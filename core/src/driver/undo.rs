@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::{Contender, Reply};
 use crate::driver::Core;
+use crate::driver::leaving::Leaves;
 use crate::error::{Effect, Result, Retry};
 use crate::policy::backoff::Backoff;
 
@@ -49,6 +50,8 @@ impl<A: Send + 'static> Drop for Undo<A> {
             let contenders = std::mem::take(&mut self.contenders);
             let in_flight = self.in_flight.take();
             let mut stray = self.stray;
+            let leaving: Vec<_> =
+                contenders.iter().map(|one| core.leaving.begin(one.name.as_str())).collect();
             self.core.service.spawn_job(async move {
                 if let Some(request) = in_flight {
                     // First let the request arrive: a cancellation that overtakes it would find nothing,
@@ -56,9 +59,9 @@ impl<A: Send + 'static> Drop for Undo<A> {
                     let answer = core.service.within(core.settings.timeout, request).await;
                     stray |= answer.is_err_and(|error| error.effect() == Effect::Maybe);
                 }
-                for contender in contenders {
+                for (contender, leaves) in contenders.into_iter().zip(leaving) {
                     let longest = contender.lease.max(contender.first_lease);
-                    core.cancel_in_background(contender, longest, stray);
+                    core.cancel_in_background(contender, longest, stray, leaves);
                 }
             });
         }
@@ -74,13 +77,22 @@ const HANGS: Duration = Duration::from_secs(600);
 const AGAIN: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(1)];
 
 /// Cancels at the store until it has answered, or until a lease of this length has expired there. Returns
-/// whether the store has confirmed it. `stray`: a request to acquire may still be on its way.
-pub(super) async fn undo(core: Arc<Core>, contender: Arc<Contender>, longest: Duration, stray: bool) -> bool {
+/// whether the store has confirmed it. `stray`: a request to acquire may still be on its way. `leaves` ends with the first answer.
+pub(super) async fn undo(
+    core: Arc<Core>,
+    contender: Arc<Contender>,
+    longest: Duration,
+    stray: bool,
+    leaves: Leaves,
+) -> bool {
+    let mut leaves = Some(leaves);
     let end = core.clock.now() + if stray { longest.max(HANGS) } else { longest };
     let mut backoff =
         Backoff::new(Duration::from_millis(20), Duration::from_secs(1), u64::from(core.client.pid));
     loop {
-        match core.service.within(core.settings.timeout, core.backend.cancel(&contender)).await {
+        let answer = core.service.within(core.settings.timeout, core.backend.cancel(&contender)).await;
+        drop(leaves.take());
+        match answer {
             Ok(()) => {
                 if stray {
                     // Nothing that closing the client waits for.

@@ -161,6 +161,11 @@ impl Acquisition {
         self.deadline.map(|deadline| deadline.since(now))
     }
 
+    /// How long a request that leaves at `now` may take.
+    pub(crate) fn request_limit(&self, now: BootInstant) -> Duration {
+        request_limit(self.terms.timeout, self.deadline, now)
+    }
+
     /// Decides what to do at `now`. An [`Action::Ask`] leaves at `now`, and nothing is decided before its answer.
     pub(crate) fn next(&mut self, now: BootInstant) -> Action {
         if let Some(action) = self.decided {
@@ -172,7 +177,7 @@ impl Acquisition {
             Next::Poll => {
                 self.asked = true;
                 self.sent_at = Some(now);
-                Action::Ask { limit: request_limit(self.terms.timeout, self.deadline, now) }
+                Action::Ask { limit: self.request_limit(now) }
             }
             Next::Sleep(until) => Action::Sleep { until },
             Next::Enter { fence, anchor } => {
@@ -265,6 +270,12 @@ impl Acquisition {
 pub(crate) fn request_limit(timeout: Duration, deadline: Option<BootInstant>, now: BootInstant) -> Duration {
     let at_least = ANSWER_WITHIN.max(timeout / PART_OF_TIMEOUT);
     deadline.map_or(timeout, |deadline| timeout.min(deadline.since(now).max(at_least)))
+}
+
+/// How long a request waits at most for its own client's releases of the lock to be answered: a quarter of the time that
+/// it may take itself. A store that answers at all usually does so long before.
+pub(crate) fn behind_own_release(request_limit: Duration) -> Duration {
+    request_limit / 4
 }
 
 #[cfg(test)]

@@ -96,6 +96,16 @@ pub fn a_dropped_guard_releases_in_the_background(store: &impl Store) {
     assert!(started.elapsed() < millis(1_500), "the lease was waited out: {:?}", started.elapsed());
 }
 
+pub fn a_dropped_guard_is_out_of_its_own_clients_way(store: &impl Store) {
+    let client = store.connect();
+    for round in 0..10 {
+        drop(block_on(client.lock("a").acquire()).unwrap());
+        let tried = block_on(client.lock("a").try_acquire()).unwrap();
+        drop(tried.unwrap_or_else(|| panic!("round {round}: it met the lock of the guard that was dropped")));
+    }
+    eventually("the last one is released", || seen(&client, "a").holders.is_empty());
+}
+
 pub fn releasing_twice_is_fine_and_a_released_guard_is_not_held(store: &impl Store) {
     let client = store.connect();
     let guard = block_on(client.lock("a").acquire()).unwrap();

@@ -1,0 +1,74 @@
+//! Releases that the background carries out: an acquisition of the same client goes behind them, so that it does not
+//! meet its own lock and queue for it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
+
+use crate::wakeups::unpoisoned;
+
+/// The releases of one client that are on their way. Usually there are none, which costs one look at a number.
+#[derive(Default)]
+pub(super) struct Leaving {
+    under_way: AtomicU64,
+    by_name: Mutex<BTreeMap<String, Vec<OnItsWay>>>,
+}
+
+struct OnItsWay {
+    number: u64,
+    /// Ends with the first answer.
+    answered: watch::Receiver<()>,
+}
+
+/// One release, until the store has answered it for the first time: it may have failed, and is asked for again.
+pub(super) struct Leaves {
+    leaving: Arc<Leaving>,
+    name: String,
+    number: u64,
+    _answered: watch::Sender<()>,
+}
+
+impl Leaving {
+    /// Notes a release that is about to leave.
+    pub(super) fn begin(self: &Arc<Self>, name: &str) -> Leaves {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let (sender, answered) = watch::channel(());
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        let mut by_name = unpoisoned(&self.by_name);
+        by_name.entry(name.to_owned()).or_default().push(OnItsWay { number, answered });
+        drop(by_name);
+        Leaves { leaving: Arc::clone(self), name: name.to_owned(), number, _answered: sender }
+    }
+
+    /// Completes when the releases of this name that have begun before were answered; `None` if there are none.
+    pub(super) fn behind(&self, name: &str) -> Option<impl Future<Output = ()> + Send + use<>> {
+        if self.under_way.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let by_name = unpoisoned(&self.by_name);
+        let before: Vec<_> = by_name.get(name)?.iter().map(|release| release.answered.clone()).collect();
+        Some(async move {
+            for mut answered in before {
+                // Nothing is ever sent: it changes when its sender goes.
+                let _ = answered.changed().await;
+            }
+        })
+    }
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        let mut by_name = unpoisoned(&self.leaving.by_name);
+        if let Some(releases) = by_name.get_mut(&self.name) {
+            releases.retain(|release| release.number != self.number);
+            if releases.is_empty() {
+                by_name.remove(&self.name);
+            }
+        }
+        drop(by_name);
+        self.leaving.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}

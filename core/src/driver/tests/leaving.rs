@@ -1,0 +1,95 @@
+//! An acquisition goes behind what its own client's background still has to say about the lock.
+
+use super::*;
+
+const LEG: Duration = Duration::from_millis(40);
+
+fn legs() -> Way {
+    Way { there: LEG, back: LEG, ..Way::default() }
+}
+
+#[test]
+fn a_lock_whose_guard_was_dropped_is_free_for_its_own_client() {
+    world(|world| async move {
+        let client = world.connect();
+        // A release that arrives long after the request that follows it would.
+        client.goes("release", legs());
+        for _ in 0..3 {
+            drop(client.lock("a").acquire().await.unwrap());
+            let polls = client.calls("poll").len();
+            let guard = client.lock("a").acquire().await.unwrap();
+            assert_eq!(client.calls("poll").len(), polls + 1, "it was not queued behind itself");
+            drop(guard);
+            drop(some(client.lock("a").try_acquire().await));
+            drop(some(LockAll::of([client.lock("b"), client.lock("a")]).try_acquire().await));
+            drop(some(client.rw("c").write().try_acquire().await));
+            drop(some(client.rw("c").read().try_acquire().await));
+        }
+    });
+}
+
+#[test]
+fn a_lock_whose_acquisition_was_cancelled_is_free_for_its_own_client() {
+    world(|world| async move {
+        let client = world.connect();
+        client.goes("poll", legs());
+        client.goes("cancel", legs());
+        for moment in (0..20).map(|step| ms(step * 5)) {
+            drop(cut_off(moment, client.lock("a").acquire()).await);
+            assert!(client.lock("a").try_acquire().await.unwrap().is_some(), "cancelled after {moment:?}");
+            pass(ms(500)).await;
+        }
+    });
+}
+
+#[test]
+fn only_the_same_lock_is_waited_for_and_only_what_began_before() {
+    world(|world| async move {
+        let client = world.connect();
+        client.goes("release", slow(ms(300)));
+        let lock = client.rw("a").read();
+        let (first, second) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+        drop(first);
+        let asked = client.now();
+        let _other = some(client.lock("b").try_acquire().await);
+        assert_eq!(client.now(), asked, "another lock");
+        let (_guard, ()) = tokio::join!(lock.acquire(), async {
+            pass(ms(200)).await;
+            drop(second);
+        });
+        assert_eq!(client.now(), asked + ms(300), "the release that began later is answered after 500 ms");
+    });
+}
+
+#[test]
+fn a_store_that_hangs_is_asked_all_the_same() {
+    world(|world| async move {
+        let client = world.connect();
+        client.goes("release", Way { lost: true, ..Way::default() });
+        drop(client.lock("a").acquire().await.unwrap());
+        let asked = client.now();
+        let _guard = some(client.lock("a").try_acquire().await);
+        assert_eq!(client.now(), asked + ms(250), "a quarter of the second that a try may take");
+        client.goes("release", Way { refused: true, ..Way::default() });
+        drop(client.lock("b").acquire().await.unwrap());
+        let asked = client.now();
+        assert!(client.lock("b").try_acquire().await.unwrap().is_none(), "it is held still");
+        assert_eq!(client.now(), asked, "a release that failed is not waited for until it succeeds");
+    });
+}
+
+#[test]
+fn closing_ends_the_wait_for_an_own_release() {
+    world(|world| async move {
+        let client = world.connect();
+        client.goes("release", slow(ms(200)));
+        drop(client.lock("a").acquire().await.unwrap());
+        let lock = client.lock("a");
+        let (acquired, ()) = tokio::join!(lock.acquire(), async {
+            pass(ms(50)).await;
+            client.core.close().await;
+        });
+        assert_eq!(acquired.unwrap_err().kind(), ErrorKind::Canceled);
+        assert!(world.is_empty("a"));
+    });
+}
