@@ -22,7 +22,8 @@ use crate::wakeups::unpoisoned;
 /// lost. A loss is reported by this process's own clock, with or without any answer from the store.
 ///
 /// Dropping the guard stops renewal and releases in the background; [`Guard::release`] waits until
-/// the store knows and reports a loss.
+/// the store knows and reports a loss. The same client may acquire the lock again at once: that request
+/// comes after the release.
 ///
 /// A program may end right after a drop, as at the end of `main`. So when the last handle of a client
 /// goes (of [`crate::Polylatch`], its locks and guards), that drop blocks its thread until background

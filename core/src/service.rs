@@ -11,7 +11,7 @@ use std::time::Duration;
 
 #[cfg(not(target_family = "wasm"))]
 use tokio::runtime::Builder;
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 
 use crate::clock::{BootInstant, Clock};
@@ -182,6 +182,11 @@ impl Service {
 
     pub(crate) fn handle(&self) -> &Handle {
         &self.timers.handle
+    }
+
+    /// The runtime in which the present code runs; this client's own if it runs in none.
+    pub(crate) fn runtime_here(&self) -> runtime::Id {
+        Handle::try_current().map_or_else(|_| self.timers.handle.id(), |handle| handle.id())
     }
 
     pub(crate) fn timers(&self) -> &Timers {

@@ -303,6 +303,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// the line who can have it now.
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released>;
 
+    /// The same, sent before this returns, and carried out before what is asked of this store later in the same
+    /// runtime. `None` if that cannot be had, or not now: then nothing was sent.
+    fn release_in_turn(&self, contender: &Arc<Contender>, fence: FencingToken) -> Option<Reply<Released>> {
+        let _ = (contender, fence);
+        None
+    }
+
     /// Whether a client can keep a lease after a release; see `keep`.
     fn can_keep(&self) -> bool {
         false

@@ -58,7 +58,7 @@ impl HeldLease {
                         contender,
                         self.longest(),
                         false,
-                        core.leaving.begin(self.name()),
+                        core.leaving.begin(self.name(), None),
                     );
                     return Err(self.lost_error(reason));
                 }
@@ -80,7 +80,7 @@ impl HeldLease {
                 if error.effect() == Effect::Maybe {
                     // Under the old fence or the new one: a cancellation by owner ends either.
                     self.lose(LostReason::Unverifiable);
-                    let leaves = core.leaving.begin(self.name());
+                    let leaves = core.leaving.begin(self.name(), None);
                     core.cancel_in_background(Arc::clone(&self.contender), self.longest(), true, leaves);
                 }
                 Err(in_context(error))
@@ -152,7 +152,7 @@ impl Drop for Converting {
         lease.leave();
         let (in_flight, alone) = (self.in_flight.take(), self.alone.take());
         let core = Arc::clone(&lease.core);
-        let leaves = core.leaving.begin(lease.name());
+        let leaves = core.leaving.begin(lease.name(), None);
         core.service.spawn_job(async move {
             let core = &lease.core;
             let mut stray = false;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{MutexGuard, watch};
 
-use crate::backend::{Contender, Released};
+use crate::backend::{Contender, Released, Reply};
 use crate::clock::BootInstant;
 use crate::driver::Core;
 use crate::driver::keep::{LEASES_STAY, Stays};
@@ -37,6 +37,13 @@ pub(crate) struct HeldLease {
     unanswered: AtomicBool,
     /// If it may stay with its client after a release.
     pub(super) stays: Option<Stays>,
+}
+
+/// A release that has left.
+struct Sent {
+    request: Reply<Released>,
+    /// An earlier one may have freed the lock, so "not held" is what this one may find.
+    may_be_free: bool,
 }
 
 /// How many guards share a lease (reentrancy), and whether another one may come.
@@ -237,7 +244,7 @@ impl HeldLease {
                 }
             }
         };
-        let result = self.release_alone(alone, core.clock.now() + core.settings.timeout, None).await;
+        let result = self.release_alone(alone, core.clock.now() + core.settings.timeout, None, None).await;
         if !matches!(&result, Err(error) if error.retry() == Retry::AfterBackoff) {
             unfinished.0 = None;
         }
@@ -252,11 +259,13 @@ impl HeldLease {
         }
         self.with_machine(Lease::release_started);
         let lease = Arc::clone(self);
-        let leaves = self.core.leaving.begin(self.name());
+        let sent = self.send_in_turn();
+        let in_turn = sent.is_some().then(|| self.core.service.runtime_here());
+        let leaves = self.core.leaving.begin(self.name(), in_turn);
         self.core.service.spawn_job(async move {
             let end = unpoisoned(&lease.machine).server_end(lease.core.clock.now());
             let alone = lease.release.lock().await;
-            match lease.core.observer.counted(lease.release_alone(alone, end, Some(leaves)).await) {
+            match lease.core.observer.counted(lease.release_alone(alone, end, sent, Some(leaves)).await) {
                 Ok(()) => {}
                 Err(error) if error.lost_reason().is_some() => {
                     tracing::warn!(lock = %lease.contender.name, %error, "released too late");
@@ -274,11 +283,24 @@ impl HeldLease {
         error.during(self.core.backend.capability().backend, "release").on_lock(self.name())
     }
 
-    /// `leaves` ends with the first answer, whatever it is.
+    /// Sends a release so that later requests of this runtime come after it, if the store can, and no other call is at it.
+    fn send_in_turn(&self) -> Option<Sent> {
+        let _alone = self.release.try_lock().ok()?;
+        // Noted before it leaves.
+        let may_be_free = self.unanswered.swap(true, Ordering::SeqCst);
+        let request = self.core.backend.release_in_turn(&self.contender, self.fence);
+        if request.is_none() {
+            self.unanswered.store(may_be_free, Ordering::SeqCst);
+        }
+        request.map(|request| Sent { request, may_be_free })
+    }
+
+    /// Goes on from what was `sent` already. `leaves` ends with the first answer, whatever it is.
     async fn release_alone(
         &self,
         _alone: MutexGuard<'_, ()>,
         end: BootInstant,
+        mut sent: Option<Sent>,
         mut leaves: Option<Leaves>,
     ) -> Result<()> {
         match self.judge() {
@@ -292,9 +314,11 @@ impl HeldLease {
         let mut tries = 0;
         loop {
             tries += 1;
-            // Noted before it leaves: this future may be dropped at the next await.
-            let may_be_free = self.unanswered.swap(true, Ordering::SeqCst);
-            let request = core.backend.release(&self.contender, self.fence);
+            let Sent { request, may_be_free } = sent.take().unwrap_or_else(|| Sent {
+                // Noted before it leaves: this future may be dropped at the next await.
+                may_be_free: self.unanswered.swap(true, Ordering::SeqCst),
+                request: core.backend.release(&self.contender, self.fence),
+            });
             let now = core.clock.now();
             let answer = core.service.within(core.settings.timeout, request).await;
             drop(leaves.take());

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tokio::runtime;
 use tokio::sync::watch;
 
+use crate::service::Service;
 use crate::wakeups::unpoisoned;
 
 /// The releases of one client that are on their way. Usually there are none, which costs one look at a number.
@@ -18,6 +20,8 @@ pub(super) struct Leaving {
 
 struct OnItsWay {
     number: u64,
+    /// It has left, and the store carries it out before what this runtime asks later.
+    in_turn: Option<runtime::Id>,
     /// Ends with the first answer.
     answered: watch::Receiver<()>,
 }
@@ -31,25 +35,36 @@ pub(super) struct Leaves {
 }
 
 impl Leaving {
-    /// Notes a release that is about to leave.
-    pub(super) fn begin(self: &Arc<Self>, name: &str) -> Leaves {
+    /// Notes a release that is about to leave, or, with the runtime that it has left from, one that has left in turn.
+    pub(super) fn begin(self: &Arc<Self>, name: &str, in_turn: Option<runtime::Id>) -> Leaves {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let (sender, answered) = watch::channel(());
         self.under_way.fetch_add(1, Ordering::SeqCst);
         let mut by_name = unpoisoned(&self.by_name);
-        by_name.entry(name.to_owned()).or_default().push(OnItsWay { number, answered });
+        by_name.entry(name.to_owned()).or_default().push(OnItsWay { number, in_turn, answered });
         drop(by_name);
         Leaves { leaving: Arc::clone(self), name: name.to_owned(), number, _answered: sender }
     }
 
-    /// Completes when the releases of this name that have begun before were answered; `None` if there are none.
-    pub(super) fn behind(&self, name: &str) -> Option<impl Future<Output = ()> + Send + use<>> {
+    /// Completes when the releases of this name that have begun before were answered; `None` if a request that is made
+    /// here and now need not wait for any.
+    pub(super) fn behind(
+        &self,
+        name: &str,
+        service: &Service,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
         if self.under_way.load(Ordering::SeqCst) == 0 {
             return None;
         }
         let by_name = unpoisoned(&self.by_name);
-        let before: Vec<_> = by_name.get(name)?.iter().map(|release| release.answered.clone()).collect();
+        let releases = by_name.get(name)?;
+        let here = Some(service.runtime_here());
+        let overtaken = releases.iter().filter(|release| release.in_turn != here);
+        let before: Vec<_> = overtaken.map(|release| release.answered.clone()).collect();
+        if before.is_empty() {
+            return None;
+        }
         Some(async move {
             for mut answered in before {
                 // Nothing is ever sent: it changes when its sender goes.

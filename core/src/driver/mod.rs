@@ -146,7 +146,7 @@ impl Core {
     /// Waits until the releases of this lock that this client's background has begun are answered, but not for long: a
     /// store that hangs is asked all the same. `limit`: of the request that is to follow.
     async fn behind_own_releases(&self, name: &LockName, limit: Duration) {
-        if let Some(before) = self.leaving.behind(name.as_str()) {
+        if let Some(before) = self.leaving.behind(name.as_str(), &self.service) {
             let _ = self.service.timers().timeout(behind_own_release(limit), before).await;
         }
     }

@@ -51,7 +51,7 @@ impl<A: Send + 'static> Drop for Undo<A> {
             let in_flight = self.in_flight.take();
             let mut stray = self.stray;
             let leaving: Vec<_> =
-                contenders.iter().map(|one| core.leaving.begin(one.name.as_str())).collect();
+                contenders.iter().map(|one| core.leaving.begin(one.name.as_str(), None)).collect();
             self.core.service.spawn_job(async move {
                 if let Some(request) = in_flight {
                     // First let the request arrive: a cancellation that overtakes it would find nothing,

@@ -35,6 +35,17 @@ impl Inner {
         released(&answer)
     }
 
+    /// The same, without waiting for company.
+    pub(crate) async fn release_alone(
+        self: Arc<Self>,
+        contender: Arc<Contender>,
+        fence: FencingToken,
+    ) -> Result<Released> {
+        let answer = self.one(self.protocol.release(&contender, fence), None).await?;
+        self.unlisted.remove(&contender);
+        released(&answer)
+    }
+
     pub(crate) async fn cancel(self: Arc<Self>, contender: Arc<Contender>) -> Result<()> {
         let listens = Listens { code: self.listening_code(), hears: self.inboxes.hears() };
         self.one(self.protocol.cancel(&contender, listens), None).await?;

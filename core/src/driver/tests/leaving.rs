@@ -29,6 +29,29 @@ fn a_lock_whose_guard_was_dropped_is_free_for_its_own_client() {
 }
 
 #[test]
+fn a_release_that_has_left_in_turn_is_not_waited_for() {
+    world(|world| async move {
+        let client = world.connect();
+        client.goes("release", Way { in_turn: true, ..legs() });
+        client.goes("poll", Way { there: LEG + ms(1), back: LEG, ..Way::default() });
+        drop(client.lock("a").acquire().await.unwrap());
+        let dropped = client.now();
+        let guard = some(client.lock("a").try_acquire().await);
+        assert_eq!([client.calls("release")[0], *client.calls("poll").last().unwrap()], [dropped; 2]);
+        pass(LEG).await;
+        assert_eq!(client.calls("release").len(), 1, "its answer was taken");
+        assert!(guard.is_held());
+        // One that fails is asked for again, and only then the lock is free.
+        client.goes("release", Way { in_turn: true, refused: true, ..Way::default() });
+        drop(guard);
+        pass(ms(5)).await;
+        client.goes("release", Way::default());
+        pass(ms(50)).await;
+        assert!(world.is_empty("a"));
+    });
+}
+
+#[test]
 fn a_lock_whose_acquisition_was_cancelled_is_free_for_its_own_client() {
     world(|world| async move {
         let client = world.connect();

@@ -63,6 +63,8 @@ pub(super) struct Way {
     pub lost: bool,
     /// The request fails before it leaves.
     pub refused: bool,
+    /// The store carries it out before later requests.
+    pub in_turn: bool,
 }
 
 #[derive(Debug)]
@@ -155,6 +157,11 @@ impl Backend for Line {
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {
         let contender = Arc::clone(contender);
         self.carry("release", move |store, now| store.release(now, &contender, fence.get()))
+    }
+
+    fn release_in_turn(&self, contender: &Arc<Contender>, fence: FencingToken) -> Option<Reply<Released>> {
+        let in_turn = unpoisoned(&self.ways).get("release").is_some_and(|way| way.in_turn);
+        in_turn.then(|| self.release(contender, fence))
     }
 
     fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {

@@ -62,6 +62,11 @@ impl Together {
         }
     }
 
+    /// Whether one more request would go together with others.
+    pub(crate) fn has_company(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) + 1 >= WORTH_IT
+    }
+
     fn join(&self, port: &Arc<dyn Port>, call: Call) -> Member {
         let handle = Handle::try_current().ok();
         let one_thread =

@@ -55,6 +55,8 @@ struct Shared {
     knows_replicas: AtomicBool,
     /// Its latest connection, by [`CONNECTIONS`].
     latest: AtomicU64,
+    /// Which was the latest when the server carried out the script that releases, which it knows since then.
+    releases_with: AtomicU64,
     /// Promotions are followed.
     follows: AtomicBool,
     /// A Sentinel has told of a promotion, or may have before it was listened to.
@@ -120,6 +122,7 @@ impl NativePort {
             most_replicas: AtomicU32::new(0),
             knows_replicas: AtomicBool::new(false),
             latest: AtomicU64::new(0),
+            releases_with: AtomicU64::new(u64::MAX),
             follows: AtomicBool::new(false),
             promoted: Notify::new(),
             moved: watch::Sender::new(0),
@@ -164,23 +167,28 @@ impl Shared {
         usual
     }
 
-    async fn connection(self: &Arc<Self>, renews: bool) -> Result<(Line, Connection)> {
-        // A thread without a runtime uses the client's own.
-        let runtime = Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
-        let id = (runtime.id(), self.lane(runtime.id(), renews));
-        // One that is about to be given up would take this request along.
+    /// A thread without a runtime uses the client's own.
+    fn runtime_here(&self) -> Handle {
+        Handle::try_current().unwrap_or_else(|_| self.runtime.clone())
+    }
+
+    /// The connection that a request may take.
+    fn present(&self, id: Line) -> Option<Connection> {
+        // One that is about to be given up would take the request along.
         let enough = self.longest_answer() * 7 / 8;
-        let present = || {
-            let connection = unpoisoned(&self.present).get(&id).cloned();
-            connection.filter(|connection| {
-                !connection.driven.has_ended() && connection.driven.silent_for() < enough
-            })
-        };
-        if let Some(connection) = present() {
+        let connection = unpoisoned(&self.present).get(&id).cloned();
+        connection
+            .filter(|connection| !connection.driven.has_ended() && connection.driven.silent_for() < enough)
+    }
+
+    async fn connection(self: &Arc<Self>, renews: bool) -> Result<(Line, Connection)> {
+        let runtime = self.runtime_here();
+        let id = (runtime.id(), self.lane(runtime.id(), renews));
+        if let Some(connection) = self.present(id) {
             return Ok((id, connection));
         }
         let mut number = self.connecting.lock().await;
-        if let Some(connection) = present() {
+        if let Some(connection) = self.present(id) {
             return Ok((id, connection));
         }
         let shared = Arc::clone(self);
@@ -339,6 +347,7 @@ impl Shared {
         }
         let renews = calls.iter().all(|call| call.script.renews());
         let at_once = calls.iter().any(|call| call.script.gathers());
+        let with = self.latest.load(Ordering::SeqCst);
         let mut replies = self.send(commands, Sending { renews, at_once }).await?;
         let mut acknowledged = needed.map(|_| replies.pop());
         let unknown: Vec<_> = (0..calls.len()).filter(|at| is_unknown_script(&replies[*at])).collect();
@@ -356,6 +365,9 @@ impl Shared {
             for (at, answer) in unknown.into_iter().zip(answers) {
                 replies[at] = answer;
             }
+        }
+        if calls.iter().any(|call| call.script.releases()) {
+            self.releases_with.store(with, Ordering::SeqCst);
         }
         // What was refused altogether needs no replicas, and the refusal says more: a server that has become a
         // replica cannot wait for any.
@@ -500,6 +512,11 @@ impl Shared {
 }
 
 impl Port for NativePort {
+    fn releases_at_once(&self) -> bool {
+        self.0.releases_with.load(Ordering::SeqCst) == self.0.latest.load(Ordering::SeqCst)
+            && self.0.present((self.0.runtime_here().id(), Lane::All)).is_some()
+    }
+
     fn run(&self, calls: Vec<Call>, acknowledge: Option<Acknowledge>) -> Reply<Vec<Result<Data>>> {
         Box::pin(Arc::clone(&self.0).run(calls, acknowledge))
     }

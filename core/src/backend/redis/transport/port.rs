@@ -128,6 +128,12 @@ pub(crate) trait Port: Send + Sync + 'static {
         None
     }
 
+    /// Whether the script that releases, run now and in this runtime, leaves with the first poll and is carried out before
+    /// what is run here later: the runtime is connected, and the server knows the script.
+    fn releases_at_once(&self) -> bool {
+        false
+    }
+
     /// Closes all connections.
     fn close(&self);
 }

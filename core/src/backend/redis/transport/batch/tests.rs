@@ -147,6 +147,36 @@ fn many_share_few_calls_and_each_gets_its_lock() {
     assert!(left.texts().is_empty(), "{left:?}");
 }
 
+#[test]
+#[ignore = "starts a Redis server; run with --ignored"]
+fn a_release_in_turn_has_left_before_the_next_request_of_its_runtime() {
+    let stage = Stage::new();
+    let backend = stage.backend("pl");
+    let contenders = stage.contenders(2 * MOST);
+    let asked = |contender: &Arc<Contender>| pollster::block_on(backend.poll(contender, Ask::Try));
+    assert!(backend.release_in_turn(&contenders[0], FencingToken::new(1)).is_none(), "not connected here");
+    let first = fence(&asked(&contenders[0]));
+    assert!(backend.release_in_turn(&contenders[0], first).is_none(), "the server does not know the script");
+    pollster::block_on(backend.release(&contenders[0], first)).unwrap();
+    let mut fences: Vec<_> = contenders.iter().map(|contender| fence(&asked(contender))).collect();
+    for round in 0..50 {
+        // More at once than are worth a call of their own together; nobody polls what they returned.
+        let releases: Vec<_> = contenders
+            .iter()
+            .zip(&fences)
+            .map(|(contender, fence)| backend.release_in_turn(contender, *fence).expect("it is connected"))
+            .collect();
+        let others: Vec<_> = (0..contenders.len()).map(|lock| stage.contender(1_000 + round, lock)).collect();
+        let polls = others.iter().map(|contender| backend.poll(contender, Ask::Try));
+        fences = pollster::block_on(join_all(polls)).iter().map(fence).collect();
+        let back = others.iter().zip(&fences).map(|(contender, fence)| backend.release(contender, *fence));
+        pollster::block_on(join_all(back)).into_iter().for_each(|answer| drop(answer.unwrap()));
+        let answers = pollster::block_on(join_all(releases));
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(Released::Released))), "{answers:?}");
+        fences = contenders.iter().map(|contender| fence(&asked(contender))).collect();
+    }
+}
+
 /// What a step asks.
 #[derive(Debug, Clone, Copy)]
 enum Step {
