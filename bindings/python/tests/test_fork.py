@@ -42,6 +42,8 @@ def test_an_inherited_guard_is_lost_in_the_child_and_held_in_the_parent(client, 
             # What the interpreter drops here is still its parent's.
             kept.clear()
 
+        # After a release, that of a guard which is dropped leaves at once.
+        client.lock(f"{name}/kept").acquire().release()
         kept = [client.lock(f"{name}/kept", lease=1).acquire()]
         in_a_child(child)
         # Three leases later its parent has it still.

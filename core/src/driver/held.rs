@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{MutexGuard, watch};
 
 use crate::backend::{Contender, Released, Reply};
+use crate::client_info::process_id;
 use crate::clock::BootInstant;
 use crate::driver::Core;
 use crate::driver::keep::{LEASES_STAY, Stays};
@@ -285,6 +286,10 @@ impl HeldLease {
 
     /// Sends a release so that later requests of this runtime come after it, if the store can, and no other call is at it.
     fn send_in_turn(&self) -> Option<Sent> {
+        // A forked child has the connections of its parent, and holds nothing of what that holds.
+        if process_id() != self.core.client.pid {
+            return None;
+        }
         let _alone = self.release.try_lock().ok()?;
         // Noted before it leaves.
         let may_be_free = self.unanswered.swap(true, Ordering::SeqCst);

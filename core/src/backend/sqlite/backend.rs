@@ -201,6 +201,11 @@ impl Backend for SqliteBackend {
         self.ask("release", true, move |store| store.release(&contender, fence))
     }
 
+    /// The thread of the file carries requests out in the order in which they were made.
+    fn release_in_turn(&self, contender: &Arc<Contender>, fence: FencingToken) -> Option<Reply<Released>> {
+        Some(self.release(contender, fence))
+    }
+
     fn cancel(&self, contender: &Arc<Contender>) -> Reply<()> {
         let contender = Arc::clone(contender);
         self.ask("cancel", true, move |store| store.cancel(&contender))
