@@ -1,6 +1,8 @@
 //! An acquisition goes behind what its own client's background still has to say about the lock.
 
 use super::*;
+use crate::backend::Purpose;
+use crate::client_info::process_id;
 
 const LEG: Duration = Duration::from_millis(40);
 
@@ -48,6 +50,21 @@ fn a_release_that_has_left_in_turn_is_not_waited_for() {
         client.goes("release", Way::default());
         pass(ms(50)).await;
         assert!(world.is_empty("a"));
+    });
+}
+
+#[test]
+fn a_forked_child_sends_no_release_for_what_its_parent_holds() {
+    world(|world| async move {
+        let this = process_id();
+        for (process, sent) in [(this, 1), (this + 1, 0)] {
+            let client = world.connect_in(process, Purpose::Lock);
+            client.goes("release", Way { in_turn: true, ..Way::default() });
+            drop(client.lock("a").acquire().await.unwrap());
+            // What is left to the background is not carried out in a child, which has no such thread.
+            assert_eq!(client.calls("release").len(), sent, "dropped in process {process}");
+            pass(ms(1)).await;
+        }
     });
 }
 

@@ -13,7 +13,7 @@ use crate::backend::{
     Answer, AnswerAll, Ask, Backend, Contender, Conversion, Purpose, Released, RenewItem, Renewal, Reply,
 };
 use crate::capability::Capability;
-use crate::client_info::ClientInfo;
+use crate::client_info::{ClientInfo, process_id};
 use crate::clock::{BootInstant, Clock, ManualClock};
 use crate::driver::{Core, Handle};
 use crate::error::{Error, ErrorKind, Result};
@@ -234,6 +234,11 @@ impl World {
     }
 
     pub(super) fn connect_for(&self, purpose: Purpose) -> Client {
+        self.connect_in(process_id(), purpose)
+    }
+
+    /// As a client that a process of this number has connected.
+    pub(super) fn connect_in(&self, process: u32, purpose: Purpose) -> Client {
         let wakeups = Arc::<Wakeups>::default();
         unpoisoned(&self.shared.clients).push(Arc::clone(&wakeups));
         let line = Line {
@@ -264,7 +269,7 @@ impl World {
             Arc::clone(&self.shared.clock) as Arc<dyn Clock>,
             Service::of_this_runtime(Arc::clone(&self.shared.clock) as Arc<dyn Clock>),
             wakeups,
-            ClientInfo::of_this_process(None, "rust", "0").unwrap(),
+            ClientInfo { pid: process, ..ClientInfo::of_this_process(None, "rust", "0").unwrap() },
             settings,
             purpose,
         );
