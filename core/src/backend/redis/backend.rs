@@ -53,7 +53,7 @@ pub(crate) struct Inner {
     pub client: ClientId,
     pub inboxes: Inboxes,
     pub unlisted: Unlisted,
-    together: Together,
+    pub(super) together: Together,
     #[cfg(not(target_family = "wasm"))]
     pub own: doctor::Own,
 }
@@ -282,7 +282,8 @@ impl Backend for RedisBackend {
     }
 
     fn release_in_turn(&self, contender: &Arc<Contender>, fence: FencingToken) -> Option<Reply<Released>> {
-        // With company, one call for all of them saves more than the wait for its answer costs.
+        // With company, one call for all of them saves more than the wait for its answer costs, and whoever drops many
+        // guards at once is not kept by writing them out.
         let is_alone = !self.inner.together.has_company();
         if contender.mode != Mode::Mutex || !is_alone || !self.inner.port.releases_at_once() {
             return None;

@@ -41,6 +41,7 @@ impl Inner {
         contender: Arc<Contender>,
         fence: FencingToken,
     ) -> Result<Released> {
+        let _under_way = self.together.begin();
         let answer = self.one(self.protocol.release(&contender, fence), None).await?;
         self.unlisted.remove(&contender);
         released(&answer)

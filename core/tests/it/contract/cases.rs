@@ -5,6 +5,8 @@ use std::thread;
 use std::time::Instant;
 
 use polylatch::{ErrorKind, FencingToken};
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
 
 use super::{Store, block_on, eventually, millis, seen};
 
@@ -104,6 +106,28 @@ pub fn a_dropped_guard_is_out_of_its_own_clients_way(store: &impl Store) {
         drop(tried.unwrap_or_else(|| panic!("round {round}: it met the lock of the guard that was dropped")));
     }
     eventually("the last one is released", || seen(&client, "a").holders.is_empty());
+}
+
+pub fn a_guard_that_ends_with_its_runtime_is_released(store: &impl Store) {
+    let (first, second) = (store.connect(), store.connect());
+    for mut runtime in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+        let runtime = runtime.enable_all().build().unwrap();
+        let lock = first.lock("a").wait(millis(5_000));
+        let (holds, is_held) = oneshot::channel();
+        runtime.spawn(async move {
+            // Once before: what is sent for the first time may go another way.
+            lock.acquire().await.unwrap().release().await.unwrap();
+            let _guard = lock.acquire().await.unwrap();
+            holds.send(()).unwrap();
+            std::future::pending::<()>().await;
+        });
+        runtime.block_on(is_held).unwrap();
+        drop(runtime);
+        let started = Instant::now();
+        let next = block_on(second.lock("a").wait(millis(5_000)).acquire()).unwrap();
+        assert!(started.elapsed() < millis(1_500), "the lease was waited out: {:?}", started.elapsed());
+        block_on(next.release()).unwrap();
+    }
 }
 
 pub fn releasing_twice_is_fine_and_a_released_guard_is_not_held(store: &impl Store) {

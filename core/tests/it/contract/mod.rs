@@ -91,6 +91,7 @@ macro_rules! contract {
                 locks_of_different_names_do_not_meet,
                 a_dropped_guard_releases_in_the_background,
                 a_dropped_guard_is_out_of_its_own_clients_way,
+                a_guard_that_ends_with_its_runtime_is_released,
                 releasing_twice_is_fine_and_a_released_guard_is_not_held,
                 an_owner_id_enters_again_without_a_request,
                 different_owner_ids_exclude_each_other,

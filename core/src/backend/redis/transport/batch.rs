@@ -62,6 +62,11 @@ impl Together {
         }
     }
 
+    /// Counts a request that goes by itself as company for others, until this is dropped.
+    pub(crate) fn begin(&self) -> UnderWay<'_> {
+        UnderWay::begin(&self.under_way)
+    }
+
     /// Whether one more request would go together with others.
     pub(crate) fn has_company(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) + 1 >= WORTH_IT
@@ -89,7 +94,7 @@ impl Together {
     }
 }
 
-struct UnderWay<'a>(&'a AtomicUsize);
+pub(crate) struct UnderWay<'a>(&'a AtomicUsize);
 
 impl<'a> UnderWay<'a> {
     fn begin(count: &'a AtomicUsize) -> Self {

@@ -12,7 +12,7 @@ use crate::backend::redis::backend::RedisBackend;
 use crate::backend::redis::config::{Address, Place, RedisConfig};
 use crate::backend::redis::protocol::Guarantee;
 use crate::backend::redis::protocol::keys::Keys;
-use crate::backend::redis::transport::batch::MOST;
+use crate::backend::redis::transport::batch::{MOST, WORTH_IT};
 use crate::backend::redis::transport::native::NativePort;
 use crate::backend::{Answer, Ask, Backend, Contender, OpenContext, Released, Reply};
 use crate::error::{ErrorKind, Result};
@@ -152,7 +152,8 @@ fn many_share_few_calls_and_each_gets_its_lock() {
 fn a_release_in_turn_has_left_before_the_next_request_of_its_runtime() {
     let stage = Stage::new();
     let backend = stage.backend("pl");
-    let contenders = stage.contenders(2 * MOST);
+    // As many as do not go together with others.
+    let contenders = stage.contenders(WORTH_IT - 1);
     let asked = |contender: &Arc<Contender>| pollster::block_on(backend.poll(contender, Ask::Try));
     assert!(backend.release_in_turn(&contenders[0], FencingToken::new(1)).is_none(), "not connected here");
     let first = fence(&asked(&contenders[0]));
@@ -160,12 +161,15 @@ fn a_release_in_turn_has_left_before_the_next_request_of_its_runtime() {
     pollster::block_on(backend.release(&contenders[0], first)).unwrap();
     let mut fences: Vec<_> = contenders.iter().map(|contender| fence(&asked(contender))).collect();
     for round in 0..50 {
-        // More at once than are worth a call of their own together; nobody polls what they returned.
+        // Nobody polls what they return, and none is answered meanwhile.
+        stage.server.pause();
         let releases: Vec<_> = contenders
             .iter()
             .zip(&fences)
             .map(|(contender, fence)| backend.release_in_turn(contender, *fence).expect("it is connected"))
             .collect();
+        assert!(backend.release_in_turn(&contenders[0], fences[0]).is_none(), "more go in one call");
+        stage.server.resume();
         let others: Vec<_> = (0..contenders.len()).map(|lock| stage.contender(1_000 + round, lock)).collect();
         let polls = others.iter().map(|contender| backend.poll(contender, Ask::Try));
         fences = pollster::block_on(join_all(polls)).iter().map(fence).collect();
