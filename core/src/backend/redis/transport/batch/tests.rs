@@ -174,8 +174,7 @@ fn a_release_in_turn_has_left_before_the_next_request_of_its_runtime() {
         let polls = others.iter().map(|contender| backend.poll(contender, Ask::Try));
         fences = pollster::block_on(join_all(polls)).iter().map(fence).collect();
         let back = others.iter().zip(&fences).map(|(contender, fence)| backend.release(contender, *fence));
-        pollster::block_on(join_all(back)).into_iter().for_each(|answer| drop(answer.unwrap()));
-        let answers = pollster::block_on(join_all(releases));
+        let answers = pollster::block_on(join_all(releases.into_iter().chain(back)));
         assert!(answers.iter().all(|answer| matches!(answer, Ok(Released::Released))), "{answers:?}");
         fences = contenders.iter().map(|contender| fence(&asked(contender))).collect();
     }
