@@ -125,7 +125,7 @@ impl Acquisition {
         };
         let mut policy = acquisition::Acquisition::new(terms, self.started, self.seed);
         let limit = policy.request_limit(self.core.clock.now());
-        self.core.behind_own_releases(&self.options.name, limit).await;
+        self.core.behind_own_releases(std::iter::once(&self.options.name), limit).await;
         if self.core.is_closed() {
             policy.closed();
         }

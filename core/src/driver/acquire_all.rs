@@ -110,12 +110,11 @@ async fn take(core: &Arc<Core>, all: &[&Acquisition]) -> Result<Option<Vec<Arc<H
     let _under_way = core.acquiring.begin();
     let mut undo = Undo::new(Arc::clone(core), contenders.clone());
     core.watchdog.somebody_is_active();
-    let limit_at = |now| request_limit(core.settings.timeout, Some(now), now);
-    for one in all {
-        core.behind_own_releases(&one.options.name, limit_at(core.clock.now())).await;
-    }
+    let began = core.clock.now();
+    let limit = request_limit(core.settings.timeout, Some(began), began);
+    core.behind_own_releases(all.iter().map(|one| &one.options.name), limit).await;
     let sent_at = core.clock.now();
-    let limit = limit_at(sent_at);
+    let limit = limit.saturating_sub(sent_at.since(began));
     let answer = undo.ask(core.backend.take_all(&contenders), limit).await;
     let now = core.clock.now();
     match answer.map_err(|error| first.in_context(error))? {

@@ -143,11 +143,18 @@ impl Core {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Waits until the releases of this lock that this client's background has begun are answered, but not for long: a
+    /// Waits until the releases of these locks that this client's background has begun are answered, but not for long: a
     /// store that hangs is asked all the same. `limit`: of the request that is to follow.
-    async fn behind_own_releases(&self, name: &LockName, limit: Duration) {
-        if let Some(before) = self.leaving.behind(name.as_str(), &self.service) {
-            let _ = self.service.timers().timeout(behind_own_release(limit), before).await;
+    async fn behind_own_releases(&self, names: impl Iterator<Item = &LockName>, limit: Duration) {
+        let before: Vec<_> =
+            names.filter_map(|name| self.leaving.behind(name.as_str(), &self.service)).collect();
+        if !before.is_empty() {
+            let all = async {
+                for release in before {
+                    release.await;
+                }
+            };
+            let _ = self.service.timers().timeout(behind_own_release(limit), all).await;
         }
     }
 

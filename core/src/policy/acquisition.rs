@@ -121,6 +121,7 @@ enum Latest {
 #[derive(Debug)]
 pub(crate) struct Acquisition {
     terms: Terms,
+    began: BootInstant,
     deadline: Option<BootInstant>,
     waiting: Waiting,
     backoff: Backoff,
@@ -141,6 +142,7 @@ impl Acquisition {
         };
         Self {
             terms,
+            began: now,
             deadline,
             waiting: Waiting::new(terms.times, terms.first_lease, deadline, now, seed),
             backoff: Backoff::new(FIRST_PAUSE, terms.times.near, seed),
@@ -161,9 +163,10 @@ impl Acquisition {
         self.deadline.map(|deadline| deadline.since(now))
     }
 
-    /// How long a request that leaves at `now` may take.
+    /// How long a request that leaves at `now` may take. What came before the first one is part of its time.
     pub(crate) fn request_limit(&self, now: BootInstant) -> Duration {
-        request_limit(self.terms.timeout, self.deadline, now)
+        let from = if self.asked { now } else { self.began };
+        request_limit(self.terms.timeout, self.deadline, from).saturating_sub(now.since(from))
     }
 
     /// Decides what to do at `now`. An [`Action::Ask`] leaves at `now`, and nothing is decided before its answer.
@@ -175,9 +178,10 @@ impl Acquisition {
         let next = if self.asked { self.waiting.next(now) } else { Next::Poll };
         match next {
             Next::Poll => {
+                let limit = self.request_limit(now);
                 self.asked = true;
                 self.sent_at = Some(now);
-                Action::Ask { limit: self.request_limit(now) }
+                Action::Ask { limit }
             }
             Next::Sleep(until) => Action::Sleep { until },
             Next::Enter { fence, anchor } => {

@@ -110,6 +110,18 @@ fn a_store_that_hangs_is_asked_all_the_same() {
         let asked = client.now();
         let _guard = some(client.lock("a").try_acquire().await);
         assert_eq!(client.now(), asked + ms(250), "a quarter of the second that a try may take");
+        for name in ["c", "d"] {
+            drop(client.lock(name).acquire().await.unwrap());
+        }
+        client.goes("poll", Way { lost: true, ..Way::default() });
+        client.goes("take_all", Way { lost: true, ..Way::default() });
+        let set = LockAll::of([client.lock("c"), client.lock("d")]);
+        let asked = client.now();
+        let lock = client.lock("c");
+        let (one, all) = tokio::join!(lock.try_acquire(), set.try_acquire());
+        assert!(one.is_err() && all.is_err());
+        assert_eq!(client.now(), asked + ms(1_000), "the wait is a part of that second");
+        client.goes("poll", Way::default());
         client.goes("release", Way { refused: true, ..Way::default() });
         drop(client.lock("b").acquire().await.unwrap());
         let asked = client.now();
