@@ -144,10 +144,6 @@ impl Backend for MemoryBackend {
         ready(Ok(self.step(|store, now| store.release(now, contender, fence.get()))))
     }
 
-    fn release_in_turn(&self, contender: &Arc<Contender>, fence: FencingToken) -> Option<Reply<Released>> {
-        Some(self.release(contender, fence))
-    }
-
     #[cfg(not(target_family = "wasm"))]
     fn can_keep(&self) -> bool {
         true
