@@ -70,6 +70,10 @@ impl Cluster {
                 cluster.nodes[at].command(&["CLUSTER", "REPLICATE", &master]).is_ok()
             });
         }
+        // One that need not cover all slots is well before it knows where they are.
+        cluster.wait_until_all("know where all slots are", |info| {
+            info.contains(&format!("cluster_slots_assigned:{SLOTS}\r"))
+        });
         cluster.wait_until_ok();
         for at in MASTERS..count {
             cluster.wait_until_copied(at);
