@@ -12,7 +12,7 @@ use crate::client_info::process_id;
 use crate::clock::BootInstant;
 use crate::driver::Core;
 use crate::driver::keep::{LEASES_STAY, Stays};
-use crate::driver::leaving::Leaves;
+use crate::driver::leaving::{GOES_BEHIND, Leaves};
 use crate::error::{Effect, Error, ErrorKind, LostReason, Result, Retry};
 use crate::policy::backoff::Backoff;
 use crate::policy::fencing::{FenceQuality, FencingToken};
@@ -266,7 +266,7 @@ impl HeldLease {
         self.core.service.spawn_job(async move {
             let end = unpoisoned(&lease.machine).server_end(lease.core.clock.now());
             let alone = lease.release.lock().await;
-            match lease.core.observer.counted(lease.release_alone(alone, end, sent, Some(leaves)).await) {
+            match lease.core.observer.counted(lease.release_alone(alone, end, sent, leaves).await) {
                 Ok(()) => {}
                 Err(error) if error.lost_reason().is_some() => {
                     tracing::warn!(lock = %lease.contender.name, %error, "released too late");
@@ -287,7 +287,7 @@ impl HeldLease {
     /// Sends a release so that later requests of this runtime come after it, if the store can, and no other call is at it.
     fn send_in_turn(&self) -> Option<Sent> {
         // A forked child has the connections of its parent, and holds nothing of what that holds.
-        if process_id() != self.core.client.pid {
+        if !GOES_BEHIND || process_id() != self.core.client.pid {
             return None;
         }
         let _alone = self.release.try_lock().ok()?;

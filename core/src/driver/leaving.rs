@@ -11,6 +11,9 @@ use tokio::sync::watch;
 use crate::service::Service;
 use crate::wakeups::unpoisoned;
 
+/// Not in pages and workers, where every kilobyte is loaded, and where a guard is released by a call that is awaited.
+pub(super) const GOES_BEHIND: bool = cfg!(not(target_family = "wasm"));
+
 /// The releases of one client that are on their way. Usually there are none, which costs one look at a number.
 #[derive(Default)]
 pub(super) struct Leaving {
@@ -36,7 +39,10 @@ pub(super) struct Leaves {
 
 impl Leaving {
     /// Notes a release that is about to leave, or, with the runtime that it has left from, one that has left in turn.
-    pub(super) fn begin(self: &Arc<Self>, name: &str, in_turn: Option<runtime::Id>) -> Leaves {
+    pub(super) fn begin(self: &Arc<Self>, name: &str, in_turn: Option<runtime::Id>) -> Option<Leaves> {
+        if !GOES_BEHIND {
+            return None;
+        }
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let (sender, answered) = watch::channel(());
@@ -44,7 +50,7 @@ impl Leaving {
         let mut by_name = unpoisoned(&self.by_name);
         by_name.entry(name.to_owned()).or_default().push(OnItsWay { number, in_turn, answered });
         drop(by_name);
-        Leaves { leaving: Arc::clone(self), name: name.to_owned(), number, _answered: sender }
+        Some(Leaves { leaving: Arc::clone(self), name: name.to_owned(), number, _answered: sender })
     }
 
     /// Completes when the releases of this name that have begun before were answered; `None` if a request that is made
@@ -54,7 +60,7 @@ impl Leaving {
         name: &str,
         service: &Service,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
-        if self.under_way.load(Ordering::SeqCst) == 0 {
+        if !GOES_BEHIND || self.under_way.load(Ordering::SeqCst) == 0 {
             return None;
         }
         let by_name = unpoisoned(&self.by_name);

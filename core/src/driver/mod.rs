@@ -36,7 +36,7 @@ pub(crate) use handle::Handle;
 pub(crate) use held::HeldLease;
 use keep::KeptLeases;
 pub(crate) use keep::{Entry, Found};
-use leaving::{Leaves, Leaving};
+use leaving::{GOES_BEHIND, Leaves, Leaving};
 use owners::Owners;
 use watchdog::Watchdog;
 
@@ -146,6 +146,9 @@ impl Core {
     /// Waits until the releases of these locks that this client's background has begun are answered, but not for long: a
     /// store that hangs is asked all the same. `limit`: of the request that is to follow.
     async fn behind_own_releases(&self, names: impl Iterator<Item = &LockName>, limit: Duration) {
+        if !GOES_BEHIND {
+            return;
+        }
         let before: Vec<_> =
             names.filter_map(|name| self.leaving.behind(name.as_str(), &self.service)).collect();
         if !before.is_empty() {
@@ -188,7 +191,7 @@ impl Core {
         contender: Arc<Contender>,
         longest: Duration,
         stray: bool,
-        leaves: Leaves,
+        leaves: Option<Leaves>,
     ) {
         let core = Arc::clone(self);
         self.service.spawn_job(async move {

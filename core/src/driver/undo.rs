@@ -83,9 +83,8 @@ pub(super) async fn undo(
     contender: Arc<Contender>,
     longest: Duration,
     stray: bool,
-    leaves: Leaves,
+    mut leaves: Option<Leaves>,
 ) -> bool {
-    let mut leaves = Some(leaves);
     let end = core.clock.now() + if stray { longest.max(HANGS) } else { longest };
     let mut backoff =
         Backoff::new(Duration::from_millis(20), Duration::from_secs(1), u64::from(core.client.pid));

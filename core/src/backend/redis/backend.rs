@@ -1,6 +1,7 @@
 //! Verbs become calls.
 
 use std::sync::Arc;
+#[cfg(not(target_family = "wasm"))]
 use std::task::{Context, Poll, Waker};
 
 #[cfg(not(target_family = "wasm"))]
@@ -281,6 +282,7 @@ impl Backend for RedisBackend {
         Box::pin(Arc::clone(&self.inner).release(Arc::clone(contender), fence))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn release_in_turn(&self, contender: &Arc<Contender>, fence: FencingToken) -> Option<Reply<Released>> {
         // With company, one call for all of them saves more than the wait for its answer costs, and whoever drops many
         // guards at once is not kept by writing them out.

@@ -36,6 +36,7 @@ impl Inner {
     }
 
     /// The same, without waiting for company.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) async fn release_alone(
         self: Arc<Self>,
         contender: Arc<Contender>,

@@ -63,11 +63,13 @@ impl Together {
     }
 
     /// Counts a request that goes by itself as company for others, until this is dropped.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn begin(&self) -> UnderWay<'_> {
         UnderWay::begin(&self.under_way)
     }
 
     /// Whether one more request would go together with others.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn has_company(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) + 1 >= WORTH_IT
     }

@@ -130,6 +130,7 @@ pub(crate) trait Port: Send + Sync + 'static {
 
     /// Whether the script that releases, run now and in this runtime, leaves with the first poll and is carried out before
     /// what is run here later: the runtime is connected, and the server knows the script.
+    #[cfg(not(target_family = "wasm"))]
     fn releases_at_once(&self) -> bool {
         false
     }
