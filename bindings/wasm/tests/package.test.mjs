@@ -18,7 +18,7 @@ const folder = dirname(manifest);
  * differs with the folder that it is built in, so that growth is seen here and not by those who load it. Who needs more
  * raises it, and says so in the README.
  */
-const BUDGETS = { memory: 137_000, redis: 207_000, consul: 250_000, etcd: 204_000 };
+const BUDGETS = { memory: 139_000, redis: 209_000, consul: 252_000, etcd: 206_000 };
 /** The JavaScript of all kinds together. */
 const SCRIPTS = 49_000;
 

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use crate::service::Service;
 use crate::wakeups::unpoisoned;
 
-/// Not in pages and workers, where every kilobyte is loaded, and where a guard is released by a call that is awaited.
-pub(super) const GOES_BEHIND: bool = cfg!(not(target_family = "wasm"));
+/// Not in pages and workers.
+pub(super) const GOES_BEHIND: bool = true;
 
 /// The releases of one client that are on their way. Usually there are none, which costs one look at a number.
 #[derive(Default)]
@@ -40,9 +40,6 @@ pub(super) struct Leaves {
 impl Leaving {
     /// Notes a release that is about to leave, or, with the runtime that it has left from, one that has left in turn.
     pub(super) fn begin(self: &Arc<Self>, name: &str, in_turn: Option<runtime::Id>) -> Option<Leaves> {
-        if !GOES_BEHIND {
-            return None;
-        }
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let (sender, answered) = watch::channel(());
@@ -60,7 +57,7 @@ impl Leaving {
         name: &str,
         service: &Service,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
-        if !GOES_BEHIND || self.under_way.load(Ordering::SeqCst) == 0 {
+        if self.under_way.load(Ordering::SeqCst) == 0 {
             return None;
         }
         let by_name = unpoisoned(&self.by_name);

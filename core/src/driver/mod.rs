@@ -22,6 +22,7 @@ mod extend;
 mod handle;
 mod held;
 mod keep;
+#[cfg_attr(target_family = "wasm", path = "leaving/nothing.rs")]
 mod leaving;
 mod owners;
 mod refusals;
