@@ -326,7 +326,9 @@ impl HeldLease {
             });
             let now = core.clock.now();
             let answer = core.service.within(core.settings.timeout, request).await;
-            drop(leaves.take());
+            if let Some(leaves) = leaves.take() {
+                leaves.end();
+            }
             let error = match answer {
                 Ok(Released::Released) => {
                     self.finish(None);

@@ -77,6 +77,11 @@ impl Leaving {
     }
 }
 
+impl Leaves {
+    /// The first answer has come.
+    pub(super) fn end(self) {}
+}
+
 impl Drop for Leaves {
     fn drop(&mut self) {
         let mut by_name = unpoisoned(&self.leaving.by_name);

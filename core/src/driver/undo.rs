@@ -90,7 +90,9 @@ pub(super) async fn undo(
         Backoff::new(Duration::from_millis(20), Duration::from_secs(1), u64::from(core.client.pid));
     loop {
         let answer = core.service.within(core.settings.timeout, core.backend.cancel(&contender)).await;
-        drop(leaves.take());
+        if let Some(leaves) = leaves.take() {
+            leaves.end();
+        }
         match answer {
             Ok(()) => {
                 if stray {

@@ -26,3 +26,9 @@ impl Leaving {
         None
     }
 }
+
+impl Leaves {
+    pub(super) fn end(self) {
+        match self {}
+    }
+}
