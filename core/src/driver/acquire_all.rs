@@ -11,7 +11,7 @@ use crate::driver::{Core, HeldLease};
 use crate::error::Result;
 use crate::mode::other_kind;
 use crate::options::AcquireOptions;
-use crate::policy::acquisition::request_limit;
+use crate::policy::acquisition::{after_own_releases, request_limit};
 use crate::policy::lease::valid_until;
 
 /// Acquires locks of different names without waiting: all of them in one step of the store, or none.
@@ -114,7 +114,7 @@ async fn take(core: &Arc<Core>, all: &[&Acquisition]) -> Result<Option<Vec<Arc<H
     let limit = request_limit(core.settings.timeout, Some(began), began);
     core.behind_own_releases(all.iter().map(|one| &one.options.name), limit).await;
     let sent_at = core.clock.now();
-    let limit = limit.saturating_sub(sent_at.since(began));
+    let limit = after_own_releases(limit, sent_at.since(began));
     let answer = undo.ask(core.backend.take_all(&contenders), limit).await;
     let now = core.clock.now();
     match answer.map_err(|error| first.in_context(error))? {

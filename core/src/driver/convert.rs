@@ -54,12 +54,8 @@ impl HeldLease {
                 });
                 if let Some(reason) = lost {
                     self.finish(Some(reason));
-                    core.cancel_in_background(
-                        contender,
-                        self.longest(),
-                        false,
-                        core.leaving.begin(self.name(), None),
-                    );
+                    let leaves = core.leaving.begin(self.name(), None);
+                    core.cancel_in_background(contender, self.longest(), false, leaves);
                     return Err(self.lost_error(reason));
                 }
                 self.finish(None);

@@ -39,6 +39,7 @@ pub(super) struct Leaves {
 
 impl Leaving {
     /// Notes a release that is about to leave, or, with the runtime that it has left from, one that has left in turn.
+    /// `None` in pages and workers.
     pub(super) fn begin(self: &Arc<Self>, name: &str, in_turn: Option<runtime::Id>) -> Option<Leaves> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);

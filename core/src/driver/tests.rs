@@ -28,6 +28,13 @@ fn slow(back: Duration) -> Way {
     Way { back, ..Way::default() }
 }
 
+/// How long a request takes each way that has to be caught on its way.
+const LEG: Duration = Duration::from_millis(40);
+
+fn legs() -> Way {
+    Way { there: LEG, back: LEG, ..Way::default() }
+}
+
 async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }

@@ -77,7 +77,8 @@ const HANGS: Duration = Duration::from_secs(600);
 const AGAIN: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(1)];
 
 /// Cancels at the store until it has answered, or until a lease of this length has expired there. Returns
-/// whether the store has confirmed it. `stray`: a request to acquire may still be on its way. `leaves` ends with the first answer.
+/// whether the store has confirmed it. `stray`: a request to acquire may still be on its way. `leaves` ends with the
+/// first answer.
 pub(super) async fn undo(
     core: Arc<Core>,
     contender: Arc<Contender>,

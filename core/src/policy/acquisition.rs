@@ -166,7 +166,7 @@ impl Acquisition {
     /// How long a request that leaves at `now` may take. What came before the first one is part of its time.
     pub(crate) fn request_limit(&self, now: BootInstant) -> Duration {
         let from = if self.asked { now } else { self.began };
-        request_limit(self.terms.timeout, self.deadline, from).saturating_sub(now.since(from))
+        after_own_releases(request_limit(self.terms.timeout, self.deadline, from), now.since(from))
     }
 
     /// Decides what to do at `now`. An [`Action::Ask`] leaves at `now`, and nothing is decided before its answer.
@@ -282,6 +282,12 @@ pub(crate) fn behind_own_release(request_limit: Duration) -> Duration {
     request_limit / 4
 }
 
+/// What is left of that time for the request itself after such a wait: three quarters at least, also for a process that
+/// did not run meanwhile.
+pub(crate) fn after_own_releases(request_limit: Duration, waited: Duration) -> Duration {
+    request_limit - waited.min(behind_own_release(request_limit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,6 +321,19 @@ mod tests {
 
     fn ended(end: End, leaves: Leaves) -> Action {
         Action::End { end, leaves }
+    }
+
+    #[test]
+    fn what_came_before_the_first_request_is_part_of_its_time_and_leaves_it_most() {
+        for (first_at, limit) in [(0, 1_000), (200, 800), (250, 750), (60_000, 750)] {
+            let mut acquisition = Acquisition::new(terms(Wait::No), at(0), 1);
+            assert_eq!(acquisition.next(at(first_at)), Action::Ask { limit: ms(limit) }, "at {first_at}");
+        }
+        let mut waits = Acquisition::new(terms(Wait::Forever), at(0), 1);
+        assert_eq!(waits.next(at(500)), Action::Ask { limit: ms(2_500) });
+        waits.answered(at(600), Said::Unreachable);
+        waits.hinted(at(700));
+        assert_eq!(waits.next(at(5_000)), Action::Ask { limit: TIMEOUT }, "later ones have all of it");
     }
 
     #[test]

@@ -284,15 +284,15 @@ impl Backend for RedisBackend {
 
     #[cfg(not(target_family = "wasm"))]
     fn release_in_turn(&self, contender: &Arc<Contender>, fence: FencingToken) -> Option<Reply<Released>> {
-        // With company, one call for all of them saves more than the wait for its answer costs, and whoever drops many
-        // guards at once is not kept by writing them out.
+        // With company, one call for all of them saves more than the wait for its answer costs. And a caller that drops
+        // many guards at once does not write out all of their releases.
         let is_alone = !self.inner.together.has_company();
         if contender.mode != Mode::Mutex || !is_alone || !self.inner.port.releases_at_once() {
             return None;
         }
         let inner = Arc::clone(&self.inner);
         let mut release: Reply<Released> = Box::pin(inner.release_alone(Arc::clone(contender), fence));
-        // Its first poll hands it to the connection. Whoever takes it over polls it again, with a waker.
+        // Its first poll hands it to the connection. The background polls it again, with a waker.
         Some(match release.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => Box::pin(std::future::ready(answer)),
             Poll::Pending => release,

@@ -2,15 +2,9 @@
 
 use super::*;
 
-/// Every moment of a request that takes this long each way, and of what follows it.
-const LEG: Duration = Duration::from_millis(40);
-
+/// Every moment of a request that goes by [`legs`], and of what follows it.
 fn moments() -> impl Iterator<Item = Duration> {
     (0..30).map(|step| ms(step * 5))
-}
-
-fn legs() -> Way {
-    Way { there: LEG, back: LEG, ..Way::default() }
 }
 
 /// Long before any lease ends.

@@ -4,12 +4,6 @@ use super::*;
 use crate::backend::Purpose;
 use crate::client_info::process_id;
 
-const LEG: Duration = Duration::from_millis(40);
-
-fn legs() -> Way {
-    Way { there: LEG, back: LEG, ..Way::default() }
-}
-
 #[test]
 fn a_lock_whose_guard_was_dropped_is_free_for_its_own_client() {
     world(|world| async move {
@@ -47,6 +41,7 @@ fn a_release_that_has_left_in_turn_is_not_waited_for() {
         client.goes("release", Way { in_turn: true, refused: true, ..Way::default() });
         drop(guard);
         pass(ms(5)).await;
+        assert!(!world.is_empty("a"));
         client.goes("release", Way::default());
         pass(ms(50)).await;
         assert!(world.is_empty("a"));
