@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -51,8 +51,9 @@ type OnRevoked = Box<dyn Fn(OwnerToken, u64, LostReason) + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Wakeups {
     slots: Mutex<HashMap<OwnerToken, Arc<WaiterSlot>>>,
-    on_revoked: Mutex<Option<OnRevoked>>,
-    on_wanted: Mutex<Option<OnWanted>>,
+    /// Set once: what is called may call back, so nothing is locked meanwhile.
+    on_revoked: OnceLock<OnRevoked>,
+    on_wanted: OnceLock<OnWanted>,
 }
 
 impl fmt::Debug for Wakeups {
@@ -100,13 +101,14 @@ impl Wakeups {
     }
 
     fn tell_wanted(&self, which: Option<(OwnerToken, u64)>) {
-        if let Some(tell) = &*unpoisoned(&self.on_wanted) {
+        if let Some(tell) = self.on_wanted.get() {
             tell(which);
         }
     }
 
+    /// Later calls change nothing.
     pub(crate) fn when_wanted(&self, tell: OnWanted) {
-        *unpoisoned(&self.on_wanted) = Some(tell);
+        let _ = self.on_wanted.set(tell);
     }
 
     /// An operator ended the lease of this owner and fence.
@@ -121,13 +123,14 @@ impl Wakeups {
     }
 
     fn lost(&self, owner: OwnerToken, fence: u64, reason: LostReason) {
-        if let Some(tell) = &*unpoisoned(&self.on_revoked) {
+        if let Some(tell) = self.on_revoked.get() {
             tell(owner, fence, reason);
         }
     }
 
+    /// Later calls change nothing.
     pub(crate) fn when_revoked(&self, tell: OnRevoked) {
-        *unpoisoned(&self.on_revoked) = Some(tell);
+        let _ = self.on_revoked.set(tell);
     }
 
     /// Whether this acquisition waits.

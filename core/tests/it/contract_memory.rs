@@ -16,3 +16,14 @@ fn fresh() -> Memory {
 }
 
 crate::contract!(fresh);
+
+#[tokio::test]
+async fn a_dropped_guard_is_released_on_the_spot() {
+    let url = crate::contract::Store::url(&fresh(), "");
+    let one = polylatch::Polylatch::connect(&url).await.unwrap();
+    let other = polylatch::Polylatch::connect(&url).await.unwrap();
+    let guards = [one.lock("spot"), other.lock("spot")].into_iter().cycle().take(1_000);
+    for lock in guards {
+        drop(lock.try_acquire().await.unwrap().expect("the guard before it is gone"));
+    }
+}

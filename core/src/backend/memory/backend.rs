@@ -90,13 +90,19 @@ impl MemoryBackend {
         Now { boot: self.clock.now(), wall_us: u64::try_from(wall.as_micros()).unwrap_or(0) }
     }
 
+    /// The clients that there are.
+    fn clients(&self) -> Vec<Arc<Wakeups>> {
+        let mut clients = unpoisoned(&self.shared.clients);
+        clients.retain(|client| client.strong_count() > 0);
+        clients.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Carries out one step and delivers what it pushed.
     fn step<T>(&self, step: impl FnOnce(&mut Store, Now) -> (T, Vec<Push>)) -> T {
         let (result, pushes) = step(&mut unpoisoned(&self.shared.store), self.now());
         if !pushes.is_empty() {
-            let mut clients = unpoisoned(&self.shared.clients);
-            clients.retain(|client| client.strong_count() > 0);
-            let clients: Vec<_> = clients.iter().filter_map(Weak::upgrade).collect();
+            // A message may be answered with the next step before it returns, so nothing is locked meanwhile.
+            let clients = self.clients();
             for push in pushes {
                 for client in &clients {
                     match push {
@@ -142,6 +148,11 @@ impl Backend for MemoryBackend {
 
     fn release(&self, contender: &Arc<Contender>, fence: FencingToken) -> Reply<Released> {
         ready(Ok(self.step(|store, now| store.release(now, contender, fence.get()))))
+    }
+
+    /// It is carried out when it is asked for.
+    fn release_in_turn(&self, contender: &Arc<Contender>, fence: FencingToken) -> Option<Reply<Released>> {
+        Some(self.release(contender, fence))
     }
 
     #[cfg(not(target_family = "wasm"))]

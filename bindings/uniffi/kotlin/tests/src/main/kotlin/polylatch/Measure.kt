@@ -9,7 +9,17 @@ import kotlin.system.exitProcess
 import kotlin.time.Duration
 import kotlin.time.TimeSource
 
-private const val MOST_GROWTH_BYTES = 24L * 1024 * 1024
+/**
+ * Of each cycle, in one of the calmest parts. What leaks, leaks in every part; what the machine compiles, and what it gives back,
+ * is seen in some of them.
+ */
+private const val MOST_GROWTH_BYTES = 64L
+
+/** In how many parts the growth is measured, one by one. */
+private const val PARTS = 10
+
+/** Before it are the parts in which memory was given back. */
+private const val CALM_PART = 2
 
 private fun resident(): Long {
     repeat(3) { System.gc() }
@@ -46,10 +56,15 @@ fun main(arguments: Array<String>): Unit = runBlocking(Dispatchers.Default) {
     val client = Client.connect("memory:cycles")
     suspend fun cycle() = client.withLock("cycle") { guard -> guard.check() }
     repeat(cycles / 4) { cycle() }
-    val before = resident()
-    repeat(cycles) { cycle() }
-    val growth = resident() - before
-    println("kotlin memory cycles=$cycles growth_kib=${growth / 1024}")
+    val growths = List(PARTS) {
+        val before = resident()
+        repeat(cycles / PARTS) { cycle() }
+        resident() - before
+    }
+    println("kotlin memory cycles=$cycles growth_kib=${growths.map { it / 1024 }}")
     client.close()
-    if (growth > MOST_GROWTH_BYTES) exitProcess(1)
+    if (growths.sorted()[CALM_PART] > MOST_GROWTH_BYTES * cycles / PARTS) {
+        System.err.println("memory grew by more than $MOST_GROWTH_BYTES bytes a cycle")
+        exitProcess(1)
+    }
 }
