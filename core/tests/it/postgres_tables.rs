@@ -275,7 +275,7 @@ fn an_uncontended_lock_costs_one_statement_each_way_and_no_notification() {
 }
 
 #[test]
-fn a_release_with_a_waiter_costs_one_statement_and_a_notification() {
+fn queueing_costs_one_statement_and_a_release_with_a_waiter_one_and_a_notification() {
     let server = PostgresServer::with(&["log_statement=all", "log_destination=stderr"]);
     let connect = || {
         block_on(Polylatch::connect(&format!("{}?poll=10s&provisional=30s&lease=60s", server.url()))).unwrap()
@@ -285,7 +285,12 @@ fn a_release_with_a_waiter_costs_one_statement_and_a_notification() {
     for turn in 1..=6 {
         let lock = clients[turn % 2].lock("a").wait(Duration::from_secs(20));
         let mut waiting = Box::pin(lock.acquire());
+        let before = server.log().len();
         crate::contract::stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
+        let log = server.log().split_off(before);
+        let of = |what| log.lines().filter(|line| line.contains("execute ") && line.contains(what)).count();
+        // No row of the lock is made or locked by a statement of its own.
+        assert_eq!((of("queued AS"), of("DO NOTHING"), of("ORDER BY name FOR UPDATE")), (1, 0, 0), "{log}");
         let before = server.log().len();
         block_on(holder.release()).unwrap();
         let log = server.log().split_off(before);

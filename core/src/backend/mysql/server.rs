@@ -165,7 +165,7 @@ impl Server for Mysql {
     }
 
     /// One that was recorded not long ago is not recorded again: a commit waits for the disk.
-    fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, _: i64) -> Option<Asked> {
+    fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Option<Asked> {
         if self.records_each_heartbeat {
             return None;
         }

@@ -118,12 +118,18 @@ impl Server for Postgres {
     }
 
     fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Option<Asked> {
-        Some(Asked { statements: vec![self.schema.hand_over(contender, fence)], at: 0 })
+        // The message in a transaction of its own: one that notifies keeps all others of the server that notify waiting,
+        // and this one does not wait for the disk.
+        let statements = vec![self.schema.hand_over(contender, fence), self.schema.notify_holder(contender)];
+        Some(Asked { statements, at: 0 })
     }
 
-    fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, timeout_ms: i64) -> Option<Asked> {
-        let beat = self.schema.heartbeat(contender, near_ms, far_ms);
-        Some(Asked { statements: vec![begin(), limits(timeout_ms), relaxed(), beat, commit()], at: 3 })
+    fn queue_behind(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Option<Asked> {
+        Some(Asked { statements: vec![self.schema.queue_behind(contender, near_ms, far_ms)], at: 0 })
+    }
+
+    fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Option<Asked> {
+        Some(Asked { statements: vec![self.schema.heartbeat(contender, near_ms, far_ms)], at: 0 })
     }
 
     /// Nothing is pushed where a session ends, so the next waiter asks.

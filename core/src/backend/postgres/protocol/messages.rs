@@ -1,5 +1,9 @@
 //! What clients notify each other of: the name of a client's channel, and the text of a message.
 
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+
 use crate::backend::rows::Push;
 use crate::token::OwnerToken;
 
@@ -8,12 +12,33 @@ use crate::backend::rows::server::value::Statement;
 /// The channel of a client. Its id may be longer than the name of a channel can be; two clients with one channel
 /// ignore each other's messages.
 pub(crate) fn channel(client: &str) -> String {
-    // FNV-1a.
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for byte in client.bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let mut channel = "polylatch_".to_owned();
+    for byte in &Sha256::digest(client)[..8] {
+        // Writing to a text does not fail.
+        let _ = write!(channel, "{byte:02x}");
     }
-    format!("polylatch_{hash:016x}")
+    channel
+}
+
+/// The same in a statement, of the column `client`.
+macro_rules! channel_of_client {
+    () => {
+        "'polylatch_' || left(encode(sha256(convert_to(client, 'UTF8')), 'hex'), 16)"
+    };
+}
+pub(super) use channel_of_client;
+
+/// How the statements begin that notify.
+macro_rules! pg_notify {
+    () => {
+        "SELECT pg_notify("
+    };
+}
+pub(super) use pg_notify;
+
+/// Whether a statement notifies a client, and does nothing else.
+pub(crate) fn notifies(statement: &Statement) -> bool {
+    statement.sql.starts_with(pg_notify!())
 }
 
 pub(crate) fn listen(client: &str) -> Statement {
@@ -26,7 +51,7 @@ pub(crate) fn notify(client: &str, push: Push) -> Statement {
         Push::Granted { owner, fence } => format!("granted {} {fence}", owner.to_hex()),
         Push::Revoked { owner, fence } => format!("revoked {} {fence}", owner.to_hex()),
     };
-    Statement::new("SELECT pg_notify($1, $2)::text", vec![channel(client).into(), text.into()])
+    Statement::new(concat!(pg_notify!(), "$1, $2)::text"), vec![channel(client).into(), text.into()])
 }
 
 /// Reads a message; `None` for one of another program.
@@ -60,5 +85,7 @@ mod tests {
             assert_eq!(parse(text), None, "{text}");
         }
         assert!(channel(&"h".repeat(200)).len() < 63);
+        // As `left(encode(sha256('abc'), 'hex'), 16)` is at the server.
+        assert_eq!(channel("abc"), "polylatch_ba7816bf8f01cfea");
     }
 }

@@ -6,6 +6,7 @@ use crate::client_info::ClientInfo;
 use crate::policy::fencing::FencingToken;
 use crate::policy::waiting::WaitTimes;
 
+use super::messages::{channel_of_client, notifies, pg_notify};
 use super::schema::Schema;
 use crate::backend::rows::server::commit;
 use crate::backend::rows::server::read::{lease_params, mode_params};
@@ -47,6 +48,13 @@ pub(crate) fn relaxed() -> Statement {
     commits("off")
 }
 
+/// The same within a statement that is a transaction of its own.
+macro_rules! relaxed {
+    () => {
+        "(SELECT set_config('synchronous_commit', 'off', true) AS commits OFFSET 0)"
+    };
+}
+
 /// Whether the commit of this transaction waits for the disk.
 fn commits(setting: &str) -> Statement {
     Statement::new("SELECT set_config('synchronous_commit', $1, true)", vec![setting.into()])
@@ -54,12 +62,13 @@ fn commits(setting: &str) -> Statement {
 
 /// Statements with this setting for their commit, and which answers belong to them. It is set in the transaction, not in
 /// the session: behind a pooler the next transaction of this connection may be another client's. What is no transaction
-/// becomes one; the rest of one that has begun stays as it is.
+/// becomes one, and messages follow after it: one that notifies keeps all others of the server that notify waiting. The rest
+/// of one that has begun stays as it is.
 pub(crate) fn with_commits(
     statements: &[Statement],
     changes: bool,
     setting: &str,
-) -> Option<(Vec<Statement>, std::ops::Range<usize>)> {
+) -> Option<(Vec<Statement>, Vec<usize>)> {
     let begins = statements.first().is_some_and(|first| first.sql.starts_with("BEGIN"));
     let ends = statements.last().is_some_and(|last| ["COMMIT", "ROLLBACK"].contains(&last.sql.as_str()));
     let mut all = vec![begin(), commits(setting)];
@@ -70,15 +79,18 @@ pub(crate) fn with_commits(
         }
         all.extend(statements[1..].iter().cloned());
         // The answer to the setting stands for that to the begin; neither is read.
-        let answers = 1..all.len();
+        let answers = (1..all.len()).collect();
         return Some((all, answers));
     }
-    if !changes || ends {
+    if !changes || ends || statements.iter().all(notifies) {
         return None;
     }
-    all.extend(statements.iter().cloned());
-    let answers = 2..all.len();
+    let (messages, others) = statements.iter().cloned().partition::<Vec<_>, _>(notifies);
+    let mut answers: Vec<_> = (2..2 + others.len()).collect();
+    all.extend(others);
     all.push(commit());
+    answers.extend(all.len()..all.len() + messages.len());
+    all.extend(messages);
     Some((all, answers))
 }
 
@@ -131,14 +143,16 @@ impl Schema {
             concat!(
                 "WITH c AS MATERIALIZED (SELECT ",
                 clock_us!(),
-                " AS us), l AS MATERIALIZED (SELECT name, counter, owner, mode, client, label, acquired_ms, ends_ms \
+                " AS us), r AS MATERIALIZED ",
+                relaxed!(),
+                ", l AS MATERIALIZED (SELECT name, counter, owner, mode, client, label, acquired_ms, ends_ms \
                  FROM {s}.locks WHERE name = $1 FOR KEY SHARE), \
                  p AS (SELECT count(*) AS before FROM {s}.waiters q, {s}.waiters me \
                  WHERE me.owner = $2 AND q.name = $1 AND q.ticket < me.ticket), \
                  head AS (SELECT silent_ms FROM {s}.waiters WHERE name = $1 ORDER BY ticket LIMIT 1) \
                  UPDATE {s}.waiters w \
                  SET silent_ms = (c.us + 999) / 1000 + CASE WHEN p.before < $5 THEN $3 ELSE $4 END \
-                 FROM c, p, head, l WHERE w.owner = $2 AND w.name = $1 \
+                 FROM c, r, p, head, l WHERE r.commits = 'off' AND w.owner = $2 AND w.name = $1 \
                  AND l.owner IS NOT NULL AND l.ends_ms > c.us / 1000 AND l.mode IN ('mutex', 'write') \
                  AND head.silent_ms > c.us / 1000 \
                  RETURNING l.counter, p.before, l.ends_ms - c.us / 1000, c.us / 1000 - l.acquired_ms, l.client, l.label"
@@ -203,6 +217,62 @@ impl Schema {
                 contender.owner.to_hex().into(),
                 signed(fence.get()).into(),
             ],
+        )
+    }
+
+    /// Notifies the client that has the lock of its grant, unless that is this one. What it says is so when it is carried
+    /// out.
+    pub(crate) fn notify_holder(&self, contender: &Contender) -> Statement {
+        self.with(
+            concat!(
+                pg_notify!(),
+                channel_of_client!(),
+                ", 'granted ' || owner || ' ' || fence)::text FROM {s}.locks \
+                 WHERE name = $1 AND owner <> $2 AND client <> $3"
+            ),
+            vec![
+                contender.name.as_str().into(),
+                contender.owner.to_hex().into(),
+                contender.client.as_str().into(),
+            ],
+        )
+    }
+
+    /// Queues a contender for a mutex behind its holder, in one statement that does not wait for the disk; answers as a
+    /// heartbeat does, or with no row.
+    ///
+    /// Only where a step would do no more: another owner holds the mutex alone, and the head of the queue lives. As in
+    /// [`Schema::hand_over`], the row has the same counter once it is locked if nobody has queued since the statement began.
+    /// Waiters that left meanwhile are counted once more.
+    pub(crate) fn queue_behind(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Statement {
+        let me = Candidate::from(contender);
+        let mut params = vec![Param::from(contender.name.as_str()), me.owner.into()];
+        params.extend([Param::from(me.client), me.label.into()]);
+        params.extend(mode_params(&me.mode));
+        params.extend([Param::from(me.lease_ms), me.first_ms.into()]);
+        params.extend([i64::from(WaitTimes::NEAR_POSITIONS), near_ms, far_ms].map(Param::from));
+        self.with(
+            concat!(
+                "WITH l AS MATERIALIZED (SELECT counter, owner, mode, ends_ms FROM {s}.locks WHERE name = $1 FOR UPDATE), \
+                 n AS MATERIALIZED (SELECT ",
+                clock_us!(),
+                " AS us, l.* FROM l), \
+                 line AS MATERIALIZED (SELECT count(*) AS before FROM {s}.waiters WHERE name = $1), \
+                 queued AS (INSERT INTO {s}.waiters (owner, name, ticket, client, label, mode, permits, capacity, \
+                 lease_ms, first_ms, since_ms, silent_ms) SELECT $2, $1, greatest(n.counter + 1, n.us), $3, $4, $5, $6, \
+                 $7, $8, $9, n.us / 1000, (n.us + 999) / 1000 + CASE WHEN line.before < $10 THEN $11 ELSE $12 END \
+                 FROM n, line, ",
+                relaxed!(),
+                " r WHERE r.commits = 'off' AND n.owner <> $2 AND n.mode = 'mutex' AND n.ends_ms > n.us / 1000 \
+                 AND n.counter = (SELECT counter FROM {s}.locks WHERE name = $1) \
+                 AND NOT EXISTS (SELECT FROM {s}.waiters WHERE owner = $2) \
+                 AND NOT EXISTS (SELECT FROM {s}.leases WHERE name = $1) \
+                 AND coalesce((SELECT h.mode = 'mutex' AND h.silent_ms > n.us / 1000 FROM {s}.waiters h \
+                 WHERE h.name = $1 ORDER BY h.ticket LIMIT 1), true) RETURNING ticket) \
+                 UPDATE {s}.locks l SET counter = q.ticket, is_shared = true FROM queued q, n, line WHERE l.name = $1 \
+                 RETURNING l.counter, line.before, l.ends_ms - n.us / 1000, n.us / 1000 - l.acquired_ms, l.client, l.label"
+            ),
+            params,
         )
     }
 
@@ -485,7 +555,7 @@ mod tests {
         let statement = |sql: &str| Statement::new(sql, vec![]);
         let shown = |statements: &[Statement], changes| {
             with_commits(statements, changes, "off").map(|(all, answers)| {
-                let own = all[answers].iter().map(|one| one.sql.clone()).collect::<Vec<_>>();
+                let own = answers.iter().map(|at| all[*at].sql.clone()).collect::<Vec<_>>();
                 (all.iter().filter(|one| one.params == ["off".into()]).count(), all.len(), own)
             })
         };
@@ -496,6 +566,12 @@ mod tests {
         let (set, count, own) = shown(&whole, true).unwrap();
         assert_eq!((set, count, own.len()), (1, 4, 3));
         assert_eq!(own[1..], ["UPDATE", "COMMIT"]);
+        // A message does not wait for the disk within the transaction.
+        let told = [statement("UPDATE"), statement("SELECT pg_notify($1, $2)")];
+        let (all, answers) = with_commits(&told, true, "on").unwrap();
+        let texts: Vec<_> = all.iter().map(|one| one.sql.as_str()).collect();
+        assert_eq!(texts[2..], ["UPDATE", "COMMIT", "SELECT pg_notify($1, $2)"]);
+        assert_eq!(answers, [2, 4]);
         // The rest of a transaction that was begun so, and what only reads.
         assert_eq!(shown(&[statement("UPDATE"), commit()], true), None);
         assert_eq!(shown(&[statement("SELECT")], false), None);

@@ -17,6 +17,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row};
 
 use crate::address::bracketed;
 use crate::backend::postgres::config::PostgresConfig;
+use crate::backend::postgres::protocol::messages::notifies;
 use crate::backend::postgres::protocol::statements::with_commits;
 use crate::backend::rows::server::failure::Failure;
 use crate::backend::rows::server::login::SslMode;
@@ -277,7 +278,10 @@ impl crate::backend::rows::server::Session for Session {
         changes: bool,
     ) -> std::result::Result<Vec<Vec<Cells>>, Failure> {
         match self.commits.and_then(|setting| with_commits(statements, changes, setting)) {
-            Some((all, answers)) => Ok(self.pipeline(&all, changes).await?.drain(answers).collect()),
+            Some((all, own)) => {
+                let mut answers = self.pipeline(&all, changes).await?;
+                Ok(own.into_iter().map(|at| std::mem::take(&mut answers[at])).collect())
+            }
             None => self.pipeline(statements, changes).await,
         }
     }
@@ -315,11 +319,18 @@ impl Session {
             if pending { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
+        let last = statements.len().saturating_sub(1);
         answers
             .into_iter()
             .flatten()
-            .map(|answer| match answer {
+            .enumerate()
+            .map(|(at, answer)| match answer {
                 Ok(rows) => Ok(rows.iter().map(cells).collect()),
+                // A message by itself: what comes before is carried out, and who is not notified asks.
+                Err(error) if at == last && at > 0 && notifies(&statements[at]) && error.code().is_some() => {
+                    tracing::debug!(%error, "a waiter could not be notified of its grant; it finds it by its next poll");
+                    Ok(Vec::new())
+                }
                 Err(error) => {
                     if is_of_a_plan(&error) {
                         self.prepares.store(false, Ordering::Relaxed);

@@ -79,8 +79,7 @@ impl<S: Server> Store<S> {
 
     /// Records a heartbeat where there is nothing else to do. It may be lost in a crash of the server.
     async fn beat(&self, contender: &Contender, near: Duration, far: Duration) -> Result<Option<Answer>> {
-        let timeout_ms = self.timeout_ms();
-        match self.server().heartbeat(contender, ceil_ms(near), ceil_ms(far), timeout_ms) {
+        match self.server().heartbeat(contender, ceil_ms(near), ceil_ms(far)) {
             Some(asked) => self.waits(asked).await,
             None => Ok(None),
         }

@@ -135,8 +135,8 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
     /// Releases a lock that no other client holds or waits for; answers with a row if it did.
     fn release_alone(&self, contender: &Contender, fence: FencingToken) -> Statement;
 
-    /// Releases a mutex and grants it to the first waiter, where a step would do this and no more, in one request; answers with
-    /// client, owner and fence of the new holder, or no row.
+    /// Releases a mutex and grants it to the first waiter, where a step would do this and no more, and wakes it; in one request,
+    /// which answers with client, owner and fence of the new holder, or no row.
     fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Option<Asked>;
 
     /// Queues a contender for a mutex behind its holder where a step would do no more, in one request, if that is cheaper than a
@@ -147,7 +147,7 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
     }
 
     /// Records the heartbeat of a waiter where a step would do no more, if that is cheaper than a step.
-    fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64, timeout_ms: i64) -> Option<Asked>;
+    fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Option<Asked>;
 
     /// How soon a waiter at this position asks again, where the server notifies no client. `holder` has the lock.
     fn poll_within(

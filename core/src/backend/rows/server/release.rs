@@ -16,8 +16,8 @@ use super::window::Window;
 use super::{Asked, Server};
 
 impl<S: Server> Store<S> {
-    /// One statement for a lock that no other client holds or waits for, one and a notification where the first waiter gets
-    /// it, and a step for any other.
+    /// One statement for a lock that no other client holds or waits for, one request where the first waiter gets it, and a
+    /// step for any other.
     pub(crate) async fn release(&self, contender: &Contender, fence: FencingToken) -> Result<Released> {
         self.forget(contender.owner);
         let name = contender.name.as_str();
@@ -39,7 +39,7 @@ impl<S: Server> Store<S> {
         self.step(&concerned, |window: &mut Window| window.release(contender, fence)).await
     }
 
-    /// Whether the first waiter got the lock in one statement.
+    /// Whether the first waiter got the lock in one request.
     async fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Result<bool> {
         if contender.mode != Mode::Mutex {
             return Ok(false);
@@ -48,17 +48,7 @@ impl<S: Server> Store<S> {
         let Some(row) = self.one_row(asked).await? else { return Ok(false) };
         let (client, fence) = (row.text(0), unsigned(row.int(2)));
         let Some(owner) = OwnerToken::from_hex(&row.text(1)) else { return Ok(true) };
-        let push = Push::Granted { owner, fence };
-        // In a transaction of its own: one that notifies keeps all others of the server that notify waiting, and
-        // this one does not wait for the disk. A waiter that is not notified finds its grant by its next poll.
-        if client != self.client.as_str()
-            && let Some(notify) = self.server().notify(&client, push)
-            && let Err(failure) = self.link.ask(&[notify], false).await
-        {
-            let error = failure.into_error();
-            tracing::debug!(%error, "a waiter could not be notified of its grant; it finds it by its next poll");
-        }
-        self.deliver(&[(client, push)]);
+        self.deliver(&[(client, Push::Granted { owner, fence })]);
         Ok(true)
     }
 
