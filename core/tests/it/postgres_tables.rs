@@ -317,3 +317,27 @@ fn queueing_costs_one_statement_and_a_release_with_a_waiter_one_and_a_notificati
     block_on(block_on(second).unwrap().release()).unwrap();
     assert_eq!(server.sql("SELECT count(*) FROM polylatch.waiters"), "0");
 }
+
+/// The statement that queues it is carried out when the row is free, long after.
+#[test]
+fn a_client_that_gave_up_while_the_row_was_locked_is_not_queued() {
+    let server = PostgresServer::start();
+    let connect = |options| block_on(Polylatch::connect(&format!("{}?{options}", server.url()))).unwrap();
+    let (one, other) = (connect(""), connect("timeout=300ms"));
+    let held = block_on(one.lock("a").acquire()).unwrap();
+    let locked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    let waiters = std::thread::scope(|scope| {
+        let locks = scope.spawn(|| {
+            server.sql(
+                "BEGIN; SELECT FROM polylatch.locks WHERE name = 'a' FOR UPDATE; SELECT FROM pg_sleep(2); COMMIT; \
+                 SELECT FROM pg_sleep(0.02); SELECT count(*) FROM polylatch.waiters",
+            )
+        });
+        crate::contract::eventually("the row is locked", || server.sql(locked) == "1");
+        let error = block_on(other.lock("a").wait(Duration::from_secs(1)).acquire()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
+        locks.join().unwrap()
+    });
+    assert_eq!(waiters.lines().last(), Some("0"));
+    block_on(held.release()).unwrap();
+}

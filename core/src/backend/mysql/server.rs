@@ -158,7 +158,8 @@ impl Server for Mysql {
         Some(Asked { statements, at })
     }
 
-    fn queue_behind(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Option<Asked> {
+    /// The session limits for how long a request waits for rows.
+    fn queue_behind(&self, contender: &Contender, near_ms: i64, far_ms: i64, _: i64) -> Option<Asked> {
         let statements = statements::queue_behind(contender, near_ms, far_ms).to_vec();
         let at = statements.len() - 2;
         Some(Asked { statements, at })

@@ -124,8 +124,15 @@ impl Server for Postgres {
         Some(Asked { statements, at: 0 })
     }
 
-    fn queue_behind(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Option<Asked> {
-        Some(Asked { statements: vec![self.schema.queue_behind(contender, near_ms, far_ms)], at: 0 })
+    fn queue_behind(
+        &self,
+        contender: &Contender,
+        near_ms: i64,
+        far_ms: i64,
+        timeout_ms: i64,
+    ) -> Option<Asked> {
+        let queue = self.schema.queue_behind(contender, near_ms, far_ms, timeout_ms);
+        Some(Asked { statements: vec![queue], at: 0 })
     }
 
     fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Option<Asked> {

@@ -133,7 +133,7 @@ impl Schema {
     }
 
     /// Records the heartbeat of a waiter while another client certainly holds the lock alone and the head of the
-    /// queue is alive: then a step would do no more. Returns the answer, or no row.
+    /// queue is alive: then a step would do no more. Returns the answer, or no row. Does not wait for the disk.
     ///
     /// It locks the row of the lock, as a step does, though it changes nothing there: a step that grants the lock to this
     /// waiter has read the time before, and a heartbeat that was answered in between would let the waiter count its lease
@@ -243,14 +243,21 @@ impl Schema {
     ///
     /// Only where a step would do no more: another owner holds the mutex alone, and the head of the queue lives. As in
     /// [`Schema::hand_over`], the row has the same counter once it is locked if nobody has queued since the statement began.
-    /// Waiters that left meanwhile are counted once more.
-    pub(crate) fn queue_behind(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Statement {
+    /// Waiters that left meanwhile are counted once more. A statement that had to wait for the row beyond the time limit of its
+    /// request queues nobody, because its client has given up.
+    pub(crate) fn queue_behind(
+        &self,
+        contender: &Contender,
+        near_ms: i64,
+        far_ms: i64,
+        timeout_ms: i64,
+    ) -> Statement {
         let me = Candidate::from(contender);
         let mut params = vec![Param::from(contender.name.as_str()), me.owner.into()];
         params.extend([Param::from(me.client), me.label.into()]);
         params.extend(mode_params(&me.mode));
         params.extend([Param::from(me.lease_ms), me.first_ms.into()]);
-        params.extend([i64::from(WaitTimes::NEAR_POSITIONS), near_ms, far_ms].map(Param::from));
+        params.extend([i64::from(WaitTimes::NEAR_POSITIONS), near_ms, far_ms, timeout_ms].map(Param::from));
         self.with(
             concat!(
                 "WITH l AS MATERIALIZED (SELECT counter, owner, mode, ends_ms FROM {s}.locks WHERE name = $1 FOR UPDATE), \
@@ -263,7 +270,9 @@ impl Schema {
                  $7, $8, $9, n.us / 1000, (n.us + 999) / 1000 + CASE WHEN line.before < $10 THEN $11 ELSE $12 END \
                  FROM n, line, ",
                 relaxed!(),
-                " r WHERE r.commits = 'off' AND n.owner <> $2 AND n.mode = 'mutex' AND n.ends_ms > n.us / 1000 \
+                " r WHERE r.commits = 'off' \
+                 AND n.us / 1000 < (extract(epoch FROM statement_timestamp()) * 1000)::bigint + $13 \
+                 AND n.owner <> $2 AND n.mode = 'mutex' AND n.ends_ms > n.us / 1000 \
                  AND n.counter = (SELECT counter FROM {s}.locks WHERE name = $1) \
                  AND NOT EXISTS (SELECT FROM {s}.waiters WHERE owner = $2) \
                  AND NOT EXISTS (SELECT FROM {s}.leases WHERE name = $1) \

@@ -95,7 +95,7 @@ impl<S: Server> Store<S> {
         if contender.mode != Mode::Mutex {
             return Ok(None);
         }
-        match self.server().queue_behind(contender, ceil_ms(near), ceil_ms(far)) {
+        match self.server().queue_behind(contender, ceil_ms(near), ceil_ms(far), self.timeout_ms()) {
             Some(asked) => self.waits(asked).await,
             None => Ok(None),
         }

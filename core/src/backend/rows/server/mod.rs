@@ -140,11 +140,14 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
     fn hand_over(&self, contender: &Contender, fence: FencingToken) -> Option<Asked>;
 
     /// Queues a contender for a mutex behind its holder where a step would do no more, in one request, if that is cheaper than a
-    /// step; answers as a heartbeat does, or with no row.
-    fn queue_behind(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Option<Asked> {
-        let _ = (contender, near_ms, far_ms);
-        None
-    }
+    /// step; answers as a heartbeat does, or with no row. Queues nobody once `timeout_ms` have passed.
+    fn queue_behind(
+        &self,
+        contender: &Contender,
+        near_ms: i64,
+        far_ms: i64,
+        timeout_ms: i64,
+    ) -> Option<Asked>;
 
     /// Records the heartbeat of a waiter where a step would do no more, if that is cheaper than a step.
     fn heartbeat(&self, contender: &Contender, near_ms: i64, far_ms: i64) -> Option<Asked>;
