@@ -325,19 +325,29 @@ fn a_client_that_gave_up_while_the_row_was_locked_is_not_queued() {
     let connect = |options| block_on(Polylatch::connect(&format!("{}?{options}", server.url()))).unwrap();
     let (one, other) = (connect(""), connect("timeout=300ms"));
     let held = block_on(one.lock("a").acquire()).unwrap();
-    let locked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-    let waiters = std::thread::scope(|scope| {
-        let locks = scope.spawn(|| {
-            server.sql(
-                "BEGIN; SELECT FROM polylatch.locks WHERE name = 'a' FOR UPDATE; SELECT FROM pg_sleep(2); COMMIT; \
-                 SELECT FROM pg_sleep(0.02); SELECT count(*) FROM polylatch.waiters",
-            )
+    // It leaves the queue again later on.
+    server.sql(
+        "CREATE TABLE queued (owner text); CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN INSERT INTO queued VALUES (NEW.owner); RETURN NEW; END'; \
+         CREATE TRIGGER note AFTER INSERT ON polylatch.waiters FOR EACH ROW EXECUTE FUNCTION note()",
+    );
+    let count = |what: &str| server.sql(&format!("SELECT count(*) FROM {what}"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            server.sql("BEGIN; SELECT FROM polylatch.locks WHERE name = 'a' FOR UPDATE; SELECT FROM pg_sleep(2); COMMIT")
         });
-        crate::contract::eventually("the row is locked", || server.sql(locked) == "1");
+        let locks = "pg_stat_activity WHERE wait_event = 'PgSleep'";
+        crate::contract::eventually("the row is locked", || count(locks) == "1");
         let error = block_on(other.lock("a").wait(Duration::from_secs(1)).acquire()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
-        locks.join().unwrap()
+        assert_ne!(
+            count("pg_stat_activity WHERE wait_event_type = 'Lock'"),
+            "0",
+            "its statements wait there"
+        );
     });
-    assert_eq!(waiters.lines().last(), Some("0"));
+    let waits = || count("pg_stat_activity WHERE wait_event_type = 'Lock'");
+    crate::contract::eventually("they were carried out", || waits() == "0");
+    assert_eq!(count("queued"), "0");
     block_on(held.release()).unwrap();
 }
