@@ -10,8 +10,8 @@ import kotlin.time.Duration
 import kotlin.time.TimeSource
 
 /**
- * Of each cycle, in one of the calmest parts. What leaks, leaks in every part; what the machine compiles, and what it gives back,
- * is seen in some of them.
+ * Of each cycle, in one of the calmest parts. What leaks, leaks in every part; what the JVM compiles, and what it gives back to the
+ * system, shows in some of them.
  */
 private const val MOST_GROWTH_BYTES = 64L
 
