@@ -149,12 +149,13 @@ fn two_runs_take_turns_and_the_token_grows() {
     let mut second = place.start("second", &["run", "orders/42", "--", "sh", "-c", report]);
     place.wait_for_waiters(1);
 
+    let both_are_known = || place.json(&["ls", "--json"])["clients"].as_array().unwrap().len() == 2;
+    wait_until("both to have said who they are", PATIENCE, both_are_known);
     let seen = place.json(&["ls", "--json"]);
     let lock = &seen["locks"][0];
     assert_eq!((lock["name"].as_str(), lock["state"].as_str()), (Some("orders/42"), Some("contended")));
     assert_eq!(lock["holders"][0]["label"], "first job");
     assert_eq!(lock["findings"][0]["rule"], "LEGIT");
-    assert_eq!(seen["clients"].as_array().unwrap().len(), 2, "{seen}");
     wait_until("the waiter to tell who holds the lock", PATIENCE, || second.err().contains("\"first job\""));
     assert!(
         second.err().contains("waiting for orders/42, held by ") && second.err().contains("you are next")
