@@ -85,7 +85,8 @@ class TransactionKillTest {
         val classes = System.getProperty("surefire.test.class.path") ?: System.getProperty("java.class.path")
         val worker = ProcessBuilder(
             // It starts sooner so.
-            System.getProperty("java.home") + "/bin/java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx96m", "-cp", classes,
+            System.getProperty("java.home") + "/bin/java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx96m",
+            "-Djava.io.tmpdir=${System.getProperty("java.io.tmpdir")}", "-cp", classes,
             "polylatch.tests.TransactionWorkerKt", database.dialect, database.url, scope, "$first", "$CHOICE",
         ).redirectError(ProcessBuilder.Redirect.INHERIT).start()
         try {
