@@ -334,7 +334,8 @@ fn a_client_that_gave_up_while_the_row_was_locked_is_not_queued() {
     let count = |what: &str| server.sql(&format!("SELECT count(*) FROM {what}"));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            server.sql("BEGIN; SELECT FROM polylatch.locks WHERE name = 'a' FOR UPDATE; SELECT FROM pg_sleep(2); COMMIT")
+            let lock = "BEGIN; SELECT FROM polylatch.locks WHERE name = 'a' FOR UPDATE; SELECT pg_sleep(60)";
+            server.try_sql(lock).unwrap_err()
         });
         let locks = "pg_stat_activity WHERE wait_event = 'PgSleep'";
         crate::contract::eventually("the row is locked", || count(locks) == "1");
@@ -345,9 +346,28 @@ fn a_client_that_gave_up_while_the_row_was_locked_is_not_queued() {
             "0",
             "its statements wait there"
         );
+        server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
     });
     let waits = || count("pg_stat_activity WHERE wait_event_type = 'Lock'");
     crate::contract::eventually("they were carried out", || waits() == "0");
     assert_eq!(count("queued"), "0");
     block_on(held.release()).unwrap();
+}
+
+/// A waiter finds its grant by its next poll then.
+#[test]
+fn a_release_that_may_notify_nobody_releases() {
+    let server = PostgresServer::start();
+    server.sql("CREATE ROLE quiet LOGIN; GRANT CREATE ON DATABASE postgres TO quiet");
+    server.sql("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC");
+    for durability in ["server", "sync", "async"] {
+        let url = format!("{}?poll=200ms&durability={durability}", server.url_of("quiet"));
+        let clients = [0, 1].map(|_| block_on(Polylatch::connect(&url)).unwrap());
+        let held = block_on(clients[0].lock("a").acquire()).unwrap();
+        let lock = clients[1].lock("a").wait(Duration::from_secs(20));
+        let mut waiting = Box::pin(lock.acquire());
+        crate::contract::stands_in_line(waiting.as_mut(), &clients[0], "a", 1);
+        block_on(held.release()).unwrap();
+        block_on(block_on(waiting).unwrap().release()).unwrap();
+    }
 }

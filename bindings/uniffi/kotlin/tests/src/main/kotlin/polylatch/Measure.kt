@@ -10,15 +10,15 @@ import kotlin.time.Duration
 import kotlin.time.TimeSource
 
 /**
- * Of each cycle, in one of the calmest parts. What leaks, leaks in every part; what the JVM compiles, and what it gives back to the
- * system, shows in some of them.
+ * Of each cycle, in one of the calmest parts. What leaks, leaks in every part; what the JVM compiles, and what it returns to the system,
+ * shows in some of them.
  */
 private const val MOST_GROWTH_BYTES = 64L
 
 /** In how many parts the growth is measured, one by one. */
 private const val PARTS = 10
 
-/** Before it are the parts in which memory was given back. */
+/** Before it are the parts in which memory was returned. */
 private const val CALM_PART = 2
 
 private fun resident(): Long {
